@@ -1,0 +1,55 @@
+"""What can go wrong, named after whose fault it is.  Every text names the engine, peer or file."""
+
+from __future__ import annotations
+
+
+class KernelError(Exception):
+    """The base of all errors of the kernel and its plugins."""
+
+
+class KernelClosed(KernelError):  # noqa: N818 - the name that applications wait for
+    """The kernel was closed while, or before, this call was made."""
+
+
+class WouldBlock(KernelError):  # noqa: N818 - trio's name for the same thing
+    """A ``*_nowait`` call found nothing to receive, or no room to send."""
+
+
+class TimedOut(KernelError):  # noqa: N818
+    """A call with a time-out did not finish in time; nothing was sent or taken."""
+
+
+class WrongThread(KernelError):  # noqa: N818
+    """An object that belongs to one thread was used from another."""
+
+
+class UnknownName(KernelError):  # noqa: N818
+    """There is no engine, route or kind of that name; the text lists the nearest that exist."""
+
+
+class PlanError(KernelError):
+    """The topology cannot be built.  ``complaints`` has all that is wrong with it, a line each."""
+
+    def __init__(self, complaints: list[str]) -> None:
+        super().__init__("\n".join(complaints))
+        self.complaints = complaints
+
+
+class PluginError(KernelError):
+    """A plugin could not be loaded or did not keep its contract; the text names its distribution."""
+
+
+class ProtocolError(KernelError):
+    """A conversation was broken; the two subclasses say by whom."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side tried to do what the protocol, or its present state, does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent what the protocol, or its present state, does not allow."""
+
+
+class ConnectionLost(KernelError):  # noqa: N818
+    """The wire went away: closed by the peer, cut, or silent for longer than was agreed."""

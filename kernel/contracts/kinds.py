@@ -1,0 +1,86 @@
+"""Kinds: what ``register_*`` hooks return.  From a kind come checked options, help and a constructor.
+
+A kind is a name, one line of summary, an options class (a ``msgspec.Struct`` whose fields carry
+docstrings) and ``create``, which alone imports what is heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from kernel.contracts.engine import Engine
+from kernel.contracts.router import Router
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For a kind that has nothing to set."""
+
+
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    """How topology files and addresses call it."""
+    summary: str
+    """One line for ``kernel plugins``."""
+    options: type[msgspec.Struct] = NoOptions
+    """The options class: its field names, types and docstrings are the TOML section's."""
+
+
+class ProtocolKind(_Kind, frozen=True, kw_only=True):
+    """A sans-I/O protocol."""
+
+    create: Callable[[Any, Side], Any]
+    """``create(options, side)`` makes one conversation, for each connection anew."""
+    carries: Literal["stream", "datagram"] = "stream"
+
+
+class EngineKind(_Kind, frozen=True, kw_only=True):
+    """An engine."""
+
+    create: Callable[[EngineSetup], Engine]
+
+
+class RouterKind(_Kind, frozen=True, kw_only=True):
+    """A router."""
+
+    create: Callable[[Any], Router]
+    """``create(options)``."""
+
+
+class ThreadKind(_Kind, frozen=True, kw_only=True):
+    """A kind of thread that hosts engines."""
+
+    create: Callable[..., Any]
+    """``create(name, options)`` returns an object with ``start``, ``post``, ``stop`` and ``join``."""
+
+
+class ApiKind(_Kind, frozen=True, kw_only=True):
+    """A way in for application code."""
+
+    create: Callable[..., Any]
+    """``create(kernel, name, options)`` returns what the application holds in its hand."""
+
+
+class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A ``kernel NAME`` command."""
+
+    name: str
+    summary: str
+    load: Callable[[], Any]
+    """Returns the ``click.Command``; called only when the command is used or its help is wanted."""
+
+
+Side = Literal["client", "server"]
+
+
+class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """All that ``EngineKind.create`` is told."""
+
+    name: str
+    """The engine's name in the topology."""
+    options: Any
+    """An instance of the kind's options class."""
+    make_protocol: Callable[[str, dict[str, Any], Side], Any]
+    """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""

@@ -1,0 +1,109 @@
+"""Message, envelope and run: what flows through the kernel.
+
+What many messages have in common lives once, in an immutable :class:`Envelope` that is compared
+by identity.  Messages that follow each other under one envelope travel as one :class:`Run`: a list
+of bodies and one reference.  Pipes, routers, codecs and the journal work on runs, so that what is
+decided or written about an envelope is decided and written once a run (decision 0001).
+
+:class:`Message` is the view of a single message that an application sees.  Nothing on the way
+between two wires needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import msgspec
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Anything a body may be handed over in.  Whoever owns a mutable one must not change it until the
+kernel is done with it (see :func:`kernel.contracts.loan.lend`)."""
+
+Body: TypeAlias = Buffer | tuple[Buffer, ...]
+"""The body of one message: a buffer, or in a multi-part run a tuple of buffers (the parts)."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+    """What messages of one flow have in common.  Immutable, shared, equal only to itself.
+
+    ``properties`` carries what only some protocols know, under the names of the AMQP basic class
+    (``content_type``, ``headers``, ``correlation_id``, ``message_id`` ...).  It may be decoded on
+    first access, so look at it only where it is needed.
+    """
+
+    key: str = ""
+    """Routing key, topic or subject."""
+    exchange: str = ""
+    reply_to: str = ""
+    persistent: bool = False
+    priority: int = 0
+    expiration: int | None = None
+    """How long the message may wait for delivery, in milliseconds; None: for ever."""
+    properties: Mapping[str, Any] = _NOTHING
+
+
+PLAIN = Envelope()
+"""The envelope of a message of which nothing is known but its body."""
+
+
+class Run(msgspec.Struct, gc=False):
+    """Consecutive messages under one envelope.
+
+    ``bodies`` belongs to the run: a reader may slice it but never change it, because the same run
+    may be on its way to a thousand subscribers.  ``size`` is the sum of the body sizes in bytes.
+    In a ``multipart`` run each body is a tuple of parts.
+    """
+
+    bodies: Sequence[Any]
+    size: int
+    envelope: Envelope = PLAIN
+    multipart: bool = False
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def slice(self, start: int, stop: int) -> Run:
+        """Return the messages from ``start`` up to ``stop`` as a run of their own."""
+        return run_of(self.bodies[start:stop], self.envelope, multipart=self.multipart)
+
+
+def run_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bool = False) -> Run:
+    """Return a run of these bodies, with its size counted (about 18 ns a message)."""
+    if multipart:
+        size = sum(map(_size_of_parts, bodies))
+    else:
+        size = sum(map(len, bodies))
+    return Run(bodies, size, envelope, multipart)
+
+
+def _size_of_parts(parts: Iterable[Buffer]) -> int:
+    return sum(map(len, parts))
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One message as an application sees it."""
+
+    body: Buffer
+    envelope: Envelope = PLAIN
+    parts: tuple[Buffer, ...] = ()
+    """All parts of a multi-part message, delivered whole; empty for a message of a single part."""
+
+    @property
+    def key(self) -> str:
+        """The routing key, topic or subject."""
+        return self.envelope.key
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.body)
+
+
+def messages_of(run: Run) -> list[Message]:
+    """Return the messages of a run one by one.  The body of a multi-part one is its parts joined."""
+    envelope = run.envelope
+    if run.multipart:
+        return [Message(b"".join(parts), envelope, tuple(parts)) for parts in run.bodies]
+    return [Message(body, envelope) for body in run.bodies]

@@ -1,0 +1,76 @@
+"""Protocol: one conversation with one peer, without any input or output of its own (sans-I/O).
+
+Bytes go in and runs of messages come out, and the other way round.  Time is handed in as ``now``
+(seconds of a monotonic clock), chance as a seed at construction; a protocol never asks for either.
+A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol as Interface
+from typing import runtime_checkable
+
+from kernel.contracts.message import Buffer, Run
+
+
+@runtime_checkable
+class StreamProtocol(Interface):
+    """A protocol over an ordered stream of bytes (tcp, unix, tls).
+
+    All methods are called by one thread, the host's, and never wait.
+    """
+
+    def receive_data(self, data: Buffer, now: float) -> list[Run]:
+        """Take bytes from the peer; return the runs that are complete, in order.
+
+        ``data`` may be kept (bodies may be views of it).  Raises ``RemoteProtocolError`` and nothing
+        else on bad bytes; the host then writes ``data_to_send()`` as far as it can and hangs up.
+        """
+        ...
+
+    def receive_eof(self, now: float) -> None:
+        """Take notice that the peer will send no more.  Raises ``RemoteProtocolError`` in mid-message."""
+        ...
+
+    def send_runs(self, runs: Sequence[Run], now: float) -> None:
+        """Queue runs for sending.  The bytes are fetched with ``data_to_send``."""
+        ...
+
+    def data_to_send(self) -> list[Buffer]:
+        """Return and forget what is to be written now; an empty list when there is nothing."""
+        ...
+
+    def ready_to_send(self) -> bool:
+        """Whether ``send_runs`` may be called: the handshake is over and the conversation is open."""
+        ...
+
+    def next_deadline(self) -> float | None:
+        """The time at which ``handle_timeout`` wants to be called; None: never."""
+        ...
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due.  Raises ``RemoteProtocolError`` when the peer has been silent for too long."""
+        ...
+
+    def confirm(self, count: int) -> None:
+        """All destinations have confirmed the first ``count`` messages received here: tell the peer.
+
+        Cumulative since the beginning of the conversation.  A protocol without confirmations ignores it.
+        """
+        ...
+
+    def confirmed(self) -> int | None:
+        """How many of the messages sent here the peer has confirmed, cumulatively.
+
+        None: this peer does not confirm; then what was written to the wire counts as confirmed.
+        """
+        ...
+
+    def close(self, reason: str, now: float) -> None:
+        """Say good-bye: ``data_to_send`` has the last words."""
+        ...
+
+    def closed(self) -> bool:
+        """Whether the conversation has ended in good order; the host then hangs up."""
+        ...

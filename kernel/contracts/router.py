@@ -1,0 +1,52 @@
+"""Router: which of a route's pipes get a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from typing import Protocol as Interface
+
+from kernel.contracts.message import Run
+
+
+class Outlet(Interface):
+    """One outgoing pipe, as a router sees it."""
+
+    name: str
+    """The port at the other end."""
+    blocked: bool
+    """Whether the pipe is full and its writer was asked to wait."""
+
+    def full(self) -> bool:
+        """Whether a high mark is reached."""
+        ...
+
+
+class Router(Interface):
+    """Decides, in the writing thread, once a run; it never waits and touches no message.
+
+    A router that raises is treated like an engine that raises: its route is taken down, by name.
+    """
+
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
+        """A pipe joined the route; ``options`` are what its far port asked for (``subscribe`` ...)."""
+        ...
+
+    def detach(self, outlet: Outlet) -> None:
+        """A pipe left the route."""
+        ...
+
+    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
+        """Return who gets what of ``run``: the run itself (shared, not copied) or slices of it.
+
+        An empty answer means that nobody wants it; the route counts it as unrouted.
+        """
+        ...
+
+    def subscribe(self, outlet: Outlet, pattern: str) -> None:
+        """The far end wants messages whose key matches.  Routers that choose otherwise ignore it."""
+        ...
+
+    def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
+        """The far end no longer wants them."""
+        ...

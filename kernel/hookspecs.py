@@ -1,0 +1,70 @@
+"""Every hook, in calling order.  Hooks run while a system is put together, never per message (920 ns each).
+
+A plugin module implements the ones it wants, marked with ``kernel.hookimpl``, and is announced by an
+entry point in the group ``kernel.plugins``.  The module may import ``kernel`` and its own options only:
+``create`` of a kind imports the rest when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from kernel.contracts.kinds import (
+        ApiKind,
+        CommandKind,
+        EngineKind,
+        ProtocolKind,
+        RouterKind,
+        ThreadKind,
+    )
+
+hookspec = pluggy.HookspecMarker("kernel")
+
+
+@hookspec
+def register_protocols() -> Iterable[ProtocolKind]:  # type: ignore[empty-body]
+    """Return sans-I/O protocols.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_engines() -> Iterable[EngineKind]:  # type: ignore[empty-body]
+    """Return engines.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_routers() -> Iterable[RouterKind]:  # type: ignore[empty-body]
+    """Return routers.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_thread_kinds() -> Iterable[ThreadKind]:  # type: ignore[empty-body]
+    """Return kinds of threads.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_apis() -> Iterable[ApiKind]:  # type: ignore[empty-body]
+    """Return ways in for application code.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_commands() -> Iterable[CommandKind]:  # type: ignore[empty-body]
+    """Return ``kernel`` commands.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def check_plan(plan: Any) -> Iterable[str]:  # type: ignore[empty-body]
+    """Return complaints about a checked topology; any complaint stops the start.  Main thread."""
+
+
+@hookspec
+def kernel_started(kernel: Any) -> None:
+    """All engines are up.  Main thread."""
+
+
+@hookspec
+def kernel_stopping(kernel: Any, reason: str) -> None:
+    """The kernel is about to stop; also called after a crash.  Main thread."""
