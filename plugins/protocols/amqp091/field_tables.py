@@ -1,0 +1,224 @@
+"""Field tables and field arrays: the types of section 4.2.1 as RabbitMQ reads them, in both directions.
+
+The specification's grammar and its errata disagree on some letters; RabbitMQ's list is what peers use:
+``s`` is a signed 16-bit integer, ``l`` a signed and ``L`` an unsigned 64-bit one, ``x`` a byte array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from struct import Struct, pack, unpack_from
+from types import MappingProxyType
+from typing import Any
+
+from kernel.contracts.errors import LocalProtocolError
+from plugins.protocols.amqp091.errors import MalformedField
+from plugins.protocols.amqp091.fields import short_string
+
+NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
+MAXIMUM_DEPTH = 32
+"""A table nested deeper is refused: a few kilobytes could otherwise exhaust the stack."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Timestamp(int):
+    """A timestamp (seconds since 1970) that lies beyond what datetime can hold; some peers send milliseconds."""
+
+
+def decode_timestamp(seconds: int) -> datetime | Timestamp:
+    """Return the moment, as a datetime if it can hold it."""
+    if seconds < 253402300800:  # the year 10000
+        return _EPOCH + timedelta(seconds=seconds)
+    return Timestamp(seconds)
+
+
+def encode_timestamp(moment: datetime | int) -> bytes:
+    """Encode seconds since 1970; a datetime without a time zone is taken as UTC."""
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        moment = (moment - _EPOCH) // timedelta(seconds=1)
+    if not 0 <= moment < 1 << 64:
+        raise LocalProtocolError(
+            f"{moment} is no timestamp: it must lie between 1970 and 2**64 seconds later"
+        )
+    return pack(">Q", moment)
+
+
+def decode_table(payload: bytes, position: int, depth: int = 0) -> tuple[dict[str, Any], int]:
+    """Read the table at ``position``; return it and the position after it."""
+    end = _end_of_nested(payload, position, depth)
+    position += 4
+    table: dict[str, Any] = {}
+    while position < end:
+        name_end = position + 1 + payload[position]
+        name = payload[position + 1 : name_end].decode("utf-8", "surrogateescape")
+        table[name], position = _decode_value(payload, name_end, depth)
+    if position != end:
+        raise MalformedField("a value runs over the end of its table")
+    return table, position
+
+
+def _decode_array(payload: bytes, position: int, depth: int) -> tuple[list[Any], int]:
+    end = _end_of_nested(payload, position, depth)
+    position += 4
+    values: list[Any] = []
+    while position < end:
+        value, position = _decode_value(payload, position, depth)
+        values.append(value)
+    if position != end:
+        raise MalformedField("a value runs over the end of its array")
+    return values, position
+
+
+def _end_of_nested(payload: bytes, position: int, depth: int) -> int:
+    if depth > MAXIMUM_DEPTH:
+        raise MalformedField(f"tables are nested deeper than {MAXIMUM_DEPTH} levels")
+    end: int = position + 4 + unpack_from(">I", payload, position)[0]
+    if end > len(payload):
+        raise MalformedField("a table is longer than its frame")
+    return end
+
+
+def _decode_value(payload: bytes, position: int, depth: int) -> tuple[Any, int]:
+    letter = payload[position]
+    position += 1
+    fixed = _FIXED.get(letter)
+    if fixed is not None:
+        return fixed.unpack_from(payload, position)[0], position + fixed.size
+    if letter == 0x46:  # F
+        return decode_table(payload, position, depth + 1)
+    if letter == 0x41:  # A
+        return _decode_array(payload, position, depth + 1)
+    reader = _READERS.get(letter)
+    if reader is None:
+        raise MalformedField(f"a table has a value of the unknown type {chr(letter)!r}")
+    return reader(payload, position)
+
+
+def _octets(payload: bytes, position: int) -> tuple[bytes, int]:
+    end: int = position + 4 + unpack_from(">I", payload, position)[0]
+    if end > len(payload):
+        raise MalformedField("a string in a table is longer than its frame")
+    return payload[position + 4 : end], end
+
+
+def _read_string(payload: bytes, position: int) -> tuple[str | bytes, int]:
+    octets, end = _octets(payload, position)
+    try:
+        return octets.decode("utf-8"), end
+    except UnicodeDecodeError:
+        # A long string is any octets (section 4.2.5.3); most are text, the others stay what they are.
+        return octets, end
+
+
+def _read_byte_array(payload: bytes, position: int) -> tuple[bytearray, int]:
+    octets, end = _octets(payload, position)
+    return bytearray(octets), end
+
+
+def _read_boolean(payload: bytes, position: int) -> tuple[bool, int]:
+    return payload[position] != 0, position + 1
+
+
+def _read_decimal(payload: bytes, position: int) -> tuple[Decimal, int]:
+    scale, digits = unpack_from(">Bi", payload, position)
+    return Decimal(digits).scaleb(-scale), position + 5
+
+
+def _read_timestamp(payload: bytes, position: int) -> tuple[datetime | Timestamp, int]:
+    return decode_timestamp(unpack_from(">Q", payload, position)[0]), position + 8
+
+
+def _read_nothing(payload: bytes, position: int) -> tuple[None, int]:
+    return None, position
+
+
+_FIXED: dict[int, Struct] = {
+    ord(letter): Struct(layout)
+    for letter, layout in {
+        "b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">Q", "f": ">f", "d": ">d",
+    }.items()
+}  # fmt: skip
+_READERS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
+    ord("t"): _read_boolean,
+    ord("D"): _read_decimal,
+    ord("S"): _read_string,
+    ord("T"): _read_timestamp,
+    ord("V"): _read_nothing,
+    ord("x"): _read_byte_array,
+}
+
+
+def encode_table(table: Mapping[str, Any], depth: int = 0) -> bytes:
+    """Encode a table.  Raises ``LocalProtocolError`` for a value of a type that AMQP does not have."""
+    if not table:
+        return b"\0\0\0\0"
+    pieces: list[bytes] = []
+    for name, value in table.items():
+        pieces.append(short_string(name))
+        pieces.append(_encode_value(value, depth))
+    octets = b"".join(pieces)
+    return pack(">I", len(octets)) + octets
+
+
+def _encode_value(value: Any, depth: int) -> bytes:
+    if depth > MAXIMUM_DEPTH:
+        raise LocalProtocolError(f"a table is nested deeper than {MAXIMUM_DEPTH} levels")
+    writer = _WRITERS.get(type(value))
+    if writer is not None:
+        return writer(value)
+    if isinstance(value, Mapping):
+        return b"F" + encode_table(value, depth + 1)
+    if isinstance(value, list | tuple):
+        octets = b"".join([_encode_value(item, depth + 1) for item in value])
+        return b"A" + pack(">I", len(octets)) + octets
+    for kind, writer in _WRITERS.items():
+        if isinstance(value, kind):
+            return writer(value)
+    raise LocalProtocolError(f"a table cannot hold {value!r} of type {type(value).__name__}")
+
+
+def _write_integer(value: int) -> bytes:
+    """The shortest signed form that every client reads: RabbitMQ's own tools write I or l."""
+    if -0x80000000 <= value <= 0x7FFFFFFF:
+        return pack(">ci", b"I", value)
+    if -(1 << 63) <= value < 1 << 63:
+        return pack(">cq", b"l", value)
+    if 0 <= value < 1 << 64:
+        return pack(">cQ", b"L", value)
+    raise LocalProtocolError(f"{value} does not fit into 64 bits")
+
+
+def _write_decimal(value: Decimal) -> bytes:
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise LocalProtocolError(f"{value} cannot be a decimal of AMQP: it has no finite value")
+    number = int(value.scaleb(-exponent)) if exponent < 0 else int(value)
+    if exponent < -255 or not -0x80000000 <= number <= 0x7FFFFFFF:
+        raise LocalProtocolError(f"{value} has more digits than a decimal of AMQP (32 bits)")
+    return pack(">cBi", b"D", max(-exponent, 0), number)
+
+
+def _write_text(value: str) -> bytes:
+    octets = value.encode("utf-8", "surrogateescape")
+    return b"S" + pack(">I", len(octets)) + octets
+
+
+# bool stands before int, of which it is a subclass.
+_WRITERS: dict[type, Callable[[Any], bytes]] = {
+    str: _write_text,
+    bool: lambda value: b"t\x01" if value else b"t\x00",
+    Timestamp: lambda value: b"T" + encode_timestamp(int(value)),
+    int: _write_integer,
+    float: lambda value: pack(">cd", b"d", value),
+    type(None): lambda value: b"V",
+    bytes: lambda value: b"S" + pack(">I", len(value)) + value,
+    bytearray: lambda value: b"x" + pack(">I", len(value)) + bytes(value),
+    memoryview: lambda value: b"x" + pack(">I", value.nbytes) + bytes(value),
+    datetime: lambda value: b"T" + encode_timestamp(value),
+    Decimal: _write_decimal,
+}
