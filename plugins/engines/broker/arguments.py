@@ -1,0 +1,190 @@
+"""Arguments of a declaration: checked as RabbitMQ checks them, with its words for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from plugins.engines.broker.errors import PreconditionFailed
+
+LARGEST_PRIORITY = 255
+
+
+class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the arguments of a queue ask for; times in seconds."""
+
+    message_ttl: float | None = None
+    expires: float | None = None
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    overflow: str = "drop-head"
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+    max_priority: int = 0
+    single_active_consumer: bool = False
+
+
+class _Unacceptable(Exception):  # noqa: N818 - never leaves this file
+    """The value is wrong; the text says how, in RabbitMQ's words."""
+
+
+def type_name(value: object) -> str:
+    """Return RabbitMQ's name for the field-table type that a value travels as."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    names: list[tuple[Any, str]] = [
+        (str, "longstr"),
+        ((bytes, bytearray, memoryview), "binary"),
+        (float, "double"),
+        (Decimal, "decimal"),
+        (datetime, "timestamp"),
+        (Mapping, "table"),
+        (list, "array"),
+    ]
+    return next((name for kind, name in names if isinstance(value, kind)), "void")
+
+
+def erlang_value(value: object) -> str:
+    """Return a value as RabbitMQ prints it in a refusal."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _Unacceptable(f'"expected integer, got {type_name(value)}"')
+    return value
+
+
+def _not_negative(value: object) -> int:
+    number = _integer(value)
+    if number < 0:
+        raise _Unacceptable(f"{{value_negative,{number}}}")
+    return number
+
+
+def _positive(value: object) -> int:
+    number = _not_negative(value)
+    if number == 0:
+        raise _Unacceptable("{value_zero,0}")
+    return number
+
+
+def _priority(value: object) -> int:
+    number = _not_negative(value)
+    if number > LARGEST_PRIORITY:
+        raise _Unacceptable(f"{{max_value_exceeded,{number}}}")
+    return number
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise _Unacceptable(f"{{unacceptable_type,{type_name(value)}}}")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _Unacceptable(f"{{unacceptable_type,{type_name(value)}}}")
+    return value
+
+
+def _overflow(value: object) -> str:
+    if _text(value) not in ("drop-head", "reject-publish", "reject-publish-dlx"):
+        raise _Unacceptable("invalid_overflow")
+    return str(value)
+
+
+def _mode(value: object) -> str:
+    if _text(value) not in ("default", "lazy"):
+        raise _Unacceptable(f"\"unsupported queue mode '{value}'\"")
+    return str(value)
+
+
+def _queue_type(value: object) -> str:
+    if _text(value) not in ("classic", "quorum"):
+        raise _Unacceptable(f"\"unsupported queue type '{value}'\"")
+    return str(value)
+
+
+QUEUE_ARGUMENTS: dict[str, Callable[[object], Any]] = {
+    "x-expires": _positive,
+    "x-message-ttl": _not_negative,
+    "x-dead-letter-exchange": _text,
+    "x-dead-letter-routing-key": _text,
+    "x-max-length": _not_negative,
+    "x-max-length-bytes": _not_negative,
+    "x-max-priority": _priority,
+    "x-overflow": _overflow,
+    "x-queue-mode": _mode,
+    "x-queue-type": _queue_type,
+    "x-single-active-consumer": _flag,
+}
+"""The arguments that mean something, in the order in which they are checked; others are kept and ignored."""
+
+
+def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -> QueuePolicy:
+    """Return what the arguments ask for, or refuse them."""
+    found: dict[str, Any] = {}
+    for name, check in QUEUE_ARGUMENTS.items():
+        if name in arguments:
+            try:
+                found[name] = check(arguments[name])
+            except _Unacceptable as problem:
+                raise PreconditionFailed(
+                    f"invalid arg '{name}' for queue '{queue}' in vhost '{vhost}': {problem}"
+                ) from None
+    if "x-dead-letter-routing-key" in found and "x-dead-letter-exchange" not in found:
+        raise PreconditionFailed(
+            f"invalid arg 'x-dead-letter-routing-key' for queue '{queue}' in vhost '{vhost}': "
+            "routing_key_but_no_dlx_defined"
+        )
+    return QueuePolicy(
+        message_ttl=_seconds(found.get("x-message-ttl")),
+        expires=_seconds(found.get("x-expires")),
+        max_length=found.get("x-max-length"),
+        max_length_bytes=found.get("x-max-length-bytes"),
+        overflow=found.get("x-overflow", "drop-head"),
+        dead_letter_exchange=found.get("x-dead-letter-exchange"),
+        dead_letter_key=found.get("x-dead-letter-routing-key"),
+        max_priority=found.get("x-max-priority", 0),
+        single_active_consumer=found.get("x-single-active-consumer", False),
+    )
+
+
+def require_equal_flag(kind: str, name: str, vhost: str, flag: str, received: object, current: object) -> None:
+    """Refuse a redeclaration that differs from what is there."""
+    if received != current:
+        raise PreconditionFailed(
+            f"inequivalent arg '{flag}' for {kind} '{name}' in vhost '{vhost}': "
+            f"received '{erlang_value(received)}' but current is '{erlang_value(current)}'"
+        )
+
+
+def require_equal_argument(
+    kind: str, name: str, vhost: str, argument: str, received: Mapping[str, Any], current: Mapping[str, Any]
+) -> None:
+    """Refuse a redeclaration with another value of an argument."""
+    new, old = received.get(argument), current.get(argument)
+    if new != old:
+        raise PreconditionFailed(
+            f"inequivalent arg '{argument}' for {kind} '{name}' in vhost '{vhost}': "
+            f"received {_described(new)} but current is {_described(old)}"
+        )
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"the value '{erlang_value(value)}' of type '{type_name(value)}'"
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

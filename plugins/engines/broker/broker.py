@@ -1,0 +1,84 @@
+"""Broker: virtual hosts, and the one list of what is to be done when.
+
+A front-end calls operations on the virtual hosts, then ``settle`` once a turn; it asks
+``next_deadline`` and calls ``handle_timeout``.  Nothing here waits, reads a clock or touches a socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from plugins.engines.broker.errors import NotAllowed
+from plugins.engines.broker.store import EmptyStore, Store
+from plugins.engines.broker.virtual_host import VirtualHost
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.queue import Queue
+
+
+class Broker:
+    """The whole model."""
+
+    def __init__(
+        self,
+        vhosts: Iterable[str] = ("/",),
+        *,
+        seed: int = 0,
+        store: Store | None = None,
+        now: float = 0.0,
+        clock: float = 0.0,
+    ) -> None:
+        """``clock`` is the time of day at ``now``; ``seed`` makes the names that the broker invents."""
+        self.store: Store = store or EmptyStore()
+        self.random = Random(seed)  # noqa: S311 - names, not secrets
+        self.vhosts = {name: VirtualHost(name, self) for name in vhosts}
+        self._clock_ahead = clock - now
+        self._deadlines: list[tuple[float, int, Queue]] = []
+        self._asked = 0
+
+    def vhost(self, name: str) -> VirtualHost:
+        """Return a virtual host, or refuse."""
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        return vhost
+
+    def add_vhost(self, name: str) -> VirtualHost:
+        """Return the virtual host of that name, new if there was none."""
+        return self.vhosts.setdefault(name, VirtualHost(name, self))
+
+    def settle(self, now: float) -> None:
+        """Let every queue that was touched do what follows from it, until nothing more follows."""
+        for vhost in self.vhosts.values():
+            if vhost.touched:
+                vhost.settle(now)
+
+    def call_at(self, when: float, queue: Queue) -> None:
+        """Call a queue's ``handle_timeout`` at ``when``."""
+        deadlines = self._deadlines
+        if deadlines and deadlines[0][0] == when and deadlines[0][2] is queue:
+            return
+        self._asked += 1
+        heappush(deadlines, (when, self._asked, queue))
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` wants to be called."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due, and settle."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            heappop(deadlines)[2].handle_timeout(now)
+        self.settle(now)
+
+    def clock(self, now: float) -> float:
+        """Return the time of day at ``now``."""
+        return now + self._clock_ahead
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters of this moment, by virtual host."""
+        return {name: vhost.statistics() for name, vhost in self.vhosts.items()}

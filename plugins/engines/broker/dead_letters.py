@@ -1,0 +1,96 @@
+"""Dead letters: what happens to the envelope of a message that a queue gives up.
+
+The ``x-death`` header follows RabbitMQ's description (https://www.rabbitmq.com/docs/dlx): one entry a
+(queue, reason), the latest first, counted; the ``x-first-death`` headers are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from kernel.contracts.message import Envelope
+
+Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
+
+
+def headers_of(envelope: Envelope) -> Mapping[str, Any]:
+    """Return the headers of a message; empty when it has none."""
+    if not envelope.properties:
+        return {}
+    return envelope.properties.get("headers") or {}
+
+
+def deaths_of(envelope: Envelope) -> list[dict[str, Any]]:
+    """Return the ``x-death`` entries, the latest first; a client may have put anything there."""
+    deaths = headers_of(envelope).get("x-death")
+    if not isinstance(deaths, list):
+        return []
+    return [dict(death) for death in deaths if isinstance(death, Mapping)]
+
+
+def dead_envelope(
+    envelope: Envelope, reason: Reason, queue: str, exchange: str, key: str | None, clock: float
+) -> Envelope:
+    """Return the envelope under which messages leave ``queue`` for a dead-letter exchange.
+
+    ``clock`` is the time of day.
+    """
+    headers = dict(headers_of(envelope))
+    deaths = deaths_of(envelope)
+    earlier = next((d for d in deaths if d.get("queue") == queue and d.get("reason") == reason), None)
+    if earlier is None:
+        death = _new_death(envelope, reason, queue, clock)
+    else:
+        deaths.remove(earlier)
+        death = earlier | {"count": _counted(earlier.get("count")) + 1}
+    headers["x-death"] = [death, *deaths]
+    headers.setdefault("x-first-death-reason", reason)
+    headers.setdefault("x-first-death-queue", queue)
+    headers.setdefault("x-first-death-exchange", envelope.exchange)
+    if key is not None:
+        headers.pop("CC", None)
+    headers.pop("BCC", None)
+    properties = dict(envelope.properties)
+    properties["headers"] = headers
+    properties.pop("expiration", None)
+    return msgspec.structs.replace(
+        envelope,
+        exchange=exchange,
+        key=envelope.key if key is None else key,
+        expiration=None,
+        properties=properties,
+    )
+
+
+def would_cycle(envelope: Envelope, queue: str) -> bool:
+    """Whether a dead letter has been in ``queue`` before and nobody rejected it since: it would go round for ever."""
+    for death in deaths_of(envelope):
+        if death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False
+
+
+def _new_death(envelope: Envelope, reason: Reason, queue: str, clock: float) -> dict[str, Any]:
+    copies = headers_of(envelope).get("CC")
+    keys = [envelope.key, *copies] if isinstance(copies, list) else [envelope.key]
+    death: dict[str, Any] = {
+        "count": 1,
+        "reason": reason,
+        "queue": queue,
+        "time": datetime.fromtimestamp(int(clock), UTC),
+        "exchange": envelope.exchange,
+        "routing-keys": keys,
+    }
+    if envelope.expiration is not None:
+        death["original-expiration"] = str(envelope.expiration)
+    return death
+
+
+def _counted(count: object) -> int:
+    return count if isinstance(count, int) else 0

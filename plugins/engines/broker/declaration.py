@@ -1,0 +1,59 @@
+"""Declarations: which names and arguments are refused, and the exchanges that are always there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plugins.engines.broker.arguments import type_name
+from plugins.engines.broker.errors import AccessRefused, PreconditionFailed, default_exchange_refused
+from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.matchers.default import DefaultMatcher
+from plugins.engines.broker.matchers.kinds import make_matcher
+from plugins.engines.broker.queue import Queue
+
+_SYSTEM_EXCHANGES = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+
+
+def make_system_exchanges(queues: Mapping[str, Queue]) -> dict[str, Exchange]:
+    """Return the exchanges that every virtual host has from the start."""
+    exchanges = {"": _system_exchange("", "direct", DefaultMatcher(queues))}
+    for name, kind in _SYSTEM_EXCHANGES.items():
+        exchanges[name] = _system_exchange(name, kind, make_matcher(kind))
+    return exchanges
+
+
+def _system_exchange(name: str, kind: str, matcher: Any) -> Exchange:
+    return Exchange(
+        name, kind, matcher, durable=True, auto_delete=False, internal=False, arguments={}
+    )
+
+
+def check_exchange_name(name: str, existing: Mapping[str, Exchange]) -> None:
+    """Refuse the default exchange, and new names that are kept for the broker."""
+    if not name:
+        raise default_exchange_refused()
+    if name.startswith("amq.") and name not in existing:
+        raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+
+
+def check_queue_name(name: str) -> None:
+    """Refuse names that are kept for the broker."""
+    if name.startswith("amq."):
+        raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+
+
+def check_exchange_arguments(name: str, vhost: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse an alternate exchange that is no name."""
+    alternate = arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        raise PreconditionFailed(
+            f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' "
+            f"in exchange '{name}' in vhost '{vhost}'"
+        )

@@ -1,0 +1,62 @@
+"""Exchange: a name to publish to, the bindings that lead away from it, and what is bound to lead here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plugins.engines.broker.binding import Binding, Identity
+from plugins.engines.broker.matchers.matcher import Matcher
+
+
+class Exchange:
+    """One exchange.  How it matches is its ``matcher``'s business."""
+
+    __slots__ = (
+        "alternate",
+        "arguments",
+        "auto_delete",
+        "bindings",
+        "durable",
+        "incoming",
+        "internal",
+        "kind",
+        "matcher",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        matcher: Matcher,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.matcher = matcher
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+        alternate = arguments.get("alternate-exchange")
+        self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        self.bindings: dict[Identity, Binding] = {}
+        self.incoming: dict[Identity, Binding] = {}
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.name!r} {self.kind}, {len(self.bindings)} bindings>"
+
+    def add(self, binding: Binding) -> None:
+        """Take a new binding that leads away from here."""
+        self.bindings[binding.identity] = binding
+        self.matcher.add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Take a binding away."""
+        del self.bindings[binding.identity]
+        self.matcher.remove(binding)

@@ -1,0 +1,1 @@
+"""How each type of exchange finds the bindings that match a message."""

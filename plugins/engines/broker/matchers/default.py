@@ -1,0 +1,38 @@
+"""Default: every queue is bound to the default exchange by its name, without anybody binding it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from plugins.engines.broker.binding import Binding, Destination
+from plugins.engines.broker.errors import default_exchange_refused
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.queue import Queue
+
+
+class DefaultMatcher:
+    """The queues of the virtual host, by name."""
+
+    looks_at_headers: ClassVar[bool] = False
+
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
+        self._queues = queues
+
+    def check(self, key: str, arguments: Mapping[str, Any]) -> None:
+        """Nothing can be bound here."""
+        raise default_exchange_refused()
+
+    def add(self, binding: Binding) -> None:
+        """Nothing can be bound here."""
+        raise default_exchange_refused()
+
+    def remove(self, binding: Binding) -> None:
+        """Nothing can be bound here."""
+        raise default_exchange_refused()
+
+    def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
+        """Return the queue of that name."""
+        queue = self._queues.get(key)
+        return () if queue is None else (queue,)

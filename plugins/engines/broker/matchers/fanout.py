@@ -1,0 +1,32 @@
+"""Fanout: everything goes everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from plugins.engines.broker.binding import Binding, Destination
+
+
+class FanoutMatcher:
+    """Bindings, whatever their key."""
+
+    looks_at_headers: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._bindings: dict[Binding, None] = {}
+
+    def check(self, key: str, arguments: Mapping[str, Any]) -> None:
+        """Any key will do."""
+
+    def add(self, binding: Binding) -> None:
+        """Take a binding."""
+        self._bindings[binding] = None
+
+    def remove(self, binding: Binding) -> None:
+        """Forget a binding."""
+        del self._bindings[binding]
+
+    def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
+        """Return every destination."""
+        return [binding.destination for binding in self._bindings]

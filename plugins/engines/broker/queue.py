@@ -1,0 +1,305 @@
+"""Queue: messages in order, and the consumers that share them.
+
+Publishing only appends.  What follows from it (deliveries, limits, expiry) is done by ``settle``,
+once a turn of the front-end however many runs came, and before anybody asks the queue something.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kernel.contracts.message import Run
+from plugins.engines.broker.arguments import QueuePolicy
+from plugins.engines.broker.backlog import Backlog
+from plugins.engines.broker.binding import Binding, Identity
+from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.dead_letters import Reason
+from plugins.engines.broker.span import Span
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.virtual_host import VirtualHost
+
+_LARGEST_SHARE = 256
+"""Messages that one of several consumers is handed before the next has its turn."""
+
+
+class Queue:
+    """One queue of a virtual host."""
+
+    def __init__(
+        self,
+        name: str,
+        vhost: VirtualHost,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: Mapping[str, Any],
+        policy: QueuePolicy,
+        now: float,
+    ) -> None:
+        self.name = name
+        self.vhost = vhost
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.owner = owner
+        """The connection that alone may use it; None: anybody."""
+        self.arguments = arguments
+        self.policy = policy
+        self.backlog = Backlog(policy.max_priority)
+        self.consumers: list[deque[Consumer]] = []
+        """Those of equal priority together, the highest first; each deque turns as it is served."""
+        self.consumer_count = 0
+        self.incoming: dict[Identity, Binding] = {}
+        self.outstanding = 0
+        """Messages handed out and not yet acknowledged."""
+        self.next_position = 0
+        self.deleted = False
+        self.last_used = now
+        self.messages_in = self.messages_out = 0
+        self._touched = False
+        self._limited = policy.max_length is not None or policy.max_length_bytes is not None
+        self._rejects = self._limited and policy.overflow != "drop-head"
+        self._may_expire = policy.message_ttl is not None
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}: {self.backlog.count} ready, {self.outstanding} outstanding>"
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether one connection owns it."""
+        return self.owner is not None
+
+    def touch(self) -> None:
+        """Have the queue looked after in this turn."""
+        if not self._touched and not self.deleted:
+            self._touched = True
+            self.vhost.touched.append(self)
+
+    def publish(self, run: Run, now: float) -> int:
+        """Append a run; return how many of its first messages were accepted (all, but for a full queue)."""
+        envelope = run.envelope
+        count = accepted = len(run.bodies)
+        if self._rejects:
+            self.settle(now)
+            accepted = self._acceptable(run)
+            if accepted < count:
+                if self.policy.overflow == "reject-publish-dlx":
+                    self._give_up(Span(0, run, accepted, count), "maxlen", now)
+                if not accepted:
+                    return 0
+                run = run.slice(0, accepted)
+        expires_at = None
+        if self._may_expire or envelope.expiration is not None:
+            expires_at = self._expiry(envelope.expiration, now)
+        span = Span(self.next_position, run, 0, accepted, expires_at)
+        self.next_position += accepted
+        self.messages_in += accepted
+        self.backlog.append(span, run.size)
+        if self.durable and envelope.persistent:
+            self.vhost.store.keep_messages(self, span)
+        if not self._touched:
+            self.touch()
+        return accepted
+
+    def settle(self, now: float) -> None:
+        """Do what follows from all that happened: expire, hand out, shed what is too much."""
+        self._touched = False
+        if self._may_expire and self.backlog.count:
+            # A message of time-to-live 0 may still reach a consumer that is ready for it: hence "before now".
+            self._expire(now - 1e-9)
+        if self.consumer_count and self.backlog.count:
+            self._hand_out()
+        if self._may_expire and self.backlog.count:
+            self._expire(now)
+            expiry = self.backlog.next_expiry()
+            if expiry is not None:
+                self.vhost.broker.call_at(expiry, self)
+        if self._limited and not self._rejects:
+            self._shed(now)
+
+    def take(self, now: float) -> Span | None:
+        """Remove one message for a ``get``."""
+        self.settle(now)
+        self.last_used = now
+        span = self.backlog.take(1, 0)
+        if span is not None:
+            self.outstanding += 1
+            self.messages_out += 1
+        return span
+
+    def acknowledge(self, span: Span) -> None:
+        """These have been dealt with."""
+        self.outstanding -= span.stop - span.start
+        self._forget(span)
+
+    def reject(self, span: Span, now: float) -> None:
+        """These were not wanted."""
+        self.outstanding -= len(span)
+        self._give_up(span, "rejected", now)
+
+    def requeue(self, span: Span) -> None:
+        """These come back to their place."""
+        self.outstanding -= len(span)
+        if self.deleted:
+            return
+        span.redelivered = True
+        self.backlog.put_back(span)
+        self.touch()
+
+    def purge(self, now: float) -> int:
+        """Forget what waits; return how many that were."""
+        self.settle(now)
+        count = self.backlog.count
+        for span in self.backlog.take_all():
+            self._forget(span)
+        return count
+
+    def add_consumer(self, consumer: Consumer, now: float) -> None:
+        """Take a consumer into the round of those of its priority."""
+        self.last_used = now
+        self.consumer_count += 1
+        for index, peers in enumerate(self.consumers):
+            if peers[0].priority == consumer.priority:
+                peers.append(consumer)
+                break
+            if peers[0].priority < consumer.priority:
+                self.consumers.insert(index, deque((consumer,)))
+                break
+        else:
+            self.consumers.append(deque((consumer,)))
+        self.touch()
+
+    def remove_consumer(self, consumer: Consumer, now: float) -> None:
+        """Take a consumer out of the round."""
+        self.last_used = now
+        self.consumer_count -= 1
+        for peers in self.consumers:
+            if consumer in peers:
+                peers.remove(consumer)
+        self.consumers = [peers for peers in self.consumers if peers]
+        self.plan_expiry(now)
+        self.touch()
+
+    def all_consumers(self) -> list[Consumer]:
+        """Return the consumers, the next to be served first."""
+        return [consumer for peers in self.consumers for consumer in peers]
+
+    def plan_expiry(self, now: float) -> None:
+        """Have an unused queue looked at when it is due to expire."""
+        if self.policy.expires is not None and not self.consumer_count:
+            self.last_used = now
+            self.vhost.broker.call_at(now + self.policy.expires, self)
+
+    def handle_timeout(self, now: float) -> None:
+        """A time that the queue asked to be called at has come."""
+        if self.deleted:
+            return
+        expires = self.policy.expires
+        if expires is not None and not self.consumer_count:
+            due = self.last_used + expires
+            if now >= due:
+                self.vhost.remove_queue(self, now)
+                return
+            self.vhost.broker.call_at(due, self)
+        self.touch()
+
+    def statistics(self) -> dict[str, int]:
+        """Return counters of this moment."""
+        return {
+            "messages_ready": self.backlog.count,
+            "bytes_ready": self.backlog.size,
+            "messages_outstanding": self.outstanding,
+            "messages_in": self.messages_in,
+            "messages_out": self.messages_out,
+            "consumers": self.consumer_count,
+        }
+
+    def _hand_out(self) -> None:
+        backlog = self.backlog
+        for peers in self.consumers:
+            waiting = 0
+            while backlog.count and waiting < len(peers):
+                consumer = peers[0]
+                room = consumer.room()
+                if room <= 0:
+                    waiting += 1
+                    if self.policy.single_active_consumer:
+                        return
+                    peers.rotate(-1)
+                    continue
+                waiting = 0
+                self._hand(consumer, min(room, self._share(len(peers))))
+                if len(peers) > 1 and not self.policy.single_active_consumer:
+                    peers.rotate(-1)
+            if not backlog.count or self.policy.single_active_consumer:
+                return
+
+    def _share(self, consumers: int) -> int:
+        """How many the next of several gets: one by one while few wait (as RabbitMQ deals them), more then."""
+        ready = self.backlog.count
+        if consumers == 1 or self.policy.single_active_consumer:
+            return ready
+        return max(1, min(_LARGEST_SHARE, ready // (8 * consumers)))
+
+    def _hand(self, consumer: Consumer, most: int) -> None:
+        span = self.backlog.take(most, consumer.receiver.window.left)
+        assert span is not None, "the backlog was not empty"
+        count = span.stop - span.start
+        self.messages_out += count
+        if consumer.settled:
+            self._forget(span)
+        else:
+            self.outstanding += count
+        consumer.receiver.hand(consumer, span)
+
+    def _expiry(self, expiration: int | None, now: float) -> float | None:
+        self._may_expire = True
+        lives = self.policy.message_ttl
+        if expiration is not None:
+            lives = expiration / 1000 if lives is None else min(lives, expiration / 1000)
+        return None if lives is None else now + lives
+
+    def _expire(self, now: float) -> None:
+        for span in self.backlog.take_expired(now):
+            self._give_up(span, "expired", now)
+
+    def _acceptable(self, run: Run) -> int:
+        """How many of a run's messages a queue that rejects has room for."""
+        room = len(run.bodies)
+        if self.policy.max_length is not None:
+            room = min(room, max(0, self.policy.max_length - self.backlog.count))
+        if self.policy.max_length_bytes is not None:
+            left = self.policy.max_length_bytes - self.backlog.size
+            if run.size > left:
+                # RabbitMQ accepts as long as the limit is not passed yet, the message that passes it included.
+                for index, body in enumerate(run.bodies[:room]):
+                    if left <= 0:
+                        return index
+                    left -= len(body)
+        return room
+
+    def _shed(self, now: float) -> None:
+        policy, backlog = self.policy, self.backlog
+        if policy.max_length is not None:
+            while (excess := backlog.count - policy.max_length) > 0:
+                self._shed_some(excess, now)
+        if policy.max_length_bytes is not None:
+            while backlog.size > policy.max_length_bytes:
+                self._shed_some(1, now)
+
+    def _shed_some(self, excess: int, now: float) -> None:
+        span = self.backlog.take_oldest(excess)
+        assert span is not None, "the backlog is too long"
+        self._give_up(span, "maxlen", now)
+
+    def _give_up(self, span: Span, reason: Reason, now: float) -> None:
+        if self.policy.dead_letter_exchange is not None and not self.deleted:
+            self.vhost.publish_dead(self, span, reason, now)
+        self._forget(span)
+
+    def _forget(self, span: Span) -> None:
+        if self.durable and span.run.envelope.persistent:
+            self.vhost.store.drop_messages(self, span)

@@ -1,0 +1,136 @@
+"""Receiver: one stream of numbered deliveries to a client (an AMQP channel, a STOMP subscription).
+
+It holds the ledger, the credit that its consumers share, and the deliveries that the front-end has
+not yet encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from plugins.engines.broker.ledger import Handed, Ledger
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.consumer import Consumer
+    from plugins.engines.broker.queue import Queue
+    from plugins.engines.broker.span import Span
+
+
+class Window:
+    """How many more bytes the connection wants to be handed before it has written some."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class Delivery(NamedTuple):
+    """Messages on their way to a consumer; their tags count up from ``first_tag``."""
+
+    consumer: Consumer
+    first_tag: int
+    span: Span
+
+
+class Receiver:
+    """Where consumers of one channel meet: tags, credit, deliveries."""
+
+    __slots__ = (
+        "active",
+        "consumers",
+        "deliveries",
+        "ledger",
+        "on_cancelled",
+        "on_deliveries",
+        "outstanding",
+        "prefetch",
+        "window",
+    )
+
+    def __init__(
+        self,
+        window: Window,
+        on_deliveries: Callable[[], None],
+        on_cancelled: Callable[[Consumer], None],
+    ) -> None:
+        self.window = window
+        self.ledger = Ledger()
+        self.consumers: dict[str, Consumer] = {}
+        self.deliveries: list[Delivery] = []
+        self.prefetch = 0
+        """How many all consumers together may hold unacknowledged; 0: no limit."""
+        self.outstanding = 0
+        """How many consumers hold unacknowledged (what ``get`` took does not count against the credit)."""
+        self.active = True
+        """False while the client asked for a pause."""
+        self.on_deliveries = on_deliveries
+        """Called when the first delivery is waiting to be taken."""
+        self.on_cancelled = on_cancelled
+        """Called when the broker ends a consumer, because its queue is gone."""
+
+    def hand(self, consumer: Consumer, span: Span) -> None:
+        """Take a span from a queue for a consumer."""
+        if not consumer.settled:
+            count = span.stop - span.start
+            consumer.outstanding += count
+            self.outstanding += count
+        tag = self.ledger.hand_out(span, consumer.queue, consumer, settled=consumer.settled)
+        self.window.left -= span.size()
+        if not self.deliveries:
+            self.on_deliveries()
+        self.deliveries.append(Delivery(consumer, tag, span))
+
+    def take_deliveries(self) -> list[Delivery]:
+        """Return and forget what is to be encoded now."""
+        deliveries = self.deliveries
+        self.deliveries = []
+        return deliveries
+
+    def acknowledge(self, tag: int, *, multiple: bool) -> None:
+        """The client has dealt with these."""
+        for handed in self.ledger.settle(tag, multiple=multiple):
+            self._release(handed)
+            handed.queue.acknowledge(handed.span)
+
+    def reject(self, tag: int, *, multiple: bool, requeue: bool, now: float) -> None:
+        """The client does not want these: back to the queue, or away (to the dead-letter exchange)."""
+        settled = self.ledger.settle(tag, multiple=multiple)
+        if requeue:
+            self._requeue(settled)
+            return
+        for handed in settled:
+            self._release(handed)
+            handed.queue.reject(handed.span, now)
+
+    def recover(self) -> None:
+        """Requeue all that is outstanding, for this receiver or any other."""
+        self._requeue(self.ledger.settle_all())
+
+    def _requeue(self, settled: list[Handed]) -> None:
+        # The latest first: each then goes to the very front of its queue without overtaking.
+        for handed in reversed(settled):
+            self._release(handed)
+            handed.queue.requeue(handed.span)
+
+    def wake(self) -> None:
+        """There is credit again, or the window is open: have the queues look."""
+        for consumer in self.consumers.values():
+            consumer.queue.touch()
+
+    def count_consumers(self, queue: Queue) -> int:
+        """Return how many consumers of ``queue`` are here."""
+        return sum(consumer.queue is queue for consumer in self.consumers.values())
+
+    def _release(self, handed: Handed) -> None:
+        consumer = handed.consumer
+        if consumer is None:
+            return
+        count = len(handed)
+        consumer.outstanding -= count
+        self.outstanding -= count
+        if self.prefetch:
+            self.wake()
+        elif consumer.prefetch:
+            consumer.queue.touch()

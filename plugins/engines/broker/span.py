@@ -1,0 +1,65 @@
+"""Span: consecutive messages of a queue, as a window on the run they came in.
+
+Splitting a span moves two numbers and copies no body; bodies are sliced where they are encoded.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernel.contracts.message import Envelope, Run
+
+
+class Span(msgspec.Struct, gc=False):
+    """Messages ``start`` up to ``stop`` of ``run``; message ``i`` has the position ``base + i`` in its queue."""
+
+    base: int
+    run: Run
+    start: int
+    stop: int
+    expires_at: float | None = None
+    redelivered: bool = False
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def envelope(self) -> Envelope:
+        """What the messages have in common."""
+        return self.run.envelope
+
+    @property
+    def first(self) -> int:
+        """The position of the first message in its queue."""
+        return self.base + self.start
+
+    def size(self) -> int:
+        """Return the sum of the body sizes."""
+        run = self.run
+        if self.stop - self.start == len(run.bodies):
+            return run.size
+        return self.as_run().size
+
+    def as_run(self) -> Run:
+        """Return the messages as a run: the shared one where the span covers it whole."""
+        run = self.run
+        if self.stop - self.start == len(run.bodies):
+            return run
+        return run.slice(self.start, self.stop)
+
+    def split(self, count: int) -> Span:
+        """Cut the first ``count`` messages off and return them as a span of their own."""
+        cut = self.start + count
+        front = Span(self.base, self.run, self.start, cut, self.expires_at, self.redelivered)
+        self.start = cut
+        return front
+
+    def continues(self, before: Span) -> bool:
+        """Whether this span follows ``before`` so exactly that the two can be one."""
+        return (
+            self.run is before.run
+            and self.start == before.stop
+            and self.base == before.base
+            and self.redelivered == before.redelivered
+            and self.expires_at == before.expires_at
+        )

@@ -1,0 +1,394 @@
+"""Virtual host: exchanges, queues and bindings of one name space, and all that can be asked of them.
+
+A refusal raises a ``BrokerError`` and changes nothing.  ``owner`` stands for the connection that asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kernel.contracts.message import Run
+from plugins.engines.broker.arguments import (
+    QUEUE_ARGUMENTS,
+    read_queue_arguments,
+    require_equal_argument,
+    require_equal_flag,
+)
+from plugins.engines.broker.binding import Binding, Destination, identity_of
+from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.dead_letters import Reason, dead_envelope, headers_of, would_cycle
+from plugins.engines.broker.declaration import (
+    check_exchange_arguments,
+    check_exchange_name,
+    check_queue_name,
+    make_system_exchanges,
+)
+from plugins.engines.broker.errors import (
+    AccessRefused,
+    BrokerError,
+    PreconditionFailed,
+    ResourceLocked,
+    default_exchange_refused,
+    missing_exchange,
+    missing_queue,
+)
+from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.matchers.kinds import make_matcher
+from plugins.engines.broker.names import invent_name
+from plugins.engines.broker.queue import Queue
+from plugins.engines.broker.routes import Routes, check_publishable
+from plugins.engines.broker.span import Span
+from plugins.engines.broker.without_copies import hide_blind_copies
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.broker import Broker
+
+_NO_ARGUMENTS: Mapping[str, Any] = {}
+_MOST_ROUNDS = 1000
+"""Dead letters that make dead letters: a bound against a circle that the cycle check cannot see."""
+
+
+class VirtualHost:
+    """One name space of the broker."""
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.name = name
+        self.broker = broker
+        self.store = broker.store
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = make_system_exchanges(self.queues)
+        self.touched: list[Queue] = []
+        """Queues to be looked after in this turn."""
+        self._routes = Routes(name, self.exchanges, self.queues)
+        self._owned: dict[object, list[Queue]] = {}
+        self.messages_in = self.messages_unrouted = 0
+
+    def __repr__(self) -> str:
+        return f"<VirtualHost {self.name!r}: {len(self.exchanges)} exchanges, {len(self.queues)} queues>"
+
+    # Messages
+
+    def publish(self, run: Run, now: float) -> int | None:
+        """Route a run; return how many of its first messages every queue accepted, None if no queue wants it."""
+        envelope = run.envelope
+        queues = self._routes.find(envelope)
+        self.messages_in += len(run.bodies)
+        if not queues:
+            self.messages_unrouted += len(run.bodies)
+            return None
+        if envelope.properties and "BCC" in headers_of(envelope):
+            run = hide_blind_copies(run)
+        if len(queues) == 1:
+            return queues[0].publish(run, now)
+        return min([queue.publish(run, now) for queue in queues])
+
+    def check_publish(self, exchange: str) -> None:
+        """Refuse an exchange that clients may not publish to; for a front-end to ask once an envelope."""
+        if exchange:
+            check_publishable(self.exchanges.get(exchange), exchange, self.name)
+
+    def publish_dead(self, queue: Queue, span: Span, reason: Reason, now: float) -> None:
+        """Publish what a queue gives up to its dead-letter exchange; nobody hears of it if that is missing."""
+        policy = queue.policy
+        exchange = policy.dead_letter_exchange
+        if exchange is None or (exchange and exchange not in self.exchanges):
+            return
+        envelope = dead_envelope(
+            span.envelope, reason, queue.name, exchange, policy.dead_letter_key, self.broker.clock(now)
+        )
+        run = span.as_run()
+        run = Run(run.bodies, run.size, envelope, run.multipart)
+        for target in self._routes.find(envelope):
+            if reason == "rejected" or not would_cycle(envelope, target.name):
+                target.publish(run, now)
+
+    def settle(self, now: float) -> None:
+        """Look after the queues that were touched, and those that this touches."""
+        rounds = 0
+        while self.touched and rounds < _MOST_ROUNDS:
+            touched = self.touched
+            self.touched = []
+            for queue in touched:
+                queue.settle(now)
+            rounds += 1
+
+    # Exchanges
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] = _NO_ARGUMENTS,
+    ) -> Exchange:
+        """Return the exchange, new if there was none; refuse if there is one that differs."""
+        check_exchange_name(name, self.exchanges)
+        matcher = make_matcher(kind)
+        exchange = self.exchanges.get(name)
+        if exchange is not None:
+            require_equal_flag("exchange", name, self.name, "type", kind, exchange.kind)
+            require_equal_flag("exchange", name, self.name, "durable", durable, exchange.durable)
+            require_equal_flag("exchange", name, self.name, "auto_delete", auto_delete, exchange.auto_delete)
+            require_equal_flag("exchange", name, self.name, "internal", internal, exchange.internal)
+            require_equal_argument(
+                "exchange", name, self.name, "alternate-exchange", arguments, exchange.arguments
+            )
+            return exchange
+        check_exchange_arguments(name, self.name, arguments)
+        exchange = Exchange(
+            name,
+            kind,
+            matcher,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+        )
+        self.exchanges[name] = exchange
+        self._routes.forget()
+        if durable:
+            self.store.keep_exchange(exchange)
+        return exchange
+
+    def find_exchange(self, name: str) -> Exchange:
+        """Return an exchange, or refuse."""
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise missing_exchange(name, self.name)
+        return exchange
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange and its bindings; one that is not there is no fault."""
+        if not name:
+            raise default_exchange_refused()
+        exchange = self.exchanges.get(name)
+        if name.startswith("amq.") and exchange is not None:
+            raise AccessRefused(f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed")
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self._remove_exchange(exchange)
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        for binding in list(exchange.bindings.values()):
+            exchange.remove(binding)
+            del binding.destination.incoming[binding.identity]
+            self._drop_binding(binding)
+        for binding in list(exchange.incoming.values()):
+            self._remove_binding(binding)
+        self._routes.forget()
+        if exchange.durable:
+            self.store.drop_exchange(exchange)
+
+    # Bindings
+
+    def bind(
+        self,
+        source: str,
+        destination: Destination,
+        key: str = "",
+        arguments: Mapping[str, Any] = _NO_ARGUMENTS,
+    ) -> None:
+        """Bind a queue or an exchange to an exchange; the same binding twice is one."""
+        if not source:
+            raise default_exchange_refused()
+        exchange = self.find_exchange(source)
+        exchange.matcher.check(key, arguments)
+        identity = identity_of(exchange, destination, key, arguments)
+        if identity in exchange.bindings:
+            return
+        binding = Binding(source=exchange, destination=destination, key=key, arguments=arguments)
+        exchange.add(binding)
+        destination.incoming[identity] = binding
+        self._routes.forget()
+        if binding.durable:
+            self.store.keep_binding(binding)
+
+    def unbind(
+        self,
+        source: str,
+        destination: Destination,
+        key: str = "",
+        arguments: Mapping[str, Any] = _NO_ARGUMENTS,
+    ) -> None:
+        """Take a binding away; one that is not there is no fault."""
+        if not source:
+            raise default_exchange_refused()
+        exchange = self.exchanges.get(source)
+        if exchange is None:
+            return
+        binding = exchange.bindings.get(identity_of(exchange, destination, key, arguments))
+        if binding is not None:
+            del destination.incoming[binding.identity]
+            self._remove_binding(binding)
+
+    def _remove_binding(self, binding: Binding) -> None:
+        exchange = binding.source
+        exchange.remove(binding)
+        self._routes.forget()
+        self._drop_binding(binding)
+        if exchange.auto_delete and not exchange.bindings and exchange.name in self.exchanges:
+            self._remove_exchange(exchange)
+
+    def _drop_binding(self, binding: Binding) -> None:
+        if binding.durable:
+            self.store.drop_binding(binding)
+
+    # Queues
+
+    def declare_queue(
+        self,
+        name: str,
+        owner: object,
+        now: float,
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] = _NO_ARGUMENTS,
+    ) -> Queue:
+        """Return the queue, new if there was none; refuse if there is one that differs.
+
+        An empty name has the broker invent one.
+        """
+        if name:
+            check_queue_name(name)
+        existing = self.queues.get(name)
+        if existing is not None:
+            self._check_same(existing, owner, durable, exclusive, auto_delete, arguments)
+            existing.plan_expiry(now)
+            return existing
+        name = name or invent_name("amq.gen-", self.broker.random)
+        queue = Queue(
+            name,
+            self,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner if exclusive else None,
+            arguments=arguments,
+            policy=read_queue_arguments(arguments, name, self.name),
+            now=now,
+        )
+        self.add_queue(queue, now)
+        return queue
+
+    def add_queue(self, queue: Queue, now: float) -> None:
+        """Take a queue that was made elsewhere (a reply address, one read from a store)."""
+        self.queues[queue.name] = queue
+        self._routes.forget_envelope()
+        if queue.owner is not None:
+            self._owned.setdefault(queue.owner, []).append(queue)
+        queue.plan_expiry(now)
+        if queue.durable:
+            self.store.keep_queue(queue)
+
+    def _check_same(
+        self,
+        queue: Queue,
+        owner: object,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        name = queue.name
+        if exclusive != queue.exclusive or (exclusive and queue.owner is not owner):
+            raise self._locked(queue)
+        require_equal_flag("queue", name, self.name, "durable", durable, queue.durable)
+        require_equal_flag("queue", name, self.name, "auto_delete", auto_delete, queue.auto_delete)
+        for argument in QUEUE_ARGUMENTS:
+            require_equal_argument("queue", name, self.name, argument, arguments, queue.arguments)
+
+    def find_queue(self, name: str, owner: object) -> Queue:
+        """Return a queue that ``owner`` may use, or refuse."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise missing_queue(name, self.name)
+        if queue.owner is not None and queue.owner is not owner:
+            raise self._locked(queue)
+        return queue
+
+    def delete_queue(
+        self, name: str, owner: object, now: float, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """Delete a queue; return how many messages were in it.  One that is not there is no fault."""
+        if name not in self.queues:
+            return 0
+        queue = self.find_queue(name, owner)
+        queue.settle(now)
+        if if_unused and queue.consumer_count:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
+        if if_empty and queue.backlog.count:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' not empty")
+        count = queue.backlog.count
+        self.remove_queue(queue, now)
+        return count
+
+    def remove_queue(self, queue: Queue, now: float) -> None:
+        """Take a queue away with its bindings; its consumers are told."""
+        if self.queues.get(queue.name) is not queue:
+            return
+        del self.queues[queue.name]
+        queue.deleted = True
+        for consumer in queue.all_consumers():
+            del consumer.receiver.consumers[consumer.tag]
+            consumer.receiver.on_cancelled(consumer)
+        queue.consumers = []
+        queue.consumer_count = 0
+        queue.backlog.take_all()
+        for binding in list(queue.incoming.values()):
+            self._remove_binding(binding)
+        self._routes.forget_envelope()
+        if queue.owner is not None and queue in self._owned.get(queue.owner, ()):
+            self._owned[queue.owner].remove(queue)
+        if queue.durable:
+            self.store.drop_queue(queue)
+
+    def release(self, owner: object, now: float) -> None:
+        """A connection has ended: what was its own goes with it."""
+        for queue in list(self._owned.get(owner, ())):
+            self.remove_queue(queue, now)
+        self._owned.pop(owner, None)
+
+    def _locked(self, queue: Queue) -> BrokerError:
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{self.name}'. "
+            "It could be originally declared on another connection or the exclusive property value "
+            "does not match that of the original declaration."
+        )
+
+    # Consumers
+
+    def subscribe(self, consumer: Consumer, now: float) -> None:
+        """Start a consumer; refuse when one of the two wants the queue for itself."""
+        queue = consumer.queue
+        others = queue.all_consumers()
+        if others and (consumer.exclusive or any(other.exclusive for other in others)):
+            raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
+        consumer.receiver.consumers[consumer.tag] = consumer
+        queue.add_consumer(consumer, now)
+
+    def unsubscribe(self, consumer: Consumer, now: float) -> None:
+        """End a consumer; what it holds stays outstanding.  The last one takes an auto-delete queue with it."""
+        queue = consumer.queue
+        consumer.receiver.consumers.pop(consumer.tag, None)
+        if queue.deleted:
+            return
+        queue.remove_consumer(consumer, now)
+        if queue.auto_delete and not queue.consumer_count:
+            self.remove_queue(queue, now)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters of this moment."""
+        return {
+            "messages_in": self.messages_in,
+            "messages_unrouted": self.messages_unrouted,
+            "exchanges": len(self.exchanges),
+            "queues": {name: queue.statistics() for name, queue in self.queues.copy().items()},
+        }
