@@ -15,3 +15,31 @@ hookimpl = pluggy.HookimplMarker("kernel")
 """Marks a function of a plugin module as the implementation of a hook of :mod:`kernel.hookspecs`."""
 
 __all__ = ["API_LEVEL", "hookimpl"]
+
+
+def __getattr__(name: str) -> object:
+    """Give ``kernel.Kernel`` and its like without importing them before they are wanted."""
+    import importlib
+
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'kernel' has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+_LAZY = {
+    "Kernel": "kernel.topology.system",
+    "Plan": "kernel.topology.plan",
+    "EnginePlan": "kernel.topology.plan",
+    "RoutePlan": "kernel.topology.plan",
+    "ThreadPlan": "kernel.topology.plan",
+    "WaterMarks": "kernel.pipes.water_marks",
+    "Message": "kernel.contracts.message",
+    "Envelope": "kernel.contracts.message",
+    "KernelClosed": "kernel.contracts.errors",
+    "KernelError": "kernel.contracts.errors",
+    "TimedOut": "kernel.contracts.errors",
+    "WouldBlock": "kernel.contracts.errors",
+    "WrongThread": "kernel.contracts.errors",
+    "lend": "kernel.contracts.loan",
+}

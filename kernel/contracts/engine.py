@@ -56,6 +56,24 @@ class Port(Interface):
         """Take the responsibility for ``count`` more of the messages taken: written down, or confirmed by the peer."""
         ...
 
+    @property
+    def confirms(self) -> bool:
+        """Whether a route out confirms, so that ``on_confirmed`` will be called."""
+        ...
+
+    @property
+    def must_confirm(self) -> bool:
+        """Whether a route in confirms, so that somebody waits for ``confirm``."""
+        ...
+
+    def sent(self) -> int:
+        """How many messages were sent while ``confirms``, cumulatively."""
+        ...
+
+    def confirmed(self) -> int:
+        """How many of those every destination has confirmed, cumulatively."""
+        ...
+
     def rewind(self) -> list[Run]:
         """What was taken and never confirmed, to be sent again after a reconnection."""
         ...

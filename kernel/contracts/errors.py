@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernel.contracts.message import Run
+
 
 class KernelError(Exception):
     """The base of all errors of the kernel and its plugins."""
@@ -48,7 +54,14 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent what the protocol, or its present state, does not allow."""
+    """The peer sent what the protocol, or its present state, does not allow.
+
+    ``runs`` has the messages of the same bytes that were complete before the fault: they count as received.
+    """
+
+    def __init__(self, text: str, runs: Sequence[Run] = ()) -> None:
+        super().__init__(text)
+        self.runs = runs
 
 
 class ConnectionLost(KernelError):  # noqa: N818

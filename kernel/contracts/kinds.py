@@ -47,13 +47,17 @@ class RouterKind(_Kind, frozen=True, kw_only=True):
 
     create: Callable[[Any], Router]
     """``create(options)``."""
+    one_of_many: bool = False
+    """It gives each message to one destination: another may take over what a dead one left behind."""
+    by_content: bool = False
+    """It looks at messages: even a single destination does not get everything."""
 
 
 class ThreadKind(_Kind, frozen=True, kw_only=True):
     """A kind of thread that hosts engines."""
 
     create: Callable[..., Any]
-    """``create(name, options)`` returns an object with ``start``, ``post``, ``stop`` and ``join``."""
+    """``create(name, dispatcher, report, options)`` returns a ``kernel.threads.residence.Residence`` with ``start`` and ``join``."""
 
 
 class ApiKind(_Kind, frozen=True, kw_only=True):

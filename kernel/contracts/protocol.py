@@ -60,12 +60,19 @@ class StreamProtocol(Interface):
         """
         ...
 
+    def want_confirm(self) -> None:
+        """Somebody here waits for confirmations: ask the peer for them, if it has to be asked."""
+        ...
+
     def confirmed(self) -> int | None:
         """How many of the messages sent here the peer has confirmed, cumulatively.
 
         None: this peer does not confirm; then what was written to the wire counts as confirmed.
         """
         ...
+
+    subscriptions: list[tuple[str, str]]
+    """What the peer has asked for and the host has not yet taken out: (``subscribe`` or ``unsubscribe``, pattern)."""
 
     def close(self, reason: str, now: float) -> None:
         """Say good-bye: ``data_to_send`` has the last words."""

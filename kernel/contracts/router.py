@@ -12,8 +12,8 @@ from kernel.contracts.message import Run
 class Outlet(Interface):
     """One outgoing pipe, as a router sees it."""
 
-    name: str
-    """The port at the other end."""
+    target: str
+    """The name of the port at the other end."""
     blocked: bool
     """Whether the pipe is full and its writer was asked to wait."""
 

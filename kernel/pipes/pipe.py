@@ -59,12 +59,14 @@ class Pipe:
         "ended",
         "marks",
         "name",
+        "on_asked",
         "on_confirmed",
         "on_ready",
         "on_writable",
         "signalled",
         "taken",
         "taken_bytes",
+        "target",
         "written",
         "written_bytes",
     )
@@ -88,6 +90,9 @@ class Pipe:
         self.on_ready: Callable[[], Any] = _nobody
         self.on_writable: Callable[[], Any] = _nobody
         self.on_confirmed: Callable[[], Any] = _nobody
+        self.on_asked: Callable[[str, str], Any] = _nobody
+        self.target = name
+        """The name of the port at the reading end."""
         # written by the writing thread
         self.written = 0
         self.written_bytes = 0
@@ -253,6 +258,10 @@ class Pipe:
                 count = 0
         self._post_to_writer(self.on_confirmed)
 
+    def ask_writer(self, verb: str, pattern: str) -> None:
+        """Have the writing thread ``subscribe`` or ``unsubscribe`` this pipe."""
+        self._post_to_writer(lambda: self.on_asked(verb, pattern))
+
     def unconfirmed(self) -> list[Run]:
         """What was taken and not confirmed: what a new conversation has to send again, in order."""
         return list(self._retained)
@@ -299,5 +308,5 @@ def _is_run(item: Any) -> bool:
     return type(item) is Run
 
 
-def _nobody() -> None:
+def _nobody(*_: object) -> None:
     """Stand-in until a port is plugged in."""

@@ -1,0 +1,61 @@
+"""The kernel's own routers and thread kinds, offered through the same hooks as everybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kernel import hookimpl
+from kernel.contracts.kinds import RouterKind, ThreadKind
+
+
+def _fan_out(_: Any) -> Any:
+    from kernel.routing.fan_out import FanOut
+
+    return FanOut()
+
+
+def _round_robin(_: Any) -> Any:
+    from kernel.routing.round_robin import RoundRobin
+
+    return RoundRobin()
+
+
+def _by_key(_: Any) -> Any:
+    from kernel.routing.by_key import ByKey
+
+    return ByKey()
+
+
+def _reply(_: Any) -> Any:
+    from kernel.routing.reply import Reply
+
+    return Reply()
+
+
+def _poll_thread(name: str, dispatcher: Any, report: Any, _: Any) -> Any:
+    from kernel.threads.poll_thread import PollThread
+
+    return PollThread(name, dispatcher, report)
+
+
+@hookimpl
+def register_routers() -> Iterable[RouterKind]:
+    """Fan-out, round robin, by key, reply."""
+    return [
+        RouterKind(name="fan-out", summary="every destination gets every message", create=_fan_out),
+        RouterKind(
+            name="round-robin",
+            summary="each message to the next destination that can take it",
+            create=_round_robin,
+            one_of_many=True,
+        ),
+        RouterKind(name="by-key", summary="to those who subscribed to its key", create=_by_key, by_content=True),
+        RouterKind(name="reply", summary="back to where it came from", create=_reply, by_content=True),
+    ]
+
+
+@hookimpl
+def register_thread_kinds() -> Iterable[ThreadKind]:
+    """Poll threads."""
+    return [ThreadKind(name="poll", summary="a thread of its own that runs trio and hosts engines", create=_poll_thread)]

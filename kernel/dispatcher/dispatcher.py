@@ -1,0 +1,162 @@
+"""Dispatcher: the matrix of pipes between threads, and who is connected to whom.
+
+Engines join as groups of ports: an engine with one port, or a listener with a port for each connection.  A route
+from group to group puts a pipe between every port of the one and every port of the other, when they join
+and as long as they stay.  Messages never pass through here; only the management of pipes does, under a lock
+that no message path takes.  What has to change in another thread is posted to it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from functools import partial
+from typing import Any
+
+from kernel.contracts.engine import PortOwner
+from kernel.dispatcher.port import Port
+from kernel.dispatcher.route import Route, RouteSpec
+from kernel.pipes.mailbox import Mailbox
+from kernel.pipes.pipe import Pipe
+
+
+class ThreadSlot:
+    """A thread's place in the matrix: its number, its name and its mailbox."""
+
+    __slots__ = ("mailbox", "name", "number")
+
+    def __init__(self, number: int, name: str, mailbox: Mailbox) -> None:
+        self.number = number
+        self.name = name
+        self.mailbox = mailbox
+
+
+class Dispatcher:
+    """The N x N matrix: cell (i, j) holds the pipes from thread i to thread j."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slots: list[ThreadSlot] = []
+        self._groups: dict[str, list[Port]] = defaultdict(list)
+        self._specs: list[RouteSpec] = []
+        self._pipes: dict[Pipe, tuple[RouteSpec, Port, Port]] = {}
+        self._pipes_of: dict[Port, set[Pipe]] = defaultdict(set)
+        self._slot_of: dict[Port, ThreadSlot] = {}
+
+    # ------------------------------------------------------------------ threads and ports
+
+    def add_thread(self, name: str, mailbox: Mailbox) -> ThreadSlot:
+        """Give a thread its row and column."""
+        with self._lock:
+            slot = ThreadSlot(len(self._slots), name, mailbox)
+            self._slots.append(slot)
+            return slot
+
+    def open_port(
+        self, slot: ThreadSlot, name: str, group: str, owner: PortOwner, options: dict[str, Any] | None = None
+    ) -> Port:
+        """Join a group.  Called by the thread of ``slot``; the routes out are in place when it returns."""
+        port = Port(name, group, owner, slot.mailbox.post, options)
+        port.leave = self._leave
+        with self._lock:
+            self._slot_of[port] = slot
+            self._groups[group].append(port)
+            for spec in self._specs:
+                if spec.source == group:
+                    port.attach_route(Route(spec))
+                    for target in self._ports_of(spec):
+                        self._connect(spec, port, target, here=True)
+                if group in spec.targets and spec.source != group:
+                    for source in self._groups[spec.source]:
+                        self._connect(spec, source, port)
+        return port
+
+    def _leave(self, port: Port) -> None:
+        with self._lock:
+            self._groups[port.group].remove(port)
+            self._slot_of.pop(port, None)
+            for pipe in self._pipes_of.pop(port, ()):
+                _, source, target = self._forget(pipe)
+                if target is port:
+                    source.post(partial(source.detach_out, pipe))
+        port.end_outgoing()
+
+    # ------------------------------------------------------------------ routes
+
+    def add_route(self, spec: RouteSpec) -> None:
+        """Connect two groups, those that are there and those that will join.  Any thread."""
+        with self._lock:
+            self._specs.append(spec)
+            for source in self._groups[spec.source]:
+                source.post(partial(source.attach_route, Route(spec)))
+                for target in self._ports_of(spec):
+                    self._connect(spec, source, target)
+
+    def remove_route(self, spec: RouteSpec) -> None:
+        """Disconnect: what is in the pipes is still read; messages on other routes notice nothing."""
+        with self._lock:
+            self._specs.remove(spec)
+            for pipe in [pipe for pipe, ends in self._pipes.items() if ends[0] is spec]:
+                self._forget(pipe)
+            for source in self._groups[spec.source]:
+                source.post(partial(source.detach_route, spec))
+
+    def _ports_of(self, spec: RouteSpec) -> list[Port]:
+        return [port for target in spec.targets for port in self._groups[target]]
+
+    def _connect(self, spec: RouteSpec, source: Port, target: Port, *, here: bool = False) -> None:
+        """Put a pipe between two ports; ``here``: this is the thread of ``source``."""
+        pipe = Pipe(
+            f"{source.name} > {target.name}",
+            spec.marks,
+            post_to_reader=target.post,
+            post_to_writer=source.post,
+            confirms=spec.confirm,
+        )
+        pipe.target = target.name
+        pipe.on_ready = target.ready_callback(pipe)
+        self._pipes[pipe] = (spec, source, target)
+        self._pipes_of[source].add(pipe)
+        self._pipes_of[target].add(pipe)
+        target.post(partial(target.attach_in, pipe))  # first: what the source writes is posted after it
+        attach_out = partial(source.attach_out, spec, pipe, target.options)
+        if here:
+            attach_out()
+        else:
+            source.post(attach_out)
+
+    def _forget(self, pipe: Pipe) -> tuple[RouteSpec, Port, Port]:
+        ends = self._pipes.pop(pipe)
+        for port in ends[1:]:
+            if port in self._pipes_of:
+                self._pipes_of[port].discard(pipe)
+        return ends
+
+    # ------------------------------------------------------------------ for people
+
+    @property
+    def threads(self) -> tuple[ThreadSlot, ...]:
+        """All threads, in the order of their numbers."""
+        return tuple(self._slots)
+
+    def pipes(self) -> list[tuple[int, int, RouteSpec, Pipe]]:
+        """All pipes with the numbers of their writing and reading threads."""
+        with self._lock:
+            return [
+                (self._slot_of[source].number, self._slot_of[target].number, spec, pipe)
+                for pipe, (spec, source, target) in self._pipes.items()
+                if source in self._slot_of and target in self._slot_of
+            ]
+
+    def ports(self) -> list[Port]:
+        """All ports."""
+        with self._lock:
+            return [port for group in self._groups.values() for port in group]
+
+    def matrix(self) -> list[list[int]]:
+        """How many pipes stand in each cell."""
+        size = len(self._slots)
+        cells = [[0] * size for _ in range(size)]
+        for writer, reader, _, _ in self.pipes():
+            cells[writer][reader] += 1
+        return cells

@@ -1,0 +1,301 @@
+"""Port: an engine's own face towards the dispatcher (the paper's dispatcher_proxy).
+
+Batches in, batches out.  A port and all it holds belong to one thread; what other threads want of it arrives
+through that thread's mailbox.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from kernel.contracts.engine import PortOwner
+from kernel.contracts.message import Run
+from kernel.dispatcher.ledger import Ledger
+from kernel.dispatcher.route import Route
+from kernel.pipes.fair_queue import FairQueue
+from kernel.pipes.pipe import Pipe
+
+EVERYTHING = 1 << 30
+
+
+class Port:
+    """The pipes that lead to one engine (or one connection of it), and its routes out."""
+
+    def __init__(
+        self,
+        name: str,
+        group: str,
+        owner: PortOwner,
+        post: Callable[[Callable[[], Any]], Any],
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.group = group
+        self.options = options or {}
+        self.post = post
+        self.closed = False
+        self.abandoned = 0
+        """Messages that a destination left behind and that nobody could take over."""
+        self.routes: list[Route] = []
+        self.on_topology: Callable[[], Any] = _ignore
+        """Called after routes or pipes have changed: time to look for a short cut."""
+        self.on_failure: Callable[[Exception], Any] = _raise
+        """Gets what the owner raises."""
+        self.leave: Callable[[Port], Any] = _ignore
+        """Set by the dispatcher."""
+        self._owner = owner
+        self._queue = FairQueue()
+        self._confirming: set[Pipe] = set()
+        self._taken: deque[list[Any]] = deque()  # [pipe, count]: what was taken from confirming pipes, in order
+        self._ledger: Ledger | None = None
+        self._stopped = False
+        self._only: Pipe | None = None
+
+    # ------------------------------------------------------------------ sending
+
+    def send(self, runs: Sequence[Run]) -> bool:
+        """Route runs; False: stop until ``on_writable``."""
+        only = self._only
+        if only is not None:  # one route, no filter, one pipe
+            going = True
+            for run in runs:
+                going = only.write(run)
+            self._stopped = not going
+            return going
+        ledger = self._ledger
+        for run in runs:
+            page = ledger.open(len(run.bodies)) if ledger is not None else None
+            for route in self.routes:
+                route.offer(run, page if route.spec.confirm else None)
+        if ledger is not None and ledger.settle():
+            self.post(self._tell_confirmed)
+        self._stopped = not self.writable()
+        return not self._stopped
+
+    def writable(self) -> bool:
+        """Whether nothing holds the source back."""
+        for route in self.routes:
+            if route.held:
+                return False
+            for pipe in route.pipes:
+                if pipe.blocked:
+                    return False
+        return True
+
+    def short_cut(self) -> Pipe | None:
+        """The pipe to write to directly: there is one route without filter or confirmation, to one pipe."""
+        return self._only
+
+    @property
+    def confirms(self) -> bool:
+        """Whether ``on_confirmed`` will be called: a route out confirms."""
+        return self._ledger is not None
+
+    def confirmed(self) -> int:
+        """How many of the messages sent every destination has confirmed, cumulatively."""
+        return self._ledger.confirmed if self._ledger else 0
+
+    def sent(self) -> int:
+        """How many messages were sent on confirming routes, cumulatively: what ``confirmed`` is catching up with."""
+        return self._ledger.sent if self._ledger else 0
+
+    # ------------------------------------------------------------------ receiving
+
+    def take(self, most: int = EVERYTHING) -> list[Run]:
+        """Take about ``most`` messages from the incoming pipes in turn."""
+        got = self._queue.take(most)
+        if got is None:
+            return []
+        pipe, runs = got
+        if pipe.confirms:
+            self._taken.append([pipe, sum(map(len, runs))])
+        elif self._taken:
+            self._taken.append([None, sum(map(len, runs))])
+        return runs
+
+    def has_input(self) -> bool:
+        """Whether ``take`` would find something."""
+        return self._queue.active > 0
+
+    @property
+    def must_confirm(self) -> bool:
+        """Whether somebody waits for ``confirm``."""
+        return bool(self._confirming)
+
+    def confirm(self, count: int) -> None:
+        """Take the responsibility for the next ``count`` messages taken, in the order of taking."""
+        taken = self._taken
+        while count and taken:
+            first = taken[0]
+            part = min(count, first[1])
+            if first[0] is not None:
+                first[0].confirm(part)
+            first[1] -= part
+            count -= part
+            if not first[1]:
+                taken.popleft()
+
+    def rewind(self) -> list[Run]:
+        """What was taken and never confirmed, in the order of taking, to be sent once more."""
+        left = {pipe: deque(pipe.unconfirmed()) for pipe in self._confirming}
+        runs: list[Run] = []
+        kept: deque[list[Any]] = deque()
+        for pipe, count in self._taken:
+            if pipe is None:
+                continue  # nobody waits for these: at most once
+            kept.append([pipe, count])
+            queue = left[pipe]
+            while count > 0 and queue:
+                run = queue.popleft()
+                if len(run) > count:  # taken in two goes
+                    queue.appendleft(run.slice(count, len(run)))
+                    run = run.slice(0, count)
+                runs.append(run)
+                count -= len(run)
+        self._taken = kept
+        return runs
+
+    def subscribe(self, pattern: str) -> None:
+        """Ask the routes that lead here for messages whose key matches ``pattern``."""
+        self.options.setdefault("subscriptions", []).append(pattern)
+        for pipe in self._queue.pipes:
+            pipe.ask_writer("subscribe", pattern)
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Take a subscription back."""
+        subscriptions = self.options.get("subscriptions", [])
+        if pattern in subscriptions:
+            subscriptions.remove(pattern)
+            for pipe in self._queue.pipes:
+                pipe.ask_writer("unsubscribe", pattern)
+
+    def close(self) -> None:
+        """Leave the dispatcher."""
+        if not self.closed:
+            self.closed = True
+            self.leave(self)
+
+    # ------------------------------------------------------------------ called through the mailbox
+
+    def attach_in(self, pipe: Pipe) -> None:
+        """A pipe from somewhere leads here."""
+        self._queue.attach(pipe)
+        if pipe.confirms:
+            self._confirming.add(pipe)
+        if pipe.more():
+            self._ready(pipe)
+
+    def ready_callback(self, pipe: Pipe) -> Callable[[], None]:
+        """What the writer of ``pipe`` posts when it has written."""
+        return partial(self._ready, pipe)
+
+    def _ready(self, pipe: Pipe) -> None:
+        if self.closed or not self._queue.activate(pipe):
+            return
+        try:
+            self._owner.on_output()
+        except Exception as error:
+            self.on_failure(error)
+
+    def attach_route(self, route: Route) -> None:
+        """A route begins here."""
+        self.routes.append(route)
+        if route.spec.confirm and self._ledger is None:
+            self._ledger = Ledger()
+        self._topology_changed()
+
+    def detach_route(self, spec: object) -> None:
+        """A route is no more: its pipes end once they are read empty."""
+        for route in [route for route in self.routes if route.spec is spec]:
+            self.routes.remove(route)
+            for pipe in route.pipes:
+                pipe.end()
+        self._topology_changed()
+        self._writable_again()
+
+    def attach_out(self, spec: object, pipe: Pipe, options: dict[str, Any]) -> None:
+        """A destination has joined one of our routes."""
+        for route in self.routes:
+            if route.spec is spec:
+                pipe.on_writable = self._on_pipe_writable
+                pipe.on_confirmed = self._on_pipe_confirmed
+                pipe.on_asked = partial(self._on_asked, route, pipe)
+                route.attach(pipe, options)
+                for pattern in options.get("subscriptions", ()):
+                    route.subscribe(pipe, pattern)
+                break
+        self._topology_changed()
+        self._writable_again()
+
+    def detach_out(self, pipe: Pipe) -> None:
+        """A destination has left: its reader will not touch the pipe again."""
+        for route in self.routes:
+            if pipe in route.pipes:
+                page = self._ledger.release(pipe) if self._ledger else None
+                self.abandoned += route.detach(pipe, page)
+                break
+        self._topology_changed()
+        self._on_pipe_confirmed()
+        self._writable_again()
+
+    def end_outgoing(self) -> None:
+        """This port is gone: tell the readers, once they have read what is there."""
+        for route in self.routes:
+            for pipe in route.pipes:
+                pipe.end()
+
+    def _on_asked(self, route: Route, pipe: Pipe, verb: str, pattern: str) -> None:
+        if pipe not in route.pipes:
+            return
+        if verb == "subscribe":
+            route.subscribe(pipe, pattern)
+        else:
+            route.unsubscribe(pipe, pattern)
+
+    def _on_pipe_writable(self) -> None:
+        for route in self.routes:
+            if route.held:
+                route.retry()
+        self._writable_again()
+
+    def _writable_again(self) -> None:
+        if self._stopped and not self.closed and self.writable():
+            self._stopped = False
+            try:
+                self._owner.on_writable()
+            except Exception as error:
+                self.on_failure(error)
+
+    def _on_pipe_confirmed(self) -> None:
+        if self._ledger is not None and self._ledger.settle():
+            self._tell_confirmed()
+
+    def _tell_confirmed(self) -> None:
+        if self._ledger is not None and not self.closed:
+            try:
+                self._owner.on_confirmed(self._ledger.confirmed)
+            except Exception as error:
+                self.on_failure(error)
+
+    def _topology_changed(self) -> None:
+        self._only = None
+        if len(self.routes) == 1:
+            route = self.routes[0]
+            if not (route.filtered or route.held or route.spec.confirm) and route.plain and len(route.pipes) == 1:
+                self._only = route.pipes[0]
+        self.on_topology()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "stopped" if self._stopped else "open"
+        return f"<Port {self.name} {state} in={len(self._queue)} out={sum(len(r.pipes) for r in self.routes)}>"
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _ignore(*_: object) -> None:
+    """Nobody asked."""

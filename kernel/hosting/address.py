@@ -1,0 +1,46 @@
+"""Addresses: ``protocol+transport://place``, as in ``backend+tcp://127.0.0.1:5555``."""
+
+from __future__ import annotations
+
+import msgspec
+
+STREAM_TRANSPORTS = ("tcp", "unix", "tls", "inproc")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a conversation takes place, and in what language."""
+
+    protocol: str
+    transport: str
+    place: str
+
+    @property
+    def host(self) -> str:
+        """The host of a ``host:port`` place; empty for every interface."""
+        host = self.place.rpartition(":")[0]
+        return host[1:-1] if host.startswith("[") else host
+
+    @property
+    def port(self) -> int:
+        """The port of a ``host:port`` place."""
+        return int(self.place.rpartition(":")[2])
+
+    def __str__(self) -> str:
+        return f"{self.protocol}+{self.transport}://{self.place}"
+
+
+def parse_address(text: str, transports: tuple[str, ...] = STREAM_TRANSPORTS) -> Address:
+    """Read an address; ``ValueError`` says what is wrong with it and how it should look."""
+    scheme, separator, place = text.partition("://")
+    protocol, plus, transport = scheme.partition("+")
+    if not separator or not plus or not protocol or not place:
+        raise ValueError(f"{text!r} is no address: it takes protocol+transport://place, as in backend+tcp://127.0.0.1:5555")
+    if transport not in transports:
+        raise ValueError(f"{text!r}: there is no transport {transport!r} here, only {', '.join(transports)}")
+    if transport in ("tcp", "tls"):
+        host, colon, port = place.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"{text!r}: {place!r} is no host:port")
+        if ":" in host and not (host.startswith("[") and host.endswith("]")):
+            raise ValueError(f"{text!r}: an IPv6 host stands in brackets, as in [::1]:{port}")
+    return Address(protocol, transport, place)

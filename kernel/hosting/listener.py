@@ -1,0 +1,151 @@
+"""Listener: accepts connections, and survives running out of descriptors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.hosting.address import Address
+
+ACCEPTS_A_TURN = 64
+PAUSE = 0.1
+"""Seconds without accepting after the system had no descriptor left."""
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+OnAccept = Callable[[socket.socket, str], None]
+
+
+class Listener:
+    """Listening sockets of one address, hosted passively."""
+
+    def __init__(self, host: Host, engine: str, address: Address, on_accept: OnAccept, backlog: int = 1024) -> None:
+        self._host = host
+        self._engine = engine
+        self._on_accept = on_accept
+        self._path = address.place if address.transport == "unix" else None
+        self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
+        self._sockets = _listen(address, backlog)
+        self.refused = 0
+        """Connections that were turned away for want of a descriptor."""
+        for sock in self._sockets:
+            self._watch(sock)
+
+    @property
+    def address(self) -> str:
+        """Where we listen, with the port that the system chose."""
+        if self._path is not None:
+            return self._path
+        host, port = self._sockets[0].getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def close(self) -> None:
+        """Stop listening."""
+        for sock in self._sockets:
+            self._host.poller.watch(sock.fileno(), readable=None, writable=None)
+            self._host.set_timer(None, _nothing, sock)
+            sock.close()
+        self._sockets = []
+        if self._path is not None:
+            try:
+                os.unlink(self._path)
+            except FileNotFoundError:
+                pass
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+    def _watch(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0:
+            self._host.poller.watch(sock.fileno(), readable=lambda: self._accept(sock), writable=None)
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                connection, peer = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._turn_away(sock, error)
+                return
+            self._on_accept(connection, _name(peer, connection))
+
+    def _turn_away(self, sock: socket.socket, error: OSError) -> None:
+        """Use the spare descriptor to hang up on the waiting peers, rather than let them hang; then pause."""
+        self.refused += 1
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+            try:
+                sock.accept()[0].close()
+            except OSError:
+                pass
+        try:
+            self._spare = os.open(os.devnull, os.O_RDONLY)
+        except OSError:
+            pass
+        self._host.poller.watch(sock.fileno(), readable=None, writable=None)
+        self._host.set_timer(self._host.now() + PAUSE, lambda: self._watch(sock), sock)
+        detail = f"{error.strerror}: raise the limit (ulimit -n) or lower max_connections"
+        self._host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
+
+
+def _listen(address: Address, backlog: int) -> list[socket.socket]:
+    if address.transport == "unix":
+        return [_listen_unix(address.place, backlog)]
+    sockets = []
+    port = address.port
+    flags = socket.AI_PASSIVE
+    for family, kind, _, _, place in socket.getaddrinfo(address.host or None, port, type=socket.SOCK_STREAM, flags=flags):
+        sock = socket.socket(family, kind)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if port == 0 and sockets:  # one port for all families
+                place = (place[0], sockets[0].getsockname()[1], *place[2:])
+            sock.bind(place)
+            sock.listen(backlog)
+        except OSError as error:
+            sock.close()
+            for other in sockets:
+                other.close()
+            raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+        sock.setblocking(False)
+        sockets.append(sock)
+    return sockets
+
+
+def _listen_unix(path: str, backlog: int) -> socket.socket:
+    """Bind a unix socket; one that a dead process has left is replaced, a living one is not."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(path)
+                except ConnectionRefusedError:
+                    os.unlink(path)
+        sock.bind(path)
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {path}: {error.strerror}") from None
+    sock.setblocking(False)
+    return sock
+
+
+def _name(peer: object, connection: socket.socket) -> str:
+    if isinstance(peer, tuple):
+        return f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+    return f"unix#{connection.fileno()}"
+
+
+def _nothing() -> None:
+    """Never called."""

@@ -1,0 +1,83 @@
+"""TLS: contexts from options, and the handshake as a task."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Literal
+
+import msgspec
+import trio
+
+from kernel.contracts.errors import ConnectionLost
+
+
+class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Certificates of one engine."""
+
+    certificate: str | None = None
+    """File with our certificate chain (PEM); a listener needs one."""
+    key: str | None = None
+    """File with its private key; None: it is in the certificate's file."""
+    authorities: str | None = None
+    """File with the certificates that we trust (PEM); None: the system's."""
+    verify: Literal["peer", "none"] = "peer"
+    """``peer``: a dialler verifies the server's certificate and name."""
+    require_client_certificate: bool = False
+    """A listener takes only peers that show a certificate of ``authorities`` (mutual TLS)."""
+    server_name: str | None = None
+    """The name that the server's certificate has to have; None: the host of the address."""
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """Return the context of a listener."""
+    if options.certificate is None:
+        raise ValueError("a tls listener needs tls.certificate (and tls.key)")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=options.authorities)
+    context.load_cert_chain(options.certificate, options.key)
+    if options.require_client_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(options: TlsOptions) -> ssl.SSLContext:
+    """Return the context of a dialler."""
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=options.authorities)
+    if options.verify == "none":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if options.certificate is not None:
+        context.load_cert_chain(options.certificate, options.key)
+    return context
+
+
+async def handshake(
+    connected: socket.socket, context: ssl.SSLContext, *, server_side: bool, server_name: str | None, seconds: float
+) -> ssl.SSLSocket:
+    """Shake hands on a connected socket, which is closed if that fails (``ConnectionLost``)."""
+    connected.setblocking(False)
+    wrapped = context.wrap_socket(
+        connected,
+        server_side=server_side,
+        do_handshake_on_connect=False,
+        server_hostname=None if server_side else server_name,
+    )
+    try:
+        with trio.fail_after(seconds):
+            while True:
+                try:
+                    wrapped.do_handshake()
+                    return wrapped
+                except ssl.SSLWantReadError:
+                    await trio.lowlevel.wait_readable(wrapped)
+                except ssl.SSLWantWriteError:
+                    await trio.lowlevel.wait_writable(wrapped)
+    except trio.TooSlowError:
+        wrapped.close()
+        raise ConnectionLost(f"no TLS handshake within {seconds} s") from None
+    except OSError as error:  # ssl.SSLError is one
+        wrapped.close()
+        raise ConnectionLost(f"TLS handshake failed: {error}") from None
+    except BaseException:
+        wrapped.close()
+        raise

@@ -1,0 +1,136 @@
+"""Wire: a connected, non-blocking stream socket, plain or TLS, with one face."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections import deque
+from typing import Protocol
+
+from kernel.contracts.message import Buffer
+
+BUFFERS_A_CALL = 512
+"""IOV_MAX is 1,024; a call with more buffers than this is no faster."""
+
+
+class Wire(Protocol):
+    """What a stream host needs of one.  ``OSError`` says that the connection is lost."""
+
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+        ...
+
+    def receive(self, most: int) -> bytes | None:
+        """Up to ``most`` bytes; ``b""`` at the end of the stream; None when there is nothing now."""
+        ...
+
+    def send(self, buffers: deque[Buffer]) -> bool:
+        """Write as much as goes, removing it from the left; True when all is written."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+class PlainWire:
+    """tcp and unix."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+        return self._socket.fileno()
+
+    def receive(self, most: int) -> bytes | None:
+        """Up to ``most`` bytes."""
+        try:
+            return self._socket.recv(most)
+        except (BlockingIOError, InterruptedError):
+            return None
+
+    def send(self, buffers: deque[Buffer]) -> bool:
+        """Write as much as goes; one buffer by send, several by sendmsg."""
+        sock = self._socket
+        try:
+            while buffers:
+                if len(buffers) == 1:
+                    sent = sock.send(buffers[0])
+                else:
+                    sent = sock.sendmsg([buffers[at] for at in range(min(len(buffers), BUFFERS_A_CALL))])
+                drop_sent(buffers, sent)
+        except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+class TlsWire:
+    """TLS over tcp, after the handshake."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, connected: ssl.SSLSocket) -> None:
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+        return self._socket.fileno()
+
+    def receive(self, most: int) -> bytes | None:
+        """Up to ``most`` bytes: everything that TLS has decrypted, since no descriptor tells of what it keeps."""
+        received: list[bytes] = []
+        size = 0
+        try:
+            while size < most:
+                data = self._socket.recv(65536)
+                if not data:
+                    break
+                received.append(data)
+                size += len(data)
+                if size >= most and self._socket.pending():
+                    most = size + self._socket.pending()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return b"".join(received) if received else None
+        except ssl.SSLEOFError:
+            pass
+        return b"".join(received)
+
+    def send(self, buffers: deque[Buffer]) -> bool:
+        """Write as much as goes."""
+        try:
+            while buffers:
+                if len(buffers) > 1 and len(buffers[0]) < 16384:
+                    joined = b"".join(buffers)
+                    buffers.clear()
+                    buffers.append(joined)
+                drop_sent(buffers, self._socket.send(buffers[0]))
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Hang up, without waiting for the peer's good-bye."""
+        self._socket.close()
+
+
+def drop_sent(buffers: deque[Buffer], sent: int) -> None:
+    """Remove the first ``sent`` bytes."""
+    while sent:
+        first = buffers[0]
+        size = len(first)
+        if sent >= size:
+            sent -= size
+            buffers.popleft()
+        else:
+            buffers[0] = memoryview(first)[sent:]
+            return
+    while buffers and not len(buffers[0]):
+        buffers.popleft()

@@ -1,0 +1,88 @@
+"""Fair queue: reads many pipes in turn, at a cost that does not depend on how many are idle.
+
+The pipes stand in one array whose first part is the active ones; a pipe that becomes (in)active changes places
+with the one at the border: O(1) (the scheme is John Nagle's fair queueing, RFC 970, over libzmq's array).
+"""
+
+from __future__ import annotations
+
+from kernel.contracts.message import Run
+from kernel.pipes.pipe import Pipe
+
+
+class FairQueue:
+    """The incoming pipes of one port.  One thread."""
+
+    __slots__ = ("_active", "_at", "_next", "_pipes")
+
+    def __init__(self) -> None:
+        self._pipes: list[Pipe] = []
+        self._at: dict[Pipe, int] = {}
+        self._active = 0
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._pipes)
+
+    @property
+    def pipes(self) -> tuple[Pipe, ...]:
+        """All pipes, active or not."""
+        return tuple(self._pipes)
+
+    @property
+    def active(self) -> int:
+        """How many pipes have something."""
+        return self._active
+
+    def attach(self, pipe: Pipe) -> None:
+        """Add a pipe, inactive."""
+        self._at[pipe] = len(self._pipes)
+        self._pipes.append(pipe)
+
+    def detach(self, pipe: Pipe) -> None:
+        """Remove a pipe; harmless when it is not here."""
+        if pipe not in self._at:
+            return
+        self._deactivate(pipe)
+        self._swap(self._at[pipe], len(self._pipes) - 1)
+        self._pipes.pop()
+        del self._at[pipe]
+
+    def activate(self, pipe: Pipe) -> bool:
+        """The pipe has something; False when it is not (or no longer) one of ours."""
+        at = self._at.get(pipe)
+        if at is None:
+            return False
+        if at >= self._active:
+            self._swap(at, self._active)
+            self._active += 1
+        return True
+
+    def take(self, most: int) -> tuple[Pipe, list[Run]] | None:
+        """Take from the pipe whose turn it is, its fair share of ``most``; None when all are idle."""
+        while self._active:
+            if self._next >= self._active:
+                self._next = 0
+            pipe = self._pipes[self._next]
+            runs = pipe.take(max(most // self._active, 1))
+            if pipe.more():
+                self._next += 1
+            else:
+                self._deactivate(pipe)
+                if pipe.ended:
+                    self.detach(pipe)
+            if runs:
+                return pipe, runs
+        return None
+
+    def _deactivate(self, pipe: Pipe) -> None:
+        at = self._at[pipe]
+        if at < self._active:
+            self._active -= 1
+            self._swap(at, self._active)
+
+    def _swap(self, one: int, other: int) -> None:
+        pipes, at = self._pipes, self._at
+        pipes[one], pipes[other] = pipes[other], pipes[one]
+        at[pipes[one]] = one
+        at[pipes[other]] = other

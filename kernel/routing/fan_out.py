@@ -1,0 +1,34 @@
+"""Fan-out: every pipe gets every message, the same body object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernel.contracts.message import Run
+from kernel.contracts.router import Outlet
+
+
+class FanOut:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._outlets: list[Outlet] = []
+
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:  # noqa: ARG002
+        """One more copy."""
+        self._outlets.append(outlet)
+
+    def detach(self, outlet: Outlet) -> None:
+        """One copy less."""
+        self._outlets.remove(outlet)
+
+    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
+        """The run itself for everybody."""
+        return [(outlet, run) for outlet in self._outlets]
+
+    def subscribe(self, outlet: Outlet, pattern: str) -> None:
+        """Everybody gets everything anyhow."""
+
+    def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
+        """Everybody gets everything anyhow."""

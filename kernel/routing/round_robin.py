@@ -1,0 +1,48 @@
+"""Round robin: each message to one pipe, the next that can take more (load balancing)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernel.contracts.message import Run, run_of
+from kernel.contracts.router import Outlet
+
+
+class RoundRobin:
+    """One of them, in turn.  A run is dealt out in strides: one slice a pipe, not one step a message."""
+
+    def __init__(self) -> None:
+        self._outlets: list[Outlet] = []
+        self._next = 0
+
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:  # noqa: ARG002
+        """One more to share the load."""
+        self._outlets.append(outlet)
+
+    def detach(self, outlet: Outlet) -> None:
+        """One less to share the load."""
+        self._outlets.remove(outlet)
+
+    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
+        """Deal the run out to the pipes that are not full; nobody when all are."""
+        ready = [outlet for outlet in self._outlets if not outlet.full()]
+        if not ready:
+            return ()
+        count = len(run.bodies)
+        first = self._next % len(ready)
+        self._next = (first + count) % len(ready)
+        if len(ready) == 1 or count == 1:
+            return [(ready[first], run)]
+        ready = ready[first:] + ready[:first]
+        return [
+            (outlet, run_of(part, run.envelope, multipart=run.multipart))
+            for place, outlet in enumerate(ready)
+            if (part := run.bodies[place :: len(ready)])
+        ]
+
+    def subscribe(self, outlet: Outlet, pattern: str) -> None:
+        """Nobody chooses here."""
+
+    def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
+        """Nobody chooses here."""

@@ -1,0 +1,102 @@
+"""Host: what one engine sees of the thread that it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, PortOwner
+from kernel.dispatcher.dispatcher import Dispatcher, ThreadSlot
+from kernel.dispatcher.port import Port
+from kernel.threads.loop import Loop
+
+Report = Callable[[EngineEvent], Any]
+
+
+class EngineHost:
+    """One life of one engine: its ports, descriptors and timers, all given back at its end."""
+
+    def __init__(
+        self, engine: str, loop: Loop, slot: ThreadSlot, dispatcher: Dispatcher, nursery: trio.Nursery, report: Report
+    ) -> None:
+        self.nursery = nursery
+        self.poller = self
+        self.failure: Exception | None = None
+        self._engine = engine
+        self._loop = loop
+        self._slot = slot
+        self._dispatcher = dispatcher
+        self._report = report
+        self._fds: set[int] = set()
+        self._ports: list[Port] = []
+        self._timer_keys: set[object] = set()
+
+    def now(self) -> float:
+        """Seconds of the thread's clock."""
+        return self._loop.now()
+
+    def soon(self, callback: Callable[[], Any]) -> None:
+        """Call in a later turn."""
+        self._slot.mailbox.post(lambda: self._call(callback))
+
+    def post(self, callback: Callable[[], Any]) -> None:
+        """Call in a later turn; from any thread."""
+        self._slot.mailbox.post(lambda: self._call(callback))
+
+    def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
+        """Join the dispatcher as one more port of this engine."""
+        port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
+        port.on_failure = self.fail
+        self._ports = [kept for kept in self._ports if not kept.closed] if len(self._ports) % 64 == 63 else self._ports
+        self._ports.append(port)
+        return port
+
+    def watch(
+        self, fd: int, *, readable: Callable[[], None] | None = None, writable: Callable[[], None] | None = None
+    ) -> None:
+        """Watch a descriptor, watch it otherwise, or forget it."""
+        if readable or writable:
+            self._fds.add(fd)
+        else:
+            self._fds.discard(fd)
+        self._loop.poller.watch(fd, readable, writable, self.fail)
+
+    def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
+        """One timer a key; None cancels."""
+        if when is None:
+            self._timer_keys.discard(key)
+        else:
+            self._timer_keys.add(key)
+        self._loop.set_timer(when, callback, (id(self), key), self.fail)
+
+    def report(self, event: EngineEvent) -> None:
+        """Tell the supervisor, the log and the metrics."""
+        self._report(event)
+
+    def fail(self, error: Exception) -> None:
+        """A callback of the engine has raised: end its life with this error."""
+        if self.failure is None:
+            self.failure = error
+        self.nursery.cancel_scope.cancel()
+
+    def release(self) -> None:
+        """Take back all that the engine had of the thread."""
+        for fd in list(self._fds):
+            self.watch(fd)
+        for key in list(self._timer_keys):
+            self.set_timer(None, _nothing, key)
+        for port in self._ports:
+            port.close()
+        self._ports.clear()
+
+    def _call(self, callback: Callable[[], Any]) -> None:
+        try:
+            callback()
+        except Exception as error:
+            self.fail(error)
+
+
+def _nothing() -> None:
+    """Never called."""

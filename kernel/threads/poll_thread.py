@@ -1,0 +1,42 @@
+"""Poll thread: an operating system thread that runs trio and hosts engines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent
+from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.threads.residence import Residence
+
+
+class PollThread(Residence):
+    """Its life: ``start``, engines come and go, ``stop`` or ``linger``, ``join``."""
+
+    def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
+        super().__init__(name, dispatcher, report)
+        self.crash: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name=f"kernel {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to host."""
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the thread is gone; False when it is not in ``timeout`` seconds."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _main(self) -> None:
+        try:
+            trio.run(self._run)
+        except BaseException as error:
+            self.crash = error
+            self._report(EngineEvent(engine=self.name, what="thread crashed", detail=repr(error)))
+
+    async def _run(self) -> None:
+        await self.run(own_thread=True)

@@ -1,0 +1,111 @@
+"""Residence: the part that all threads which host engines have in common: a loop, a slot and the engines in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import Engine, EngineEvent
+from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.hosting.backoff import BackoffOptions
+from kernel.pipes.mailbox import Mailbox
+from kernel.threads.host import EngineHost
+from kernel.threads.loop import Loop
+from kernel.threads.supervisor import EngineState, supervise
+
+
+class Residence:
+    """Engines in one thread.  ``run`` is the thread's life; the other methods may be called from any thread."""
+
+    def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
+        self.name = name
+        self.mailbox = Mailbox()
+        self.slot = dispatcher.add_thread(name, self.mailbox)
+        self.states: dict[str, EngineState] = {}
+        self._dispatcher = dispatcher
+        self._report = report
+        self._scopes: dict[str, trio.CancelScope] = {}
+        self._nursery: trio.Nursery | None = None
+        self._loop: Loop | None = None
+        self._closing: Callable[[], None] | None = None
+
+    async def run(self, *, own_thread: bool) -> None:
+        """Host engines until stopped."""
+        self._loop = Loop(self.mailbox, own_thread=own_thread)
+        try:
+            async with trio.open_nursery() as self._nursery:
+                await self._loop.run()
+                self._nursery.cancel_scope.cancel()
+        finally:
+            self.mailbox.process()  # what the last words of the engines asked for
+            self._nursery = None
+
+    def add(self, name: str, make_engine: Callable[[], Engine], restart: BackoffOptions | None = None) -> EngineState:
+        """Host one more engine."""
+        state = self.states[name] = EngineState(name)
+        self.mailbox.post(partial(self._start, state, make_engine, restart or BackoffOptions()))
+        return state
+
+    def remove(self, name: str, on_gone: Callable[[], Any] | None = None) -> None:
+        """Let an engine go; ``on_gone`` is called in this thread when it has."""
+        self.mailbox.post(partial(self._remove, name, on_gone))
+
+    def stop(self) -> None:
+        """Leave at the end of the present turn."""
+        self.mailbox.post(self._stop)
+
+    def linger(self, seconds: float, may_stop: Callable[[], bool]) -> None:
+        """Stop as soon as ``may_stop()``, which is asked after each piece of work; at the latest in ``seconds``."""
+        self.mailbox.post(partial(self._linger, seconds, may_stop))
+
+    def pending(self) -> bool:
+        """Whether an engine still has something to write.  Any thread; a guess while it works."""
+        for state in list(self.states.values()):
+            has_pending = getattr(state.engine, "pending", None)
+            if has_pending is not None and has_pending():
+                return True
+        return False
+
+    def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(self._live, state, make_engine, restart, name=f"engine {state.name}")
+
+    async def _live(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
+        with trio.CancelScope() as scope:
+            self._scopes[state.name] = scope
+            try:
+                await supervise(state, make_engine, partial(self._make_host, state.name), self._report, restart)
+            finally:
+                if self._scopes.get(state.name) is scope:
+                    del self._scopes[state.name]
+                if self.states.get(state.name) is state and state.state != "ended":
+                    state.state = "stopped"
+
+    def _make_host(self, engine: str, nursery: trio.Nursery) -> EngineHost:
+        assert self._loop is not None  # we are called from inside ``run``
+        return EngineHost(engine, self._loop, self.slot, self._dispatcher, nursery, self._report)
+
+    def _remove(self, name: str, on_gone: Callable[[], Any] | None) -> None:
+        scope = self._scopes.pop(name, None)
+        self.states.pop(name, None)
+        if scope is not None:
+            scope.cancel()
+        if on_gone is not None:
+            on_gone()
+
+    def _stop(self) -> None:
+        if self._loop is not None:
+            self._loop.stop()
+
+    def _linger(self, seconds: float, may_stop: Callable[[], bool]) -> None:
+        if self._loop is None:
+            return
+        self._loop.stop_when(may_stop)
+        self._loop.set_timer(self._loop.now() + seconds, self._stop, self, _raise)
+
+
+def _raise(error: Exception) -> None:
+    raise error

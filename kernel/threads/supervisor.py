@@ -1,0 +1,105 @@
+"""Supervisor: lets an engine live, and live again after it failed; takes nothing else down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import trio
+
+from kernel.contracts.engine import Engine, EngineEvent
+from kernel.hosting.backoff import Backoff, BackoffOptions
+from kernel.threads.host import EngineHost
+
+
+class EngineState(msgspec.Struct):
+    """How an engine is doing.  Written by its thread, read by any."""
+
+    name: str
+    state: str = "starting"
+    """``starting``, ``running``, ``failed`` (waiting for its next try) or ``ended``."""
+    address: str = ""
+    failures: int = 0
+    last_failure: str = ""
+    next_try: float | None = None
+    """Seconds that it waits, or waited, before the next try."""
+    engine: Engine | None = None
+
+
+async def supervise(
+    state: EngineState,
+    make_engine: Callable[[], Engine],
+    make_host: Callable[[trio.Nursery], EngineHost],
+    report: Callable[[EngineEvent], object],
+    policy: BackoffOptions,
+) -> None:
+    """Run the engine until it returns or we are cancelled; after a failure, again after a wait."""
+    backoff = Backoff(policy)
+    while True:
+        state.state = "starting"
+        failure = await _live_once(state, make_engine, make_host, report, backoff)
+        state.engine = None
+        if failure is None:
+            state.state = "ended"
+            report(EngineEvent(engine=state.name, what="ended"))
+            return
+        wait = backoff.next_wait()
+        state.state, state.next_try = "failed", wait
+        state.failures += 1
+        state.last_failure = f"{type(failure).__name__}: {failure}"
+        report(EngineEvent(engine=state.name, what="failed", detail=state.last_failure, next_try=wait))
+        await trio.sleep(wait)
+
+
+async def _live_once(
+    state: EngineState,
+    make_engine: Callable[[], Engine],
+    make_host: Callable[[trio.Nursery], EngineHost],
+    report: Callable[[EngineEvent], object],
+    backoff: Backoff,
+) -> BaseException | None:
+    """One life; returns what ended it, None for a good end.  Cancellation passes through."""
+    host: EngineHost | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            host = make_host(nursery)
+            engine = state.engine = make_engine()
+
+            async def live() -> None:
+                await engine.run(host, task_status=_Started(state, backoff, report))
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(live)
+    except BaseExceptionGroup as group:
+        failures = group.split(trio.Cancelled)[1]
+        if failures is None or not isinstance(failures, ExceptionGroup):
+            raise
+        return _first(failures)
+    except Exception as error:
+        return error
+    finally:
+        if host is not None:
+            host.release()
+    return host.failure
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
+
+
+class _Started:
+    """The ``task_status`` that an engine is given."""
+
+    def __init__(self, state: EngineState, backoff: Backoff, report: Callable[[EngineEvent], object]) -> None:
+        self._state = state
+        self._backoff = backoff
+        self._report = report
+
+    def started(self, address: str = "") -> None:
+        """The engine is usable."""
+        self._state.state = "running"
+        self._state.address = address
+        self._state.next_try = None
+        self._backoff.succeeded()
+        self._report(EngineEvent(engine=self._state.name, what="running", detail=address))

@@ -1,0 +1,299 @@
+"""Kernel: a running system.  Puts a plan together, changes it while messages flow, and takes it down."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.engine import EngineEvent
+from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
+from kernel.contracts.kinds import EngineKind, EngineSetup, Side
+from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.dispatcher.route import RouteSpec
+from kernel.plugins import PluginRegistry
+from kernel.routing.key_trie import key_filter
+from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
+from kernel.topology.statistics import SystemStatistics, gather
+
+LINGER = 5.0
+"""Seconds that a closing kernel may take to write out what is queued."""
+
+
+class Kernel:
+    """Threads, engines and routes.  No global state: two kernels in one process share nothing.
+
+    ``with Kernel(plan) as kernel:`` starts it and leaves nothing behind: no thread, no descriptor, no task.
+    """
+
+    def __init__(self, plan: Plan | None = None, registry: PluginRegistry | None = None) -> None:
+        self.plan = plan or Plan()
+        self.registry = registry or PluginRegistry.load()
+        self.dispatcher = Dispatcher()
+        self.events: list[Callable[[EngineEvent], Any]] = []
+        """Called with what engines report, in their threads: connected, failed, retrying ..."""
+        self._threads: dict[str, Any] = {}
+        self._homes: dict[str, Any] = {}
+        self._apis: list[Any] = []
+        self._specs: dict[str, list[RouteSpec]] = {}
+        self._state = "new"
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_file(cls, path: str | Path, registry: PluginRegistry | None = None) -> Kernel:
+        """Read and check a topology file; ``PlanError`` has all complaints."""
+        from kernel.topology.check import load_plan
+
+        registry = registry or PluginRegistry.load()
+        return cls(load_plan(path, registry), registry)
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> Kernel:
+        """Start the threads and engines of the plan; engines come up in the background (see ``wait_running``)."""
+        if self._state != "new":
+            raise KernelError(f"a kernel is started once; this one is {self._state}")
+        self._state = "running"
+        plan, self.plan = self.plan, Plan(file=self.plan.file)
+        try:
+            for thread in plan.threads or (ThreadPlan(name=DEFAULT_THREAD),):
+                self.add_thread(thread)
+            for route in plan.routes:  # before the engines: not a message is there that could miss one
+                self.add_route(route)
+            for engine in plan.engines:
+                self.add_engine(engine)
+        except BaseException:
+            self.close(linger=0)
+            self.join()
+            raise
+        self.registry.kernel_started(self)
+        return self
+
+    def close(self, linger: float = LINGER, reason: str = "the kernel was closed") -> None:
+        """Begin to close; returns at once.  Waiting calls wake with ``KernelClosed``; queued output has ``linger`` seconds."""
+        with self._lock:
+            if self._state in ("closing", "closed"):
+                return
+            self._state = "closing"
+        self.registry.kernel_stopping(self, reason)
+        for api in self._apis:
+            api.kernel_closed(reason)
+        for thread in self._threads.values():
+            if linger > 0:
+                thread.linger(linger, self._written_out)
+            else:
+                thread.stop()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until everything is gone after ``close``; False when it is not within ``timeout`` seconds."""
+        if not all(thread.join(timeout) for thread in self._threads.values()):
+            return False
+        for api in self._apis:
+            api.dispose()
+        for thread in self._threads.values():
+            thread.mailbox.bell.close()
+        self._apis.clear()
+        self._state = "closed"
+        return True
+
+    def __enter__(self) -> Kernel:
+        return self.start() if self._state == "new" else self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(linger=LINGER if error is None else 0)
+        self.join()
+
+    def _written_out(self) -> bool:
+        """Whether there is nothing left to write.  Asked by every closing thread after each of its turns."""
+        homes = {thread.slot.number for thread in self._threads.values()}
+        for _, reader, _, pipe in self.dispatcher.pipes():
+            if reader in homes and pipe.more():
+                return False
+        if any(thread.pending() for thread in self._threads.values()):
+            return False
+        for thread in self._threads.values():  # wake the others, which may have nothing to do and not have looked
+            thread.stop()
+        return True
+
+    def wait_running(self, timeout: float | None = 10.0) -> None:
+        """Wait until every engine is running; ``KernelError`` names those that are not."""
+        import time
+
+        changed = threading.Event()
+        self.events.append(lambda _: changed.set())
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            changed.clear()
+            late = [state for state in self.engine_states() if state.state != "running"]
+            if not late:
+                return
+            left = None if deadline is None else deadline - time.monotonic()
+            if (left is not None and left <= 0) or not changed.wait(left):
+                said = "; ".join(f"{state.name} is {state.state} {state.last_failure}".rstrip() for state in late)
+                raise KernelError(f"not running after {timeout} s: {said}")
+
+    # ------------------------------------------------------------------ application code
+
+    def open(self, name: str, api: str | None = None, **options: Any) -> Any:
+        """Open an API by its name in the topology (one object a thread); options may override the plan's."""
+        self._running()
+        planned = self.plan.engine(name)
+        if planned is not None and planned.kind not in self.registry.apis:
+            raise UnknownName(f"{name!r} is an engine of kind {planned.kind!r}: applications open APIs")
+        kind_name = api or (planned.kind if planned else "native")
+        kind = self.registry.kind("apis", kind_name)
+        merged = {**(planned.options if planned else {}), **options}
+        opened = kind.create(self, name, msgspec.convert(merged, kind.options))
+        self._apis.append(opened)
+        return opened
+
+    # ------------------------------------------------------------------ change while running
+
+    def add_thread(self, plan: ThreadPlan) -> None:
+        """Start one more thread that hosts engines."""
+        self._running()
+        kind = self.registry.kind("thread_kinds", plan.kind)
+        options = msgspec.convert(plan.options, kind.options, strict=False)
+        thread = kind.create(plan.name, self.dispatcher, self._report, options)
+        self._threads[plan.name] = thread
+        thread.start()
+        self.plan = msgspec.structs.replace(self.plan, threads=(*self.plan.threads, plan))
+
+    def add_engine(self, plan: EnginePlan) -> None:
+        """Start an engine, or make a name known that applications may open."""
+        self._running()
+        if self.plan.engine(plan.name) is not None:
+            raise KernelError(f"there is an engine {plan.name!r} already")
+        self.plan = msgspec.structs.replace(self.plan, engines=(*self.plan.engines, plan))
+        if plan.kind in self.registry.apis:
+            return
+        kind: EngineKind = self.registry.kind("engines", plan.kind)
+        options = msgspec.convert(plan.options, kind.options, strict=False)
+        setup = EngineSetup(name=plan.name, options=options, make_protocol=self._protocol_maker())
+        thread = self._threads[plan.thread] if plan.thread else self._least_loaded()
+        self._homes[plan.name] = thread
+        thread.add(plan.name, lambda: kind.create(setup))
+
+    def remove_engine(self, name: str) -> None:
+        """Let an engine go; the routes stay, for others or for its return."""
+        self._running()
+        if self.plan.engine(name) is None:
+            raise UnknownName(f"there is no engine {name!r}")
+        kept = tuple(engine for engine in self.plan.engines if engine.name != name)
+        self.plan = msgspec.structs.replace(self.plan, engines=kept)
+        home = self._homes.pop(name, None)
+        if home is not None:
+            home.remove(name)
+
+    def add_route(self, plan: RoutePlan) -> None:
+        """Connect engines; applies to those that are there and those that will come."""
+        self._running()
+        kind = self.registry.kind("routers", plan.router)
+        options = msgspec.convert(plan.router_options, kind.options, strict=False)
+        spec = RouteSpec(
+            name=plan.label,
+            source=plan.source,
+            targets=plan.targets,
+            make_router=lambda: kind.create(options),
+            one_of_many=kind.one_of_many,
+            by_content=kind.by_content,
+            make_filter=_filter_of(plan),
+            marks=plan.marks,
+            confirm=plan.confirm,
+        )
+        self._specs.setdefault(plan.label, []).append(spec)
+        self.dispatcher.add_route(spec)
+        self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
+
+    def remove_route(self, plan: RoutePlan) -> None:
+        """Disconnect; what is in its pipes is still delivered."""
+        self._running()
+        specs = self._specs.get(plan.label)
+        if not specs:
+            raise UnknownName(f"there is no route {plan.label!r}")
+        self.dispatcher.remove_route(specs.pop())
+        routes = list(self.plan.routes)
+        routes.remove(next(route for route in routes if route.label == plan.label))
+        self.plan = msgspec.structs.replace(self.plan, routes=tuple(routes))
+
+    def apply(self, plan: Plan) -> list[str]:
+        """Become what ``plan`` says without touching what does not change; return what was done, a line each."""
+        change = diff(self.plan, plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads))
+        for route in change.routes_removed:
+            self.remove_route(route)
+        for engine in change.engines_removed:
+            self.remove_engine(engine.name)
+        for thread in change.threads_removed:
+            gone = self._threads.pop(thread.name)
+            gone.stop()
+            gone.join()
+            kept = tuple(kept for kept in self.plan.threads if kept.name != thread.name)
+            self.plan = msgspec.structs.replace(self.plan, threads=kept)
+        for thread in change.threads_added:
+            self.add_thread(thread)
+        for route in change.routes_added:
+            self.add_route(route)
+        for engine in change.engines_added:
+            self.add_engine(engine)
+        return change.lines()
+
+    # ------------------------------------------------------------------ for people
+
+    def engine_states(self) -> list[Any]:
+        """How each engine is doing (``kernel.threads.supervisor.EngineState``)."""
+        return [state for thread in self._threads.values() for state in list(thread.states.values())]
+
+    def address_of(self, name: str) -> str:
+        """Where an engine listens, with the port that the system chose."""
+        for state in self.engine_states():
+            if state.name == name:
+                return str(state.address)
+        raise UnknownName(f"there is no running engine {name!r}")
+
+    def statistics(self) -> SystemStatistics:
+        """The figures of this moment: engines, routes, pipes, threads."""
+        return gather(self.dispatcher, self.engine_states())
+
+    def _running(self) -> None:
+        if self._state != "running":
+            raise KernelClosed(f"the kernel is {self._state}")
+
+    def _least_loaded(self) -> Any:
+        return min(self._threads.values(), key=lambda thread: len(thread.states))
+
+    def _report(self, event: EngineEvent) -> None:
+        for listener in list(self.events):
+            listener(event)
+
+    def _protocol_maker(self) -> Callable[[str, dict[str, Any], Side], Any]:
+        converted: dict[tuple[str, int], Any] = {}
+
+        def make_protocol(name: str, options: dict[str, Any], side: Side) -> Any:
+            kind = self.registry.kind("protocols", name)
+            known = converted.get((name, id(options)))
+            if known is None:
+                known = converted[name, id(options)] = msgspec.convert(options, kind.options, strict=False)
+            return kind.create(known, side)
+
+        return make_protocol
+
+
+def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:
+    """Return a maker of the test that a message's envelope has to pass; None when all pass."""
+    if not plan.match and plan.exchange is None:
+        return None
+    exchange = plan.exchange
+
+    def make() -> Callable[[Any], bool]:
+        matches = key_filter(plan.match) if plan.match else None
+        return lambda envelope: (exchange is None or envelope.exchange == exchange) and (
+            matches is None or matches(envelope.key)
+        )
+
+    return make

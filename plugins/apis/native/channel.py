@@ -1,0 +1,391 @@
+"""Channel: an application thread's place in the matrix.  Send and receive, one message or a batch.
+
+A channel belongs to the thread that opened it and has no locks.  ``send`` and ``receive`` of single messages have a
+short cut each: a plain message to the only destination is appended to the pipe as it is, under a grant of places
+asked for in advance; and what came in a batch is handed out from an iterator.  Everything else takes the long
+way, which is the same for one message and for a million.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+import msgspec
+
+from kernel.contracts.errors import KernelClosed, TimedOut, WouldBlock, WrongThread
+from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
+from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.pipes.mailbox import Mailbox
+from kernel.pipes.pipe import Pipe
+from plugins.apis.native.options import NativeOptions
+
+_NOTHING: Iterator[Any] = iter(())
+
+
+class ChannelStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel at one moment."""
+
+    name: str
+    waiting: int
+    """Messages that were taken from the pipes and not yet received."""
+    unconfirmed: int
+    """Messages sent on confirming routes that are not confirmed yet."""
+
+
+class Channel:
+    """Send and receive.  Usable in a ``with`` statement and in a ``for`` loop."""
+
+    def __init__(self, dispatcher: Dispatcher, name: str, options: NativeOptions | None = None) -> None:
+        options = options or NativeOptions()
+        self.name = name
+        self._options = options
+        self._mailbox = Mailbox()
+        self._posted = self._mailbox.posted
+        self._thread = threading.get_ident()
+        self._closed = ""
+        self._pipe: Pipe | None = None
+        self._room = 0
+        self._small = 0
+        self._append: Any = None
+        self._ready: Iterator[Any] = _NOTHING
+        self._envelope: Envelope = PLAIN
+        self._multipart = False
+        self._runs: deque[Run] = deque()
+        self._unconfirmed = 0
+        self._envelopes: dict[str, Envelope] = {}
+        self._slot = dispatcher.add_thread(name, self._mailbox)
+        self._port = dispatcher.open_port(self._slot, name, name, self, {"subscriptions": list(options.subscriptions)})
+        self._port.on_topology = self._find_short_cut
+        self._find_short_cut()
+
+    # ------------------------------------------------------------------ sending
+
+    def send(self, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> None:
+        """Send one message; wait while the pipe is full, at most ``timeout`` seconds (``TimedOut``)."""
+        if self._room > 0 and type(body) is bytes and len(body) <= self._small and key is None and not self._posted:
+            self._room -= 1
+            self._append(body)
+            if not self._pipe.signalled:  # type: ignore[union-attr]  # room comes from a pipe
+                self._pipe.signal()  # type: ignore[union-attr]
+            return
+        self._send_run(Run([_checked(body)], len(body), self._envelope_of(key)), timeout)
+
+    def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None) -> None:
+        """Send a batch under one envelope.  The list is the kernel's from here on: do not change it."""
+        if set(map(type, bodies)) - {bytes, bytearray, memoryview}:
+            bodies = [_checked(body) for body in bodies]
+        if bodies:
+            self._send_run(run_of(bodies, self._envelope_of(key)), timeout)
+
+    def send_parts(self, parts: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None) -> None:
+        """Send one message of several parts, which arrive together or not at all."""
+        whole = tuple(_checked(part) for part in parts)
+        self._send_run(run_of([whole], self._envelope_of(key), multipart=True), timeout)
+
+    def send_message(self, message: Message, *, timeout: float | None = None) -> None:
+        """Send a message with an envelope of its own."""
+        if message.parts:
+            self._send_run(run_of([message.parts], message.envelope, multipart=True), timeout)
+        else:
+            self._send_run(run_of([_checked(message.body)], message.envelope), timeout)
+
+    def send_runs(self, runs: Iterable[Run], *, timeout: float | None = None) -> None:
+        """Send runs: the form in which the kernel itself passes messages on."""
+        for run in runs:
+            self._send_run(run, timeout)
+
+    def send_nowait(self, body: Buffer, *, key: str | None = None) -> None:
+        """Send one message, or raise ``WouldBlock`` when the pipe is full."""
+        try:
+            self.send(body, key=key, timeout=0)
+        except TimedOut:
+            raise WouldBlock(f"channel {self.name!r}: the pipe is full") from None
+
+    def reply(self, message: Message, body: Buffer, *, timeout: float | None = None) -> None:
+        """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
+        self._send_run(run_of([_checked(body)], message.envelope), timeout)
+
+    def _send_run(self, run: Run, timeout: float | None) -> None:
+        self._check()
+        if self._posted:
+            self._mailbox.process()
+        if run.envelope is PLAIN and not run.multipart and self._refill(run):
+            return
+        self._give_back()
+        if not self._port.writable() or not self._port.routes:
+            self._wait(self._may_send, timeout, "no room to send")
+        self._port.send((run,))
+
+    def _may_send(self) -> bool:
+        return bool(self._port.routes) and self._port.writable()
+
+    def _refill(self, run: Run) -> bool:
+        """Ask for places for loose messages; send this one if there were any."""
+        if self._pipe is None or self._room > 0 or len(run.bodies) > 1 or run.size > self._small:
+            return False
+        self._room = self._pipe.loose_grant()
+        if self._room <= 0:
+            return False
+        self._room -= 1
+        self._append(run.bodies[0] if type(run.bodies[0]) is bytes else bytes(run.bodies[0]))
+        if not self._pipe.signalled:
+            self._pipe.signal()
+        return True
+
+    def _give_back(self) -> None:
+        if self._room > 0 and self._pipe is not None:
+            self._pipe.give_back(self._room)
+        self._room = 0
+
+    def _find_short_cut(self) -> None:
+        """After a change of routes: is there a single pipe that takes messages as they are?"""
+        self._give_back()
+        pipe = self._port.short_cut()
+        if pipe is not None and pipe.marks.when_full != "block":
+            pipe = None
+        self._pipe = pipe
+        self._small = pipe.marks.loose_limit if pipe is not None else 0
+        self._append = pipe.loose_append() if pipe is not None else None
+
+    def _envelope_of(self, key: str | None) -> Envelope:
+        if key is None:
+            return PLAIN
+        envelope = self._envelopes.get(key)
+        if envelope is None:
+            if len(self._envelopes) >= 4096:
+                self._envelopes.clear()
+            envelope = self._envelopes[key] = Envelope(key=key)
+        return envelope
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, timeout: float | None = None) -> Buffer:
+        """Return the body of the next message; wait for it, at most ``timeout`` seconds (``TimedOut``).
+
+        The body of a multi-part message is its parts joined; ``receive_message`` has them apart.
+        """
+        for body in self._ready:
+            return body  # type: ignore[no-any-return]
+        self._next_run(timeout)
+        return next(self._ready)  # type: ignore[no-any-return]
+
+    def receive_nowait(self) -> Buffer:
+        """Return the next body, or raise ``WouldBlock``."""
+        try:
+            return self.receive(0)
+        except TimedOut:
+            raise WouldBlock(f"channel {self.name!r}: nothing to receive") from None
+
+    def receive_many(self, most: int = 1 << 30, timeout: float | None = None) -> list[Buffer]:
+        """Return what has come, at least one body and at most ``most``; wait for the first."""
+        bodies = list(self._rest(most))
+        while len(bodies) < most and (self._runs or not bodies or self._port.has_input()):
+            self._next_run(timeout)
+            bodies += self._rest(most - len(bodies))
+        return bodies
+
+    def receive_message(self, timeout: float | None = None) -> Message:
+        """Return the next message with its envelope and parts."""
+        run = self._take_run(1, timeout)
+        return messages_of(run)[0]
+
+    def receive_run(self, most: int = 1 << 30, timeout: float | None = None) -> Run:
+        """Return the next messages that share one envelope, ``most`` at the most."""
+        return self._take_run(most, timeout)
+
+    def _take_run(self, most: int, timeout: float | None) -> Run:
+        """Cut messages off the run that is being read, with what belongs to them."""
+        self._unread()
+        if not self._runs:
+            self._next_run(timeout)
+            self._unread()
+        run = self._runs.popleft()
+        if len(run) > most:
+            self._runs.appendleft(run.slice(most, len(run)))
+            run = run.slice(0, most)
+        return run
+
+    def _unread(self) -> None:
+        """Put the rest of the run that is being read back at the front."""
+        rest = list(self._raw)
+        self._ready, self._raw = _NOTHING, _NOTHING
+        if rest:
+            self._runs.appendleft(run_of(rest, self._envelope, multipart=self._multipart))
+
+    _raw: Iterator[Any] = _NOTHING
+
+    def _rest(self, most: int) -> Iterator[Any]:
+        return (body for body, _ in zip(self._ready, range(most), strict=False)) if most < 1 << 30 else self._ready
+
+    def _next_run(self, timeout: float | None) -> None:
+        """Make the next run the one that is being read; wait for it."""
+        self._check()
+        if not self._runs:
+            if self._unconfirmed and self._options.auto_confirm:
+                self.confirm()
+            if self._posted:
+                self._mailbox.process()
+            if not self._take():
+                self._wait(self._take, timeout, "nothing to receive")
+        run = self._runs.popleft()
+        self._envelope = run.envelope
+        self._multipart = run.multipart
+        self._raw = iter(run.bodies)
+        self._ready = map(b"".join, self._raw) if run.multipart else self._raw
+
+    def _take(self) -> bool:
+        runs = self._port.take(self._options.batch)
+        if not runs:
+            return False
+        self._runs.extend(runs)
+        if self._port.must_confirm:
+            self._unconfirmed += sum(map(len, runs))
+        return True
+
+    def confirm(self) -> None:
+        """All that was received is dealt with (``auto_confirm = false``, routes with ``confirm = true``)."""
+        left = sum(map(len, self._runs))
+        count, self._unconfirmed = self._unconfirmed - left, left
+        self._port.confirm(count)
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """Receive for ever; ends when the kernel is closed."""
+        while True:
+            yield from self._ready
+            try:
+                self._next_run(None)
+            except KernelClosed:
+                return
+
+    # ------------------------------------------------------------------ topics
+
+    def subscribe(self, pattern: str) -> None:
+        """Want messages whose key matches, of routes with ``router = "by-key"``; ``prefix:`` patterns match beginnings."""
+        self._check()
+        self._port.subscribe(pattern)
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Want them no longer."""
+        self._check()
+        self._port.unsubscribe(pattern)
+
+    # ------------------------------------------------------------------ confirmation of what was sent
+
+    def wait_confirmed(self, timeout: float | None = None) -> None:
+        """Wait until every destination has confirmed all that was sent on routes with ``confirm = true``."""
+        self._check()
+        sent = self._port.sent()
+        self._mailbox.process()
+        if self._port.confirmed() < sent:
+            self._wait(lambda: self._port.confirmed() >= sent, timeout, "not all is confirmed")
+
+    # ------------------------------------------------------------------ waiting
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when something has come: then ``receive_nowait`` until ``WouldBlock``."""
+        bell = self._mailbox.bell
+        bell.sleeping = True
+        if self._posted or self._runs or self._port.has_input():
+            bell.ring()
+        return bell.fileno()
+
+    def _wait(self, done: Any, timeout: float | None, what: str) -> None:
+        """Serve the mailbox until ``done()``."""
+        mailbox, bell = self._mailbox, self._mailbox.bell
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if mailbox.process() and done():
+                return
+            self._check()
+            bell.sleeping = True
+            if self._posted:
+                continue
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                if timeout:
+                    bell.sleeping = False
+                if done():
+                    return
+                raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
+            bell.wait(left)
+
+    def _check(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise WrongThread(
+                f"channel {self.name!r} belongs to the thread that opened it: open one more there, they are cheap"
+            )
+        if self._closed:
+            raise KernelClosed(f"channel {self.name!r}: {self._closed}")
+
+    # ------------------------------------------------------------------ the port's owner
+
+    def on_output(self) -> None:
+        """Something has come: whoever waits looks by itself."""
+
+    def on_writable(self) -> None:
+        """There is room: whoever waits looks by itself."""
+
+    def on_confirmed(self, count: int) -> None:
+        """Destinations have confirmed: whoever waits looks by itself."""
+
+    # ------------------------------------------------------------------ the end
+
+    def kernel_closed(self, reason: str) -> None:
+        """Called by the kernel, from any thread: wake whoever waits."""
+        self._mailbox.post(lambda: self._set_closed(reason))
+
+    def _set_closed(self, reason: str) -> None:
+        self._closed = self._closed or reason
+
+    def close(self) -> None:
+        """Leave.  What was sent is still delivered; what was not received goes back to the routes."""
+        if not self._port.closed:
+            self._give_back()
+            self._pipe = None
+            self._closed = self._closed or "it was closed"
+            self._port.close()
+
+    def dispose(self) -> None:
+        """Called by the kernel at its very end."""
+        self.close()
+        self._mailbox.bell.close()
+
+    def statistics(self) -> ChannelStatistics:
+        """The figures of this moment."""
+        return ChannelStatistics(
+            name=self.name,
+            waiting=sum(map(len, self._runs)),
+            unconfirmed=self._port.sent() - self._port.confirmed(),
+        )
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.name} {'closed' if self._closed else 'open'}>"
+
+
+def _checked(body: Any) -> Buffer:
+    """Return a body as something that can be written; ``TypeError`` for what cannot."""
+    if type(body) in (bytes, bytearray, memoryview):
+        return body  # type: ignore[no-any-return]
+    if isinstance(body, str):
+        _refuse(body)
+    try:
+        return memoryview(body).cast("B")
+    except TypeError:
+        _refuse(body)
+
+
+def _refuse(body: Any) -> NoReturn:
+    raise TypeError(f"a body is bytes, or anything with the buffer protocol, not {type(body).__name__}: encode it first")

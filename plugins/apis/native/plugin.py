@@ -1,0 +1,29 @@
+"""The native API as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kernel import hookimpl
+from kernel.contracts.kinds import ApiKind
+from plugins.apis.native.options import NativeOptions
+
+
+@hookimpl
+def register_apis() -> Iterable[ApiKind]:
+    """Offer kind ``native``."""
+    return [
+        ApiKind(
+            name="native",
+            summary="what an application holds in its hand: send and receive, blocking, trio, callback or descriptor",
+            options=NativeOptions,
+            create=_create,
+        )
+    ]
+
+
+def _create(kernel: Any, name: str, options: Any) -> Any:
+    from plugins.apis.native.channel import Channel
+
+    return Channel(kernel.dispatcher, name, options)

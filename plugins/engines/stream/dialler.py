@@ -1,0 +1,130 @@
+"""The dialling side: one port for the life of the engine, whose pipes keep what comes while there is no connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host, Port
+from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.kinds import EngineSetup
+from kernel.hosting.address import parse_address
+from kernel.hosting.backoff import Backoff
+from kernel.hosting.stream_host import StreamHost, StreamStatistics
+from kernel.hosting.tls import client_context, handshake
+from kernel.hosting.wire import PlainWire, TlsWire, Wire
+from plugins.engines.stream.sockets import connect
+
+
+class StreamDialler:
+    """Connects, and connects again."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self._name = setup.name
+        self._options = setup.options
+        self._address = parse_address(setup.options.address)
+        self._make_protocol = setup.make_protocol
+        self._counters = StreamStatistics()
+        self._backoff = Backoff(setup.options.reconnect)
+        self._reconnects = 0
+        self._connection: StreamHost | None = None
+        self._port: Port | None = None
+        self._over = trio.Event()
+        self._reason = ""
+        self._tls = client_context(setup.options.tls) if self._address.transport == "tls" else None
+        self._make_protocol(self._address.protocol, setup.options.protocol, "client")  # wrong options fail now
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Hold a connection until cancelled."""
+        self._host = host
+        self._port = host.port(self._name, self)
+        task_status.started(str(self._address))
+        try:
+            while True:
+                await self._one_connection()
+        finally:
+            if self._connection is not None:
+                self._connection.close("shut down")
+
+    def pending(self) -> bool:
+        """Whether something waits to be written to a peer that is there."""
+        return self._connection is not None and self._connection.pending()
+
+    def statistics(self) -> dict[str, Any]:
+        """Sums over all connections so far."""
+        return {
+            **self._counters.as_dict(),
+            "connections": int(self._connection is not None),
+            "reconnects": self._reconnects,
+            "attempts": self._backoff.attempts,
+        }
+
+    async def _one_connection(self) -> None:
+        peer = str(self._address)
+        try:
+            wire = await self._connect()
+        except ConnectionLost as error:
+            self._reason = str(error)
+        else:
+            self._over = trio.Event()
+            self._connection = StreamHost(
+                self._host,
+                wire,
+                self._make_protocol(self._address.protocol, self._options.protocol, "client"),
+                peer=peer,
+                counters=self._counters,
+                open_port=self._lend_port,
+                on_open=self._on_open,
+                on_end=self._on_end,
+            )
+            self._connection.start()
+            await self._over.wait()
+            self._reconnects += 1
+            self._host.report(EngineEvent(engine=self._name, what="disconnected", peer=peer, detail=self._reason))
+        wait = self._backoff.next_wait()
+        self._host.report(
+            EngineEvent(engine=self._name, what="retrying", peer=peer, detail=self._reason, next_try=wait)
+        )
+        await trio.sleep(wait)
+
+    async def _connect(self) -> Wire:
+        connected = await connect(self._address, self._options)
+        if self._tls is None:
+            return PlainWire(connected)
+        name = self._options.tls.server_name or self._address.host
+        return TlsWire(
+            await handshake(
+                connected, self._tls, server_side=False, server_name=name, seconds=self._options.connect_timeout
+            )
+        )
+
+    def _lend_port(self, _: StreamHost) -> Port:
+        assert self._port is not None
+        return self._port
+
+    def _on_open(self) -> None:
+        self._backoff.succeeded()
+        self._host.report(EngineEvent(engine=self._name, what="connected", peer=str(self._address)))
+
+    def _on_end(self, _: StreamHost, reason: str) -> None:
+        self._connection = None
+        self._reason = reason
+        self._over.set()
+
+    # ------------------------------------------------------------------ the port's owner
+
+    def on_output(self) -> None:
+        """The pipes have something: for the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.on_output()
+
+    def on_writable(self) -> None:
+        """The pipes have room."""
+        if self._connection is not None:
+            self._connection.on_writable()
+
+    def on_confirmed(self, count: int) -> None:
+        """Destinations have confirmed."""
+        if self._connection is not None:
+            self._connection.on_confirmed(count)

@@ -1,0 +1,115 @@
+"""The listening side: one port for each connection, so that each has its own pipes and none holds up another."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host, Port
+from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.kinds import EngineSetup
+from kernel.hosting.address import parse_address
+from kernel.hosting.listener import Listener
+from kernel.hosting.stream_host import StreamHost, StreamStatistics
+from kernel.hosting.tls import handshake, server_context
+from kernel.hosting.wire import PlainWire, TlsWire, Wire
+from plugins.engines.stream.reply_stamp import ReplyStamp
+from plugins.engines.stream.sockets import prepare
+
+
+class StreamListener:
+    """Accepts, and hosts a conversation for each connection."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self._name = setup.name
+        self._options = setup.options
+        self._address = parse_address(setup.options.address)
+        self._make_protocol = setup.make_protocol
+        self._counters = StreamStatistics()
+        self._connections: dict[StreamHost, Port | None] = {}
+        self._shaking = 0
+        self._refused = 0
+        self._accepted = 0
+        self._tls = server_context(setup.options.tls) if self._address.transport == "tls" else None
+        make_protocol = setup.make_protocol
+        make_protocol(self._address.protocol, setup.options.protocol, "server")  # wrong options fail now, not at a peer
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Listen until cancelled."""
+        self._host = host
+        listener = Listener(host, self._name, self._address, self._on_accept)
+        try:
+            task_status.started(listener.address)
+            await trio.sleep_forever()
+        finally:
+            listener.close()
+            for connection in list(self._connections):
+                connection.close("the listener is shut down")
+
+    def pending(self) -> bool:
+        """Whether a connection has something to write."""
+        return any(connection.pending() for connection in list(self._connections))
+
+    def statistics(self) -> dict[str, Any]:
+        """Sums over all connections, past ones too."""
+        return {
+            **self._counters.as_dict(),
+            "connections": len(self._connections),
+            "accepted": self._accepted,
+            "refused": self._refused,
+        }
+
+    def _on_accept(self, connected: socket.socket, peer: str) -> None:
+        if len(self._connections) + self._shaking >= self._options.max_connections:
+            self._refused += 1
+            connected.close()
+            return
+        self._accepted += 1
+        prepare(connected, self._options)
+        if self._tls is None:
+            self._begin(PlainWire(connected), peer)
+        else:
+            self._host.nursery.start_soon(self._shake_hands, connected, peer)
+
+    async def _shake_hands(self, connected: socket.socket, peer: str) -> None:
+        assert self._tls is not None
+        self._shaking += 1
+        try:
+            wrapped = await handshake(
+                connected, self._tls, server_side=True, server_name=None, seconds=self._options.connect_timeout
+            )
+        except ConnectionLost as error:
+            self._host.report(EngineEvent(engine=self._name, what="refused", peer=peer, detail=str(error)))
+            return
+        finally:
+            self._shaking -= 1
+        self._begin(TlsWire(wrapped), peer)
+
+    def _begin(self, wire: Wire, peer: str) -> None:
+        connection = StreamHost(
+            self._host,
+            wire,
+            self._make_protocol(self._address.protocol, self._options.protocol, "server"),
+            peer=peer,
+            counters=self._counters,
+            open_port=self._open_port,
+            on_open=lambda: self._host.report(EngineEvent(engine=self._name, what="connected", peer=peer)),
+            on_end=self._on_end,
+        )
+        self._connections[connection] = None
+        connection.start()
+
+    def _open_port(self, connection: StreamHost) -> Port:
+        port = self._host.port(f"{self._name}/{connection.peer}", connection)
+        if self._options.stamp_reply_to:
+            port = ReplyStamp(port)
+        self._connections[connection] = port
+        return port
+
+    def _on_end(self, connection: StreamHost, reason: str) -> None:
+        port = self._connections.pop(connection, None)
+        if port is not None:
+            port.close()
+        self._host.report(EngineEvent(engine=self._name, what="disconnected", peer=connection.peer, detail=reason))

@@ -1,0 +1,38 @@
+"""What can be set of the stream engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from kernel.hosting.backoff import BackoffOptions
+from kernel.hosting.tls import TlsOptions
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Any stream protocol over tcp, unix or tls, dialling or listening."""
+
+    address: str
+    """``protocol+transport://place``: ``backend+tcp://127.0.0.1:5555``, ``backend+unix:///run/feed.sock`` ..."""
+    mode: Literal["dial", "listen"] = "dial"
+    protocol: dict[str, Any] = {}
+    """Options of the protocol that the address names."""
+    tls: TlsOptions = TlsOptions()
+    """For ``tls`` addresses."""
+    reconnect: BackoffOptions = BackoffOptions()
+    """How a dialler spaces its attempts."""
+    connect_timeout: Seconds = 10.0
+    """Seconds that one attempt to connect, or a TLS handshake, may take."""
+    max_connections: Count = 10_000
+    """Connections that a listener has at once; more are closed at once, and counted."""
+    send_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """SO_SNDBUF in bytes; 0: as the system has it (it then grows by itself)."""
+    receive_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """SO_RCVBUF in bytes; 0: as the system has it."""
+    stamp_reply_to: bool = False
+    """A listener marks every message with the connection that it came from (``envelope.reply_to``), so that a
+    route with ``router = "reply"`` can take the answer back."""

@@ -1,0 +1,31 @@
+"""The stream engine as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.kinds import EngineKind, EngineSetup
+
+
+@hookimpl
+def register_engines() -> Iterable[EngineKind]:
+    """Offer kind ``stream``."""
+    from plugins.engines.stream.options import StreamOptions
+
+    return [
+        EngineKind(
+            name="stream",
+            summary="hosts any stream protocol over tcp, unix or tls; dials or listens",
+            options=StreamOptions,
+            create=_create,
+        )
+    ]
+
+
+def _create(setup: EngineSetup) -> Engine:
+    from plugins.engines.stream.dialler import StreamDialler
+    from plugins.engines.stream.listener import StreamListener
+
+    return StreamListener(setup) if setup.options.mode == "listen" else StreamDialler(setup)

@@ -1,0 +1,34 @@
+"""Reply stamp: a port that writes on every message where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.engine import Port
+from kernel.contracts.message import Envelope, Run
+
+
+class ReplyStamp:
+    """Stands before a port; only ``send`` is changed."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._last: Envelope | None = None
+        self._stamped: Envelope | None = None
+
+    def send(self, runs: Sequence[Run]) -> bool:
+        """Route runs, each with this port's name in its envelope."""
+        return self._port.send([self._stamp(run) for run in runs])
+
+    def _stamp(self, run: Run) -> Run:
+        if run.envelope is not self._last:
+            self._last = run.envelope
+            self._stamped = msgspec.structs.replace(run.envelope, reply_to=self._port.name)
+        assert self._stamped is not None
+        return Run(run.bodies, run.size, self._stamped, run.multipart)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)

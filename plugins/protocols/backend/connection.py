@@ -1,0 +1,305 @@
+"""A conversation in the backend protocol: greeting, envelopes, confirmations, heartbeats.  Sans-I/O.
+
+The phases are few enough for one enum: a listener in ``auto`` is LISTENING until the first bytes (or the silence) say which
+format the dialler speaks; an end that has greeted is GREETED until the other's greeting is there; then
+EXTENDED, or OLD.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+from kernel.contracts.message import PLAIN, Buffer, Envelope, Run
+from plugins.protocols.backend.decoder import Decoder
+from plugins.protocols.backend.frames import Control, control_frame, encode_bodies, header
+from plugins.protocols.backend.greeting import (
+    Greeting,
+    decode_envelope,
+    decode_greeting,
+    encode_envelope,
+    encode_greeting,
+)
+from plugins.protocols.backend.options import BackendOptions
+
+GREETING_BEGINS = b"\xff\x81"
+MISSED_HEARTBEATS = 3
+
+
+class Phase(Enum):
+    """How far the conversation is."""
+
+    LISTENING = "waiting for the dialler's first bytes"
+    GREETED = "waiting for the peer's greeting"
+    EXTENDED = "open"
+    OLD = "open, in the format of 0.x"
+    CLOSED = "closed"
+
+
+class BackendConnection:
+    """``kernel.contracts.protocol.StreamProtocol`` for the backend protocol."""
+
+    def __init__(self, options: BackendOptions, side: str) -> None:
+        self._options = options
+        self._decoder = Decoder(options.max_message, self._on_control)
+        self._out: list[Buffer] = []
+        self._peer = Greeting()
+        self._peer_envelopes: list[Envelope | None] = []
+        self._our_envelopes: OrderedDict[Envelope, int] = OrderedDict()
+        self._current: Envelope = PLAIN
+        self._confirmed = 0
+        self._told: int | None = None  # None: the peer has not asked for confirmations
+        self._opened: float | None = None
+        self._heard = self._spoke = 0.0
+        self.subscriptions: list[tuple[str, str]] = []
+        """What the peer has asked for: ("subscribe" or "unsubscribe", pattern); the host takes them out."""
+        if options.format == "0.x":
+            self.phase = Phase.OLD
+        elif side == "client" or options.format == "extended":
+            self.phase = Phase.GREETED
+            self._greet()
+        else:
+            self.phase = Phase.LISTENING
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive_data(self, data: Buffer, now: float) -> list[Run]:
+        """Take bytes; return the runs that are complete."""
+        self._heard = now
+        if type(data) is not bytes:
+            data = bytes(data)
+        phase = self.phase
+        if phase is Phase.EXTENDED or phase is Phase.OLD:
+            return self._decoder.decode(data)
+        if phase is Phase.CLOSED:
+            return []
+        if phase is Phase.LISTENING:
+            self._recognise(data, now)
+        runs = self._decoder.decode(data)
+        if runs and self.phase is Phase.GREETED:
+            raise RemoteProtocolError('the peer does not greet: set format = "0.x" for it', ())
+        return runs
+
+    def receive_eof(self, now: float) -> None:  # noqa: ARG002
+        """The peer has hung up."""
+        if self.phase is not Phase.CLOSED and self._decoder.in_message():
+            self.phase = Phase.CLOSED
+            raise RemoteProtocolError("the peer hung up in the middle of a message")
+        self.phase = Phase.CLOSED
+
+    def _recognise(self, data: bytes, now: float) -> None:
+        """The first bytes of a dialler say which format it speaks."""
+        self._opened = now
+        if data.startswith(GREETING_BEGINS) or data == GREETING_BEGINS[:1]:
+            self.phase = Phase.GREETED
+            self._greet()
+        else:
+            self.phase = Phase.OLD
+
+    def _on_control(self, control: Control, payload: bytes) -> None:
+        if self.phase is Phase.OLD:
+            raise RemoteProtocolError(f"{control.name} from a peer of the 0.x format")
+        if self.phase is Phase.GREETED and control is not Control.GREETING:
+            raise RemoteProtocolError(f"{control.name} before the greeting")
+        _HANDLERS[control](self, payload)
+
+    def _on_greeting(self, payload: bytes) -> None:
+        if self.phase is not Phase.GREETED:
+            raise RemoteProtocolError("a second greeting")
+        self._peer = decode_greeting(payload)
+        if self._peer.version < 1 or self._peer.envelopes < 1:
+            raise RemoteProtocolError(f"an impossible greeting: {self._peer}")
+        self._peer_envelopes = [None] * self._options.envelopes
+        self.phase = Phase.EXTENDED
+        for pattern in self._options.subscriptions:
+            self.subscribe(pattern)
+
+    def _on_envelope(self, payload: bytes) -> None:
+        number = int.from_bytes(payload[:4], "big")
+        if len(payload) < 5 or number >= len(self._peer_envelopes):
+            raise RemoteProtocolError(f"envelope number {number}; we remember {len(self._peer_envelopes)}")
+        envelope = decode_envelope(payload[4:])
+        self._peer_envelopes[number] = self._decoder.envelope = envelope
+
+    def _on_use(self, payload: bytes) -> None:
+        number = int.from_bytes(payload, "big")
+        known = self._peer_envelopes
+        envelope = PLAIN if not payload else known[number] if len(payload) == 4 and number < len(known) else None
+        if envelope is None:
+            raise RemoteProtocolError(f"use of envelope {number}, which was never sent")
+        self._decoder.envelope = envelope
+
+    def _on_confirm(self, payload: bytes) -> None:
+        count = int.from_bytes(payload, "big")
+        if len(payload) != 8 or count < self._confirmed:
+            raise RemoteProtocolError(f"a confirmation of {count} after {self._confirmed}")
+        self._confirmed = count
+
+    def _on_want_confirm(self, payload: bytes) -> None:
+        if self._told is None:
+            self._told = 0
+
+    def _on_ping(self, payload: bytes) -> None:
+        self._out.append(control_frame(Control.PONG, payload))
+
+    def _on_pong(self, payload: bytes) -> None:
+        """That it came is all it says."""
+
+    def _on_subscribe(self, payload: bytes) -> None:
+        self.subscriptions.append(("subscribe", _pattern(payload)))
+
+    def _on_unsubscribe(self, payload: bytes) -> None:
+        self.subscriptions.append(("unsubscribe", _pattern(payload)))
+
+    def _on_close(self, payload: bytes) -> None:  # noqa: ARG002 - the reason is for a person with a sniffer
+        self.phase = Phase.CLOSED
+
+    # ------------------------------------------------------------------ sending
+
+    def ready_to_send(self) -> bool:
+        """Whether messages may be sent."""
+        return self.phase is Phase.EXTENDED or self.phase is Phase.OLD
+
+    def send_runs(self, runs: Sequence[Run], now: float) -> None:
+        """Queue runs."""
+        self._spoke = now
+        extended = self.phase is Phase.EXTENDED
+        if not extended and self.phase is not Phase.OLD:
+            raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
+        out = self._out
+        for run in runs:
+            if extended:
+                if run.envelope is not self._current:
+                    self._use(run.envelope)
+                if run.multipart:
+                    for parts in run.bodies:
+                        payload = b"".join([piece for part in parts for piece in (header(len(part)), part)])
+                        out.append(control_frame(Control.PARTS, payload))
+                    continue
+            bodies = [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
+            out += encode_bodies(bodies)
+
+    def _use(self, envelope: Envelope) -> None:
+        """Make ``envelope`` the one of what follows, by its number if the peer has it."""
+        self._current = envelope
+        if envelope is PLAIN:
+            self._out.append(control_frame(Control.USE))
+            return
+        known = self._our_envelopes
+        number = known.get(envelope)
+        if number is not None:
+            known.move_to_end(envelope)
+            self._out.append(control_frame(Control.USE, number.to_bytes(4, "big")))
+            return
+        number = len(known) if len(known) < self._peer.envelopes else known.popitem(last=False)[1]
+        known[envelope] = number
+        self._out.append(control_frame(Control.ENVELOPE, number.to_bytes(4, "big") + encode_envelope(envelope)))
+
+    def data_to_send(self) -> list[Buffer]:
+        """Return and forget what is to be written."""
+        out, self._out = self._out, []
+        return out
+
+    def subscribe(self, pattern: str) -> None:
+        """Ask the peer for messages whose key matches."""
+        if self.phase is Phase.EXTENDED:
+            self._out.append(control_frame(Control.SUBSCRIBE, pattern.encode()))
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Take that back."""
+        if self.phase is Phase.EXTENDED:
+            self._out.append(control_frame(Control.UNSUBSCRIBE, pattern.encode()))
+
+    def confirm(self, count: int) -> None:
+        """Tell the peer that the first ``count`` messages are safe."""
+        if self.phase is Phase.EXTENDED and self._told is not None and count > self._told:
+            self._told = count
+            self._out.append(control_frame(Control.CONFIRM, count.to_bytes(8, "big")))
+
+    def want_confirm(self) -> None:
+        """Ask the peer to confirm what it receives; it does not unless it is asked."""
+        if self.phase is Phase.EXTENDED:
+            self._out.append(control_frame(Control.WANT_CONFIRM))
+
+    def confirmed(self) -> int | None:
+        """What the peer has confirmed; None when it cannot."""
+        return self._confirmed if self.phase is Phase.EXTENDED and self._peer.confirm else None
+
+    def close(self, reason: str, now: float) -> None:  # noqa: ARG002
+        """Say good-bye."""
+        if self.phase is Phase.EXTENDED:
+            self._out.append(control_frame(Control.CLOSE, reason.encode()))
+        self.phase = Phase.CLOSED
+
+    def closed(self) -> bool:
+        """Whether the conversation is over."""
+        return self.phase is Phase.CLOSED
+
+    def _greet(self) -> None:
+        options = self._options
+        greeting = Greeting(
+            confirm=True,
+            heartbeat=int(options.heartbeat * 1000),
+            max_message=options.max_message,
+            envelopes=options.envelopes,
+        )
+        self._out.append(control_frame(Control.GREETING, encode_greeting(greeting)))
+
+    # ------------------------------------------------------------------ time
+
+    def next_deadline(self) -> float | None:
+        """When to call ``handle_timeout``."""
+        if self._opened is None:
+            return 0.0  # the first call tells us the time
+        if self.phase is Phase.LISTENING:
+            return self._opened + self._options.recognition
+        if self.phase is Phase.GREETED:
+            return self._opened + self._options.handshake
+        if self.phase is Phase.EXTENDED:
+            return min(self._speak_at(), self._silent_at())
+        return None if self.phase is Phase.OLD else None
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        if self._opened is None:
+            self._opened = self._heard = self._spoke = now
+        elif self.phase is Phase.LISTENING and now >= self._opened + self._options.recognition:
+            self.phase = Phase.OLD  # a listener of 0.x would not greet either
+        elif self.phase is Phase.GREETED and now >= self._opened + self._options.handshake:
+            raise RemoteProtocolError(f"no greeting within {self._options.handshake} s")
+        elif self.phase is Phase.EXTENDED:
+            if now >= self._silent_at():
+                raise RemoteProtocolError(f"nothing heard for {now - self._heard:.1f} s")
+            if now >= self._speak_at():
+                self._spoke = now
+                self._out.append(control_frame(Control.PING))
+
+    def _speak_at(self) -> float:
+        return self._spoke + self._options.heartbeat if self._options.heartbeat else float("inf")
+
+    def _silent_at(self) -> float:
+        promise = self._peer.heartbeat / 1000
+        return self._heard + promise * MISSED_HEARTBEATS if promise else float("inf")
+
+
+def _pattern(payload: bytes) -> str:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("a subscription that is not UTF-8") from None
+
+
+_HANDLERS: dict[Control, Callable[[BackendConnection, bytes], None]] = {
+    Control.GREETING: BackendConnection._on_greeting,
+    Control.ENVELOPE: BackendConnection._on_envelope,
+    Control.USE: BackendConnection._on_use,
+    Control.CONFIRM: BackendConnection._on_confirm,
+    Control.PING: BackendConnection._on_ping,
+    Control.PONG: BackendConnection._on_pong,
+    Control.SUBSCRIBE: BackendConnection._on_subscribe,
+    Control.UNSUBSCRIBE: BackendConnection._on_unsubscribe,
+    Control.CLOSE: BackendConnection._on_close,
+    Control.WANT_CONFIRM: BackendConnection._on_want_confirm,
+}
