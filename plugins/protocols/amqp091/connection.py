@@ -1,122 +1,291 @@
-"""Connection: what both sides of an AMQP 0-9-1 conversation have in common (sans-I/O)."""
+"""ServerConnection and ClientConnection: the two sides of an AMQP 0-9-1 conversation (sans-I/O)."""
 
 from __future__ import annotations
 
-from kernel.contracts.message import Buffer, Run
-from plugins.protocols.amqp091.events import Event
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Run
+from plugins.protocols.amqp091 import frames
+from plugins.protocols.amqp091.channel import Channel
+from plugins.protocols.amqp091.contents import ClientContents, ServerContents
+from plugins.protocols.amqp091.conversation import Conversation
+from plugins.protocols.amqp091.errors import ConnectionFault
+from plugins.protocols.amqp091.events import (
+    ChallengeAnswered,
+    ChallengeReceived,
+    ConnectionOpened,
+    Event,
+    LoginRequested,
+    OpenRequested,
+)
+from plugins.protocols.amqp091.field_tables import NO_ARGUMENTS
+from plugins.protocols.amqp091.methods import channel, connection
 from plugins.protocols.amqp091.methods.method import Method
-from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
+from plugins.protocols.amqp091.options import ClientOptions, CommonOptions, ServerOptions
+from plugins.protocols.amqp091.reply_codes import ReplyCode
+from plugins.protocols.amqp091.states import ChannelSignal, ConnectionSignal, ConnectionState
+
+SERVER_CAPABILITIES: dict[str, bool] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+"""What RabbitMQ 3.10 tells; clients look here before they use an extension."""
+
+CLIENT_CAPABILITIES: dict[str, bool] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+}
 
 
-class Connection:
-    """One conversation.  All calls come from one thread; none waits.
+def _properties(options: CommonOptions, capabilities: dict[str, bool]) -> dict[str, Any]:
+    own = {"product": options.product, "version": options.version, "platform": "Python"}
+    return {**own, "capabilities": capabilities, **options.properties}
 
-    Bytes in: ``receive_data``; bytes out: ``data_to_send`` after any other call.  A fault of the peer
-    never raises: it is answered with channel.close or connection.close, and reported as an event.  A
-    mistake of the owner raises ``LocalProtocolError``.
+
+class ServerConnection(Conversation):
+    """The server's side.
+
+    Events in their usual order: LoginRequested (answer with accept_login, refuse_login or challenge),
+    OpenRequested (accept_open, or close with 530), ChannelOpened, MethodReceived, Published ...
     """
 
-    channel_max: int
-    frame_max: int
-    heartbeat: int
-    """What was negotiated; 0 means no limit, or no heartbeat."""
-
-    def receive_data(self, data: Buffer, now: float) -> list[Event]:
-        """Take bytes from the peer; return what they mean, in order.  ``data`` may be kept if it is bytes."""
-        raise NotImplementedError
-
-    def receive_eof(self, now: float) -> list[Event]:
-        """The peer hung up: a last ConnectionClosed, unless there was one already."""
-        raise NotImplementedError
-
-    def data_to_send(self) -> list[Buffer]:
-        """Return and forget what is to be written now."""
-        raise NotImplementedError
-
-    def next_deadline(self) -> float | None:
-        """When ``handle_timeout`` wants to be called; None: never."""
-        raise NotImplementedError
-
-    def handle_timeout(self, now: float) -> list[Event]:
-        """Send a heartbeat or give the peer up, as is due."""
-        raise NotImplementedError
-
-    def closed(self) -> bool:
-        """Whether the wire may be hung up once ``data_to_send`` has been written."""
-        raise NotImplementedError
-
-    def send_method(self, channel: int, method: Method) -> None:
-        """Send any method that carries no content (queue.declare-ok, basic.ack, confirm.select ...)."""
-        raise NotImplementedError
-
-    def send_acknowledgement(self, channel: int, delivery_tag: int, *, multiple: bool = False) -> None:
-        """Send basic.ack (a consumer's acknowledgement or a publisher's confirm) without building a method."""
-        raise NotImplementedError
-
-    def close_channel(
-        self, channel: int, code: int, text: str, class_id: int = 0, method_id: int = 0
-    ) -> None:
-        """Close a channel; what still comes on it is dropped until the peer's close-ok."""
-        raise NotImplementedError
-
-    def close(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
-        """Close the connection; what still comes is dropped until the peer's close-ok (or a deadline)."""
-        raise NotImplementedError
-
-
-class ServerConnection(Connection):
-    """The server's side.  Events in their usual order: LoginRequested, OpenRequested, ChannelOpened ..."""
+    peer: ClassVar[str] = "client"
+    first_state = ConnectionState.AWAITING_HEADER
 
     def __init__(self, options: ServerOptions, now: float) -> None:
-        raise NotImplementedError
+        super().__init__(options, ServerContents(options.max_body_size), now)
+        self._server_options = options
+        self.client_properties: Mapping[str, Any] = NO_ARGUMENTS
+
+    def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
+        version = frames.ACCEPTED_HEADERS.get(octets)
+        if version is None:
+            # Section 4.2.2: answer with the header that would be right, and hang up.
+            self._out.append(frames.PROTOCOL_HEADER)
+            events += self._lost(f"the protocol header {octets!r} is not that of AMQP 0-9-1", by_peer=False)
+            return len(octets)
+        self._move(ConnectionSignal.HEADER)
+        self._queue(
+            0,
+            connection.Start(
+                version_major=version[0],
+                version_minor=version[1],
+                server_properties=_properties(self.options, SERVER_CAPABILITIES),
+                mechanisms=" ".join(self._server_options.mechanisms).encode(),
+                locales=" ".join(self._server_options.locales).encode(),
+            ),
+        )
+        self._move(ConnectionSignal.START)
+        return len(octets)
+
+    def _handshake_method(self, method: Method, events: list[Event]) -> bool:
+        if isinstance(method, connection.StartOk):
+            self._received(ConnectionSignal.START_OK, method)
+            self._start_ok(method, events)
+        elif isinstance(method, connection.SecureOk):
+            self._received(ConnectionSignal.SECURE_OK, method)
+            events.append(ChallengeAnswered(method.response))
+        elif isinstance(method, connection.TuneOk):
+            self._received(ConnectionSignal.TUNE_OK, method)
+            self._tune_ok(method)
+        elif isinstance(method, connection.Open):
+            self._received(ConnectionSignal.OPEN, method)
+            events.append(OpenRequested(method.virtual_host))
+        else:
+            return False
+        return True
+
+    def _start_ok(self, method: connection.StartOk, events: list[Event]) -> None:
+        self.client_properties = method.client_properties
+        if method.mechanism not in self._server_options.mechanisms:
+            text = f"unknown authentication mechanism '{method.mechanism}'"
+            raise ConnectionFault(ReplyCode.COMMAND_INVALID, text, 10, 11)
+        events.append(
+            LoginRequested(method.mechanism, method.response, method.client_properties, method.locale)
+        )
+
+    def _tune_ok(self, method: connection.TuneOk) -> None:
+        _check_limit("channel_max", method.channel_max, 1, self.options.channel_max)
+        _check_limit("frame_max", method.frame_max, frames.MINIMUM_FRAME_SIZE, self.options.frame_max)
+        self._agree(method.channel_max, method.frame_max, method.heartbeat)
 
     def accept_login(self) -> None:
         """Answer LoginRequested or ChallengeAnswered: go on to connection.tune."""
-        raise NotImplementedError
+        if self._decided(ConnectionState.LOGIN):
+            return
+        self._move(ConnectionSignal.TUNE)
+        options = self.options
+        tune = connection.Tune(
+            channel_max=options.channel_max, frame_max=options.frame_max, heartbeat=options.heartbeat
+        )
+        self._queue(0, tune)
 
     def refuse_login(self, text: str) -> None:
         """Answer the same: connection.close with 403 if the client understands that, else only hang up."""
-        raise NotImplementedError
+        if self._decided(ConnectionState.LOGIN):
+            return
+        capabilities = self.client_properties.get("capabilities")
+        if isinstance(capabilities, Mapping) and capabilities.get("authentication_failure_close"):
+            self.close(ReplyCode.ACCESS_REFUSED, text)
+        else:
+            self._move(ConnectionSignal.LOST)
 
     def challenge(self, challenge: bytes) -> None:
         """Answer the same with connection.secure."""
-        raise NotImplementedError
+        if self._decided(ConnectionState.LOGIN):
+            return
+        self._move(ConnectionSignal.SECURE)
+        self._queue(0, connection.Secure(challenge=challenge))
 
     def accept_open(self) -> None:
         """Answer OpenRequested with connection.open-ok."""
-        raise NotImplementedError
+        if self._decided(ConnectionState.OPENING):
+            return
+        self._move(ConnectionSignal.OPEN_OK)
+        self._queue(0, connection.OpenOk())
+
+    def _decided(self, expected: ConnectionState) -> bool:
+        """Whether the connection ended while the owner was still thinking."""
+        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            return True
+        if self.state is not expected:
+            raise LocalProtocolError(f"nothing to answer: the connection is {self.state.name}")
+        return False
 
     def send_deliveries(
         self, channel: int, consumer_tag: str, first_delivery_tag: int, redelivered: bool, run: Run
     ) -> None:
         """Send a run with basic.deliver, under consecutive delivery tags."""
-        raise NotImplementedError
+        if self._sendable(channel) is not None:
+            self._encoder.deliver(channel, consumer_tag, first_delivery_tag, redelivered, run)
 
     def send_get_ok(
         self, channel: int, delivery_tag: int, redelivered: bool, message_count: int, run: Run
     ) -> None:
         """Send the one message of a run with basic.get-ok."""
-        raise NotImplementedError
+        if len(run) != 1:
+            raise LocalProtocolError(f"basic.get-ok carries one message, not {len(run)}")
+        if self._sendable(channel) is not None:
+            self._encoder.get_ok(channel, delivery_tag, redelivered, message_count, run)
 
     def send_return(self, channel: int, code: int, text: str, run: Run) -> None:
-        """Send each message of a run back with basic.return."""
-        raise NotImplementedError
+        """Send each message of a run back with basic.return; the text goes out as it is (``NO_ROUTE``)."""
+        if self._sendable(channel) is not None:
+            self._encoder.give_back(channel, code, text, run)
 
 
-class ClientConnection(Connection):
+def _check_limit(field: str, wish: int, minimum: int, maximum: int) -> None:
+    """Refuse what lies outside of what connection.tune offered, as RabbitMQ does (0: no limit)."""
+    text = f"negotiated {field} = {wish} is"
+    if wish and wish < minimum:
+        text = f"{text} lower than the minimum allowed value ({minimum})"
+        raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 10, 31)
+    if maximum and (wish == 0 or wish > maximum):
+        text = f"{text} higher than the maximum allowed value ({maximum})"
+        raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 10, 31)
+
+
+class ClientConnection(Conversation):
     """The client's side.  It logs in by itself; ConnectionOpened says that channels may be opened."""
 
+    peer: ClassVar[str] = "server"
+    first_state = ConnectionState.AWAITING_HEADER
+
     def __init__(self, options: ClientOptions, now: float) -> None:
-        raise NotImplementedError
+        super().__init__(options, ClientContents(options.max_body_size), now)
+        self._client_options = options
+        self.server_properties: Mapping[str, Any] = NO_ARGUMENTS
+        self._out.append(frames.PROTOCOL_HEADER)
+        self._move(ConnectionSignal.HEADER)
+
+    def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
+        if not octets.startswith(b"AMQP"):
+            return 0
+        events += self._lost(f"the server wants another protocol: {octets!r}", by_peer=True)
+        return len(octets)
+
+    def _handshake_method(self, method: Method, events: list[Event]) -> bool:
+        if isinstance(method, connection.Start):
+            self._received(ConnectionSignal.START, method)
+            self._start(method)
+        elif isinstance(method, connection.Secure):
+            self._received(ConnectionSignal.SECURE, method)
+            events.append(ChallengeReceived(method.challenge))
+        elif isinstance(method, connection.Tune):
+            self._received(ConnectionSignal.TUNE, method)
+            self._tune(method)
+        elif isinstance(method, connection.OpenOk):
+            self._received(ConnectionSignal.OPEN_OK, method)
+            limits = (self.channel_max, self.frame_max, self.heartbeat)
+            events.append(ConnectionOpened(self.server_properties, *limits))
+        else:
+            return False
+        return True
+
+    def _start(self, method: connection.Start) -> None:
+        options = self._client_options
+        self.server_properties = method.server_properties
+        if options.mechanism.encode() not in method.mechanisms.split():
+            text = f"the server offers {method.mechanisms!r}, not {options.mechanism}"
+            raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 10, 10)
+        self._move(ConnectionSignal.START_OK)
+        self._queue(
+            0,
+            connection.StartOk(
+                client_properties=_properties(options, CLIENT_CAPABILITIES),
+                mechanism=options.mechanism,
+                response=options.response,
+                locale=options.locale,
+            ),
+        )
+
+    def _tune(self, method: connection.Tune) -> None:
+        options = self._client_options
+        channel_max = _lower(method.channel_max, options.channel_max)
+        frame_max = _lower(method.frame_max, options.frame_max)
+        # RabbitMQ's clients take the lower interval, and none if either side wants none.
+        heartbeat = min(method.heartbeat, options.heartbeat)
+        self._move(ConnectionSignal.TUNE_OK)
+        tune_ok = connection.TuneOk(channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
+        self._queue(0, tune_ok)
+        self._agree(channel_max, frame_max, heartbeat)
+        self._move(ConnectionSignal.OPEN)
+        self._queue(0, connection.Open(virtual_host=options.virtual_host))
 
     def answer_challenge(self, response: bytes) -> None:
         """Answer ChallengeReceived."""
-        raise NotImplementedError
+        self._move(ConnectionSignal.SECURE_OK)
+        self._queue(0, connection.SecureOk(response=response))
 
-    def open_channel(self, channel: int) -> None:
+    def open_channel(self, number: int) -> None:
         """Send channel.open; ChannelOpened follows."""
-        raise NotImplementedError
+        if self.state is not ConnectionState.OPEN:
+            raise LocalProtocolError(f"the connection is {self.state.name}: no channel can be opened")
+        if not 0 < number <= (self.channel_max or 65535):
+            raise LocalProtocolError(f"channel {number} is outside of 1 to {self.channel_max or 65535}")
+        item = self.channels.setdefault(number, Channel(number))
+        item.sent(ChannelSignal.OPEN)
+        self._queue(number, channel.Open())
 
     def publish(self, channel: int, run: Run, *, mandatory: bool = False) -> None:
         """Send a run with basic.publish to the exchange and key of its envelope."""
-        raise NotImplementedError
+        if self._sendable(channel) is not None:
+            self._encoder.publish(channel, run, mandatory=mandatory)
+
+
+def _lower(one: int, other: int) -> int:
+    """The lower of two limits, where 0 is no limit."""
+    return min(one, other) if one and other else one or other

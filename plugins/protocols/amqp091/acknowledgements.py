@@ -1,0 +1,55 @@
+"""Runs of basic.ack: a consumer that acknowledges one by one sends thousands of equal frames.
+
+Acknowledgements of consecutive tags become one event.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from plugins.protocols.amqp091.events import Acknowledged, Event
+from plugins.protocols.amqp091.frames import METHOD, frame_header
+
+ACK = b"\x00\x3c\x00\x50"
+_frame = Struct(">11sQH")
+_SINGLE, _MULTIPLE = 0x00CE, 0x01CE
+"""The bit field and the frame end, read as one number."""
+
+
+def acknowledgement_frame(channel: int, delivery_tag: int, multiple: bool) -> bytes:
+    """Return a whole frame of basic.ack."""
+    return _frame.pack(_head(channel), delivery_tag, _MULTIPLE if multiple else _SINGLE)
+
+
+def _head(channel: int) -> bytes:
+    return frame_header.pack(METHOD, channel, 13) + ACK
+
+
+def read_acknowledgements(data: bytes, position: int, channel: int, events: list[Event]) -> int:
+    """Read as many well-formed acknowledgements of this channel as there are; return where they end."""
+    head = _head(channel)
+    whole = (len(data) - position) // _frame.size
+    first = last = 0
+    for its_head, tag, rest in _frame.iter_unpack(
+        memoryview(data)[position : position + whole * _frame.size]
+    ):
+        if its_head != head:
+            break
+        if rest == _SINGLE and tag:
+            if tag == last + 1 and first:
+                last = tag
+            else:
+                if first:
+                    events.append(Acknowledged(channel, first, last, False))
+                first = last = tag
+        elif rest in (_SINGLE, _MULTIPLE):
+            if first:
+                events.append(Acknowledged(channel, first, last, False))
+                first = 0
+            events.append(Acknowledged(channel, tag, tag, rest == _MULTIPLE))
+        else:
+            break
+        position += _frame.size
+    if first:
+        events.append(Acknowledged(channel, first, last, False))
+    return position

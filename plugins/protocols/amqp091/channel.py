@@ -1,0 +1,89 @@
+"""Channel: the state of one channel, and the content that is arriving on it frame by frame."""
+
+from __future__ import annotations
+
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Envelope
+from plugins.protocols.amqp091.errors import ConnectionFault
+from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.reply_codes import ReplyCode
+from plugins.protocols.amqp091.states import CHANNEL, ChannelSignal, ChannelState, ContentState
+
+
+class Channel:
+    """One channel of a connection.  It stays in the connection's table when it has ended."""
+
+    __slots__ = (
+        "content_state",
+        "envelope",
+        "method",
+        "method_frame",
+        "number",
+        "parts",
+        "remaining",
+        "state",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.state = ChannelState.CLOSED
+        self.content_state = ContentState.METHOD
+        self.method: Method | None = None
+        """The method whose content is arriving."""
+        self.method_frame = b""
+        self.envelope: Envelope | None = None
+        self.parts: list[bytes] = []
+        self.remaining = 0
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.number} {self.state.name}, next {self.content_state.name}>"
+
+    def received(self, signal: ChannelSignal) -> None:
+        """Move on for what the peer sent; 504 if it may not send that now."""
+        following = CHANNEL.get((self.state, signal))
+        if following is None:
+            if signal is ChannelSignal.OPEN:
+                raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
+            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
+        self._move(following)
+
+    def sent(self, signal: ChannelSignal) -> None:
+        """Move on for what this side sends."""
+        following = CHANNEL.get((self.state, signal))
+        if following is None:
+            raise LocalProtocolError(
+                f"channel {self.number} is {self.state.name}: {signal.value} is not allowed"
+            )
+        self._move(following)
+
+    def _move(self, following: ChannelState) -> None:
+        self.state = following
+        self.forget_content()
+
+    def begin_content(self, method: Method, frame: bytes) -> None:
+        """A method came that content follows."""
+        self.method = method
+        self.method_frame = frame
+        self.content_state = ContentState.HEADER
+
+    def forget_content(self) -> None:
+        """The content is complete, or nobody wants it any more."""
+        self.method = None
+        self.envelope = None
+        self.parts = []
+        self.remaining = 0
+        self.content_state = ContentState.METHOD
+
+    def add_body(self, payload: bytes) -> bytes | None:
+        """Take a body frame; return the body when it is whole."""
+        self.remaining -= len(payload)
+        if self.remaining < 0:
+            # "incomplete or badly-formatted content" is 505 (section 4.2.6.2).
+            raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, "the body is longer than its header said")
+        if self.remaining == 0:
+            if not self.parts:
+                return payload
+            self.parts.append(payload)
+            return b"".join(self.parts)
+        self.parts.append(payload)
+        return None

@@ -1,0 +1,184 @@
+"""Content properties and the envelope that they make (sections 4.2.6.1 and 1.8 of class basic).
+
+A message that only passes through keeps its properties as the octets they came in.  What routing and
+queues look at (persistence, priority, expiration, reply-to) is read once, when the envelope is made;
+the mapping is filled on first access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from struct import pack, unpack_from
+from typing import Any
+
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Envelope
+from plugins.protocols.amqp091.errors import MalformedField
+from plugins.protocols.amqp091.field_tables import (
+    decode_table,
+    decode_timestamp,
+    encode_table,
+    encode_timestamp,
+)
+from plugins.protocols.amqp091.fields import short_string
+
+PERSISTENT = 2
+"""The value of delivery_mode that asks for the message to survive a restart."""
+
+_SHORT_STRING, _TABLE, _OCTET, _TIMESTAMP = range(4)
+
+PROPERTIES: tuple[tuple[str, int, int], ...] = (
+    ("content_type", 0x8000, _SHORT_STRING),
+    ("content_encoding", 0x4000, _SHORT_STRING),
+    ("headers", 0x2000, _TABLE),
+    ("delivery_mode", 0x1000, _OCTET),
+    ("priority", 0x0800, _OCTET),
+    ("correlation_id", 0x0400, _SHORT_STRING),
+    ("reply_to", 0x0200, _SHORT_STRING),
+    ("expiration", 0x0100, _SHORT_STRING),
+    ("message_id", 0x0080, _SHORT_STRING),
+    ("timestamp", 0x0040, _TIMESTAMP),
+    ("type", 0x0020, _SHORT_STRING),
+    ("user_id", 0x0010, _SHORT_STRING),
+    ("app_id", 0x0008, _SHORT_STRING),
+    ("cluster_id", 0x0004, _SHORT_STRING),
+)
+_UNDEFINED_FLAGS = 0x0003
+"""Bit 0 announces another word of flags; as class basic has no fifteenth property, both are faults."""
+
+
+class ContentProperties(Mapping[str, Any]):
+    """The properties of a message by name, decoded on first access from ``raw``.
+
+    ``raw`` is the property flags and the property list as on the wire; an encoder sends it as it is.  So
+    whoever changes what an envelope says makes new properties too: ``ContentProperties.of({...})``.
+    """
+
+    __slots__ = ("_values", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self._values: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> ContentProperties:
+        """Encode these properties; None means absent."""
+        return cls(encode_properties(values))
+
+    @property
+    def values_by_name(self) -> dict[str, Any]:
+        """The decoded properties."""
+        if self._values is None:
+            self._values = decode_properties(self.raw)
+        return self._values
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+    def __repr__(self) -> str:
+        return f"ContentProperties({self.values_by_name!r})"
+
+
+def decode_properties(raw: bytes) -> dict[str, Any]:
+    """Read property flags and list.  Raises as a method's ``decode`` does."""
+    (flags,) = unpack_from(">H", raw)
+    if flags & _UNDEFINED_FLAGS:
+        raise MalformedField("a content header has flags for properties that do not exist")
+    position = 2
+    values: dict[str, Any] = {}
+    for name, flag, kind in PROPERTIES:
+        if not flags & flag:
+            continue
+        if kind == _SHORT_STRING:
+            end = position + 1 + raw[position]
+            values[name] = raw[position + 1 : end].decode("utf-8", "surrogateescape")
+            position = end
+        elif kind == _OCTET:
+            values[name] = raw[position]
+            position += 1
+        elif kind == _TABLE:
+            values[name], position = decode_table(raw, position)
+        else:
+            values[name] = decode_timestamp(unpack_from(">Q", raw, position)[0])
+            position += 8
+    if position != len(raw):
+        raise MalformedField("the properties do not fill their content header exactly")
+    return values
+
+
+def encode_properties(values: Mapping[str, Any]) -> bytes:
+    """Encode the properties that class basic knows; names of other protocols are left out."""
+    flags = 0
+    pieces: list[bytes] = []
+    for name, flag, kind in PROPERTIES:
+        value = values.get(name)
+        if value is None:
+            continue
+        flags |= flag
+        if kind == _SHORT_STRING:
+            pieces.append(short_string(value if isinstance(value, str) else _text(name, value)))
+        elif kind == _OCTET:
+            if not 0 <= value <= 255:
+                raise LocalProtocolError(f"{name} is {value}; it must lie between 0 and 255")
+            pieces.append(bytes((value,)))
+        else:
+            pieces.append(encode_table(value) if kind == _TABLE else encode_timestamp(value))
+    return pack(">H", flags) + b"".join(pieces)
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, int) and name == "expiration":
+        return str(value)
+    raise LocalProtocolError(f"property {name} must be text, not {value!r}")
+
+
+def envelope_of(exchange: str, key: str, raw: bytes) -> Envelope:
+    """Make the envelope of a message from its method's fields and its raw properties.
+
+    The properties are checked here, so that looking at them later cannot fail.  An expiration that is
+    no number leaves ``Envelope.expiration`` at None: the owner compares with ``properties``.
+    """
+    if raw == b"\x10\x00\x02":  # a delivery mode only: what most clients send
+        return Envelope(key=key, exchange=exchange, persistent=True, properties=ContentProperties(raw))
+    properties = ContentProperties(raw)
+    values = properties.values_by_name
+    expiration = values.get("expiration")
+    return Envelope(
+        key=key,
+        exchange=exchange,
+        reply_to=values.get("reply_to", ""),
+        persistent=values.get("delivery_mode") == PERSISTENT,
+        priority=values.get("priority", 0),
+        expiration=int(expiration) if expiration and _is_number(expiration) else None,
+        properties=properties,
+    )
+
+
+def _is_number(text: str) -> bool:
+    # int() would also take signs, blanks, underscores and other scripts' digits.
+    return text.isascii() and text.isdigit() and len(text) <= 20
+
+
+def raw_properties(envelope: Envelope) -> bytes:
+    """Return the octets for an envelope's properties; those that came from AMQP are sent as they came."""
+    properties = envelope.properties
+    if isinstance(properties, ContentProperties):
+        return properties.raw
+    values = dict(properties)
+    if envelope.persistent:
+        values["delivery_mode"] = PERSISTENT
+    if envelope.priority:
+        values["priority"] = min(envelope.priority, 255)
+    if envelope.reply_to:
+        values["reply_to"] = envelope.reply_to
+    if envelope.expiration is not None:
+        values["expiration"] = str(envelope.expiration)
+    return encode_properties(values)

@@ -1,0 +1,195 @@
+"""Contents: messages that arrive frame by frame, on their way to become runs.
+
+The slow way, with all its checks.  Each message read here teaches the reader of runs, so that in a
+steady flow only the first message of a flow, and those cut by the end of a buffer, come this way.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol as Interface
+
+from kernel.contracts.message import Envelope, Run
+from plugins.protocols.amqp091.channel import Channel
+from plugins.protocols.amqp091.content import envelope_of
+from plugins.protocols.amqp091.delivered_runs import DeliveredRuns, report_delivered
+from plugins.protocols.amqp091.errors import ConnectionFault, MalformedField
+from plugins.protocols.amqp091.events import Event, Got, Returned
+from plugins.protocols.amqp091.frames import HEADER, OVERHEAD
+from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.published_runs import PublishedRuns, report_published
+from plugins.protocols.amqp091.reply_codes import ReplyCode
+from plugins.protocols.amqp091.states import ContentState
+from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES
+
+_BASIC = 60
+_header = struct.Struct(">HHQ")
+
+
+class RunReader(Interface):
+    """What PublishedRuns and DeliveredRuns have in common."""
+
+    maximum_body_size: int
+
+    def forget(self) -> None: ...
+
+    def read(self, data: bytes, position: int, events: list[Event]) -> int: ...
+
+
+class Contents:
+    """Assembles the messages of all channels of a connection; the two subclasses know whose."""
+
+    run_ids: bytes
+    runs: RunReader
+
+    def __init__(self, maximum_body_size: int) -> None:
+        self.maximum_body_size = maximum_body_size
+        self.incomplete: set[int] = set()
+        """Channels with a message under way; while there are any, all goes frame by frame."""
+        self._envelopes: dict[tuple[str, str, bytes], Envelope] = {}
+
+    def limit_frames(self, frame_max: int) -> None:
+        """No body frame may have more; 0: no limit."""
+        limit = frame_max - OVERHEAD if frame_max else 1 << 32
+        self.runs.maximum_body_size = min(limit, self.maximum_body_size or limit)
+
+    def known(self, frame: bytes) -> Method | None:
+        """Return the method of a frame that was seen before, if it is worth remembering."""
+        return None
+
+    def begin(self, channel: Channel, method: Method, frame: bytes) -> None:
+        """A method came that content follows."""
+        channel.begin_content(method, frame)
+        self.incomplete.add(channel.number)
+
+    def forget(self, channel: Channel) -> None:
+        """The channel has ended: drop what was under way, and what would be read without asking it."""
+        channel.forget_content()
+        self.incomplete.discard(channel.number)
+        self.runs.forget()
+
+    def frame(self, channel: Channel, kind: int, payload: bytes, events: list[Event]) -> str | None:
+        """Take a header or body frame; return what is to be said of a content that is too large."""
+        if kind != channel.content_state.value:
+            wanted = channel.content_state
+            what = (
+                "method frame, got non method"
+                if wanted is ContentState.METHOD
+                else f"content {wanted.name.lower()}"
+            )
+            raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, f"expected {what} frame instead")
+        if kind == HEADER:
+            return self._header_frame(channel, payload, events)
+        body = channel.add_body(payload)
+        if body is not None:
+            self._complete(channel, body, events)
+        return None
+
+    def _header_frame(self, channel: Channel, payload: bytes, events: list[Event]) -> str | None:
+        if len(payload) < 14:
+            raise ConnectionFault(ReplyCode.FRAME_ERROR, "a content header without its fixed fields")
+        class_id, weight, size = _header.unpack_from(payload)
+        if class_id != _BASIC or weight:
+            # Section 4.2.6.1: the class must be the method's, and the weight zero; both are 501.
+            text = f"expected content header for class 60, weight 0, got class {class_id}, weight {weight}"
+            raise ConnectionFault(ReplyCode.FRAME_ERROR, text)
+        if self.maximum_body_size and size > self.maximum_body_size:
+            return f"message size {size} is larger than configured max size {self.maximum_body_size}"
+        raw = payload[12:]
+        method = channel.method
+        assert isinstance(method, basic.Publish | basic.Deliver | basic.GetOk | basic.Return)
+        try:
+            envelope = self._envelope(method.exchange, method.routing_key, raw)
+        except (MalformedField, IndexError, struct.error) as problem:
+            text = f"content header: {problem}"
+            raise ConnectionFault(ReplyCode.SYNTAX_ERROR, text, _BASIC, method.method_id) from problem
+        channel.envelope = envelope
+        channel.remaining = size
+        channel.content_state = ContentState.BODY
+        self._learn(channel, method, envelope, raw)
+        if size == 0:
+            self._complete(channel, b"", events)
+        return None
+
+    def _envelope(self, exchange: str, key: str, raw: bytes) -> Envelope:
+        triple = (exchange, key, raw)
+        envelope = self._envelopes.get(triple)
+        if envelope is None:
+            if len(self._envelopes) >= MAXIMUM_TEMPLATES:
+                self._envelopes.clear()
+            envelope = self._envelopes[triple] = envelope_of(exchange, key, raw)
+        return envelope
+
+    def _complete(self, channel: Channel, body: bytes, events: list[Event]) -> None:
+        method, envelope = channel.method, channel.envelope
+        assert method is not None
+        assert envelope is not None
+        channel.forget_content()
+        self.incomplete.discard(channel.number)
+        self._report(channel.number, method, envelope, body, events)
+
+    def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:
+        raise NotImplementedError
+
+    def _report(
+        self, channel: int, method: Method, envelope: Envelope, body: bytes, events: list[Event]
+    ) -> None:
+        raise NotImplementedError
+
+
+class ServerContents(Contents):
+    """A server gets basic.publish."""
+
+    run_ids = b"\x00\x3c\x00\x28"
+
+    def __init__(self, maximum_body_size: int) -> None:
+        super().__init__(maximum_body_size)
+        self.runs: PublishedRuns = PublishedRuns(maximum_body_size)
+        self._methods: dict[bytes, Method] = {}
+
+    def known(self, frame: bytes) -> Method | None:
+        return self._methods.get(frame)
+
+    def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:
+        assert isinstance(method, basic.Publish)
+        frame = channel.method_frame
+        if len(self._methods) >= MAXIMUM_TEMPLATES:
+            self._methods.clear()
+        self._methods[frame] = method
+        self.runs.learn(channel.number, frame, method.mandatory, method.immediate, envelope, raw)
+
+    def _report(
+        self, channel: int, method: Method, envelope: Envelope, body: bytes, events: list[Event]
+    ) -> None:
+        assert isinstance(method, basic.Publish)
+        report_published(channel, method.mandatory, method.immediate, envelope, [body], len(body), events)
+
+
+class ClientContents(Contents):
+    """A client gets basic.deliver, basic.get-ok and basic.return."""
+
+    run_ids = b"\x00\x3c\x00\x3c"
+
+    def __init__(self, maximum_body_size: int) -> None:
+        super().__init__(maximum_body_size)
+        self.runs: DeliveredRuns = DeliveredRuns(maximum_body_size)
+
+    def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:
+        if isinstance(method, basic.Deliver):
+            tag, frame = method.consumer_tag, channel.method_frame
+            self.runs.learn(channel.number, frame, tag, method.redelivered, envelope, raw)
+
+    def _report(
+        self, channel: int, method: Method, envelope: Envelope, body: bytes, events: list[Event]
+    ) -> None:
+        if isinstance(method, basic.Deliver):
+            flow = (channel, method.consumer_tag, method.redelivered, envelope)
+            report_delivered(flow, method.delivery_tag, [body], len(body), events)
+            return
+        run = Run([body], len(body), envelope)
+        if isinstance(method, basic.GetOk):
+            got = (method.delivery_tag, method.redelivered, method.message_count)
+            events.append(Got(channel, *got, run))
+        elif isinstance(method, basic.Return):
+            events.append(Returned(channel, method.reply_code, method.reply_text, run))

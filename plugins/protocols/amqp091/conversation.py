@@ -1,0 +1,469 @@
+"""Conversation: what both sides of a connection have in common.
+
+Three layers, from the wire up: ``receive_data`` collects whole frames (each octet is copied a bounded
+number of times, however small the chunks); ``_read`` hands runs of messages and acknowledgements to
+their readers and everything else to ``_frame``; the frame handlers check it against the states and make
+events.  A fault is raised as ``ConnectionFault`` and becomes connection.close in one place.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar
+
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Buffer
+from plugins.protocols.amqp091 import frames
+from plugins.protocols.amqp091.acknowledgements import ACK, acknowledgement_frame, read_acknowledgements
+from plugins.protocols.amqp091.channel import Channel
+from plugins.protocols.amqp091.contents import Contents
+from plugins.protocols.amqp091.errors import ConnectionFault, MalformedField
+from plugins.protocols.amqp091.events import (
+    Acknowledged,
+    ChannelClosed,
+    ChannelOpened,
+    ConnectionClosed,
+    Event,
+    MethodReceived,
+    Rejected,
+)
+from plugins.protocols.amqp091.heartbeats import Heartbeats
+from plugins.protocols.amqp091.message_encoder import MessageEncoder
+from plugins.protocols.amqp091.methods import basic, channel, connection
+from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.options import CommonOptions
+from plugins.protocols.amqp091.reply_codes import ReplyCode, reply_text
+from plugins.protocols.amqp091.states import (
+    CONNECTION,
+    ChannelSignal,
+    ChannelState,
+    ConnectionSignal,
+    ConnectionState,
+    ContentState,
+)
+
+_OPEN_CHANNEL = ChannelState.OPEN
+
+
+class Conversation:
+    """One conversation.  All calls come from one thread; none waits.
+
+    Bytes in: ``receive_data``; bytes out: ``data_to_send`` after any other call.  A fault of the peer
+    never raises: it is answered with channel.close or connection.close, and reported as an event.  A
+    mistake of the owner raises ``LocalProtocolError``.  What is sent on a channel or connection that has
+    ended in the meantime is dropped, because the owner cannot yet know.
+    """
+
+    peer: ClassVar[str] = ""
+    """Who is at the other end: "client" or "server"."""
+    first_state: ClassVar[ConnectionState]
+
+    def __init__(self, options: CommonOptions, contents: Contents, now: float) -> None:
+        self.options = options
+        self.state = self.first_state
+        self.channels: dict[int, Channel] = {}
+        self.channel_max = options.channel_max
+        self.frame_max = frames.INITIAL_FRAME_SIZE
+        """What was negotiated; 0 means no limit."""
+        self.heartbeat = 0
+        self._now = now
+        self._deadline: float | None = now + options.handshake_timeout
+        self._heartbeats = Heartbeats()
+        self._out: list[Buffer] = []
+        self._encoder = MessageEncoder(self._out, self.frame_max)
+        self._contents = contents
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._needed = 0
+        self._deaf = False
+        """The stream lost its frame boundaries: whatever comes is not looked at."""
+        self._reported = False
+
+    def __repr__(self) -> str:
+        open_channels = sum(item.state is _OPEN_CHANNEL for item in self.channels.values())
+        return f"<{type(self).__name__} {self.state.name}, {open_channels} channels open>"
+
+    # Bytes in.
+
+    def receive_data(self, data: Buffer, now: float) -> list[Event]:
+        """Take bytes from the peer; return what they mean, in order."""
+        self._now = now
+        self._heartbeats.received(now)
+        if self._deaf or self.state is ConnectionState.CLOSED or not data:
+            return []
+        chunk = data if type(data) is bytes else bytes(data)
+        if self._pending:
+            self._pending.append(chunk)
+            self._pending_size += len(chunk)
+            if self._pending_size < self._needed:
+                return []
+            chunk = b"".join(self._pending)
+        events: list[Event] = []
+        position = self._read(chunk, events)
+        rest = chunk[position:]
+        self._pending = [rest] if rest else []
+        self._pending_size = len(rest)
+        return events
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """The peer hung up: a last ConnectionClosed, unless there was one already."""
+        self._now = now
+        return self._lost("the peer hung up", by_peer=True)
+
+    def _read(self, data: bytes, events: list[Event]) -> int:
+        """Read whole frames; return where they end.  ``_needed`` says when to try again."""
+        position = 0
+        end = len(data)
+        while self.state is not ConnectionState.CLOSED and not self._deaf:
+            if end - position < 8:
+                self._needed = 8
+                return position
+            try:
+                if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
+                    taken = self._read_protocol_header(data[position : position + 8], events)
+                    if taken:
+                        position += taken
+                        continue
+                following = self._read_runs(data, position, events)
+                if following == position:
+                    following = self._frame_end(data, position)
+                    if following > end:
+                        self._needed = following - position
+                        return position
+                    start, position = position, following
+                    self._frame(data, start, following - 1, events)
+                position = following
+            except ConnectionFault as fault:
+                self._fail(fault, events)
+        return end
+
+    def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
+        raise NotImplementedError
+
+    def _read_runs(self, data: bytes, position: int, events: list[Event]) -> int:
+        """Try the readers of whole runs; return how far they came."""
+        if self.state is not ConnectionState.OPEN or self._contents.incomplete:
+            return position
+        ids = data[position + 7 : position + 11]
+        if ids == self._contents.run_ids:
+            return self._contents.runs.read(data, position, events)
+        if ids == ACK:
+            item = self.channels.get(int.from_bytes(data[position + 1 : position + 3], "big"))
+            if item is not None and item.state is _OPEN_CHANNEL:
+                return read_acknowledgements(data, position, item.number, events)
+        return position
+
+    def _frame_end(self, data: bytes, position: int) -> int:
+        """Return the position after the frame, which may lie beyond the data."""
+        kind, _, size = frames.frame_header.unpack_from(data, position)
+        if kind not in (frames.METHOD, frames.HEADER, frames.BODY, frames.HEARTBEAT):
+            self._deaf = True
+            raise ConnectionFault(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
+        if self.frame_max and size > self.frame_max - frames.OVERHEAD:
+            self._deaf = True
+            text = f"a frame with {size} octets of payload is larger than frame_max {self.frame_max} allows"
+            raise ConnectionFault(ReplyCode.FRAME_ERROR, text)
+        following: int = position + frames.OVERHEAD + size
+        if following <= len(data) and data[following - 1] != frames.END:
+            self._deaf = True
+            raise ConnectionFault(ReplyCode.FRAME_ERROR, f"frame end is {data[following - 1]:#04x}, not 0xce")
+        return following
+
+    # Frames.
+
+    def _frame(self, data: bytes, start: int, stop: int, events: list[Event]) -> None:
+        kind, number, _ = frames.frame_header.unpack_from(data, start)
+        payload = data[start + 7 : stop]
+        if kind == frames.HEARTBEAT:
+            # Section 4.2.7: a heartbeat on a channel other than zero is 501.
+            if number or payload:
+                raise ConnectionFault(ReplyCode.FRAME_ERROR, "a heartbeat has channel 0 and no payload")
+            return
+        if kind == frames.METHOD:
+            self._method_frame(number, payload, data[start : stop + 1], events)
+            return
+        if self.state is ConnectionState.CLOSING:
+            return
+        if number == 0:
+            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "content on channel 0")
+        item = self._existing(number)
+        if item.state is ChannelState.CLOSING:
+            return
+        too_large = self._contents.frame(item, kind, payload, events)
+        if too_large is not None:
+            self.close_channel(number, ReplyCode.CONTENT_TOO_LARGE, too_large, 60, 40)
+            text = reply_text(ReplyCode.CONTENT_TOO_LARGE, too_large)
+            events.append(ChannelClosed(number, ReplyCode.CONTENT_TOO_LARGE, text, 60, 40, False))
+
+    def _existing(self, number: int) -> Channel:
+        if self.state is not ConnectionState.OPEN:
+            raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, f"a frame on channel {number} before open-ok")
+        item = self.channels.get(number)
+        if item is None or item.state is ChannelState.CLOSED:
+            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
+        return item
+
+    def _method_frame(self, number: int, payload: bytes, frame: bytes, events: list[Event]) -> None:
+        kind = frames.METHODS.get(payload[:4])
+        if self.state is ConnectionState.CLOSING and kind not in (connection.Close, connection.CloseOk):
+            return
+        if kind is None:
+            if len(payload) < 4:
+                raise ConnectionFault(ReplyCode.SYNTAX_ERROR, "a method frame without method")
+            class_id, method_id = struct.unpack_from(">HH", payload)
+            text = f"unknown method {class_id}.{method_id}"
+            raise ConnectionFault(ReplyCode.NOT_IMPLEMENTED, text, class_id, method_id)
+        self._check_place(kind, number)
+        item: Channel | None = None
+        if number and kind is not channel.Open:
+            item = self._existing(number)
+            if item.state is ChannelState.CLOSING and kind not in (channel.Close, channel.CloseOk):
+                return
+            if item.content_state is not ContentState.METHOD:
+                text = f"expected content {item.content_state.name.lower()}, got method {kind.name} instead"
+                raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, text, kind.class_id, kind.method_id)
+        try:
+            method = self._contents.known(frame) or kind.decode(payload)
+        except (MalformedField, IndexError, struct.error) as problem:
+            text = f"{kind.name}: {problem}"
+            raise ConnectionFault(ReplyCode.SYNTAX_ERROR, text, kind.class_id, kind.method_id) from problem
+        if not number:
+            self._connection_method(method, events)
+        elif item is None:
+            self._channel_opening(number, events)
+        else:
+            self._channel_method(item, method, frame, events)
+
+    def _check_place(self, kind: type[Method], number: int) -> None:
+        """Whether this peer may send this method on this channel at all."""
+        ids = (kind.class_id, kind.method_id)
+        if kind.sent_by not in ("both", self.peer):
+            raise ConnectionFault(
+                ReplyCode.COMMAND_INVALID, f"{kind.name} is not for a {self.peer} to send", *ids
+            )
+        if number and kind.class_id == connection.Start.class_id:
+            raise ConnectionFault(ReplyCode.COMMAND_INVALID, f"{kind.name} belongs on channel 0", *ids)
+        if not number and kind.class_id != connection.Start.class_id:
+            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, f"{kind.name} on channel 0", *ids)
+
+    # Channels.
+
+    def _channel_opening(self, number: int, events: list[Event]) -> None:
+        """channel.open came; only a server gets this far."""
+        if self.state is not ConnectionState.OPEN:
+            raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, "channel.open before connection.open-ok")
+        item = self.channels.get(number)
+        if item is None:
+            if self.channel_max and number > self.channel_max:
+                text = f"channel {number} is above the negotiated channel_max ({self.channel_max})"
+                raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 20, 10)
+            item = self.channels[number] = Channel(number)
+        if item.state is ChannelState.CLOSING:
+            return
+        item.received(ChannelSignal.OPEN)
+        item.sent(ChannelSignal.OPEN_OK)
+        self._queue(number, channel.OpenOk())
+        events.append(ChannelOpened(number))
+
+    def _channel_method(self, item: Channel, method: Method, frame: bytes, events: list[Event]) -> None:
+        number = item.number
+        if isinstance(method, channel.Close):
+            item.received(ChannelSignal.CLOSE_RECEIVED)
+            self._contents.forget(item)
+            self._queue(number, channel.CloseOk())
+            if item.state is ChannelState.CLOSED:
+                cause = (method.class_id_of_cause, method.method_id_of_cause)
+                events.append(ChannelClosed(number, method.reply_code, method.reply_text, *cause))
+        elif isinstance(method, channel.CloseOk):
+            item.received(ChannelSignal.CLOSE_OK)
+            events.append(ChannelClosed(number, by_peer=False))
+        elif isinstance(method, channel.OpenOk):
+            item.received(ChannelSignal.OPEN_OK)
+            events.append(ChannelOpened(number))
+        elif item.state is not _OPEN_CHANNEL:
+            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, f"{method.name} before channel.open-ok")
+        elif method.has_content:
+            self._contents.begin(item, method, frame)
+        elif isinstance(method, basic.Ack):
+            tag = method.delivery_tag
+            events.append(Acknowledged(number, tag, tag, method.multiple))
+        elif isinstance(method, basic.Nack):
+            tag = method.delivery_tag
+            events.append(Rejected(number, tag, tag, method.multiple, method.requeue))
+        elif isinstance(method, basic.Reject):
+            events.append(Rejected(number, method.delivery_tag, method.delivery_tag, False, method.requeue))
+        else:
+            events.append(MethodReceived(number, method))
+
+    def close_channel(
+        self, channel_number: int, code: int, text: str, class_id: int = 0, method_id: int = 0
+    ) -> None:
+        """Close a channel; what still comes on it is dropped until the peer's close-ok.
+
+        RabbitMQ's name of the code is put before the text: ``NOT_FOUND - no queue ...``.
+        """
+        item = self._sendable(channel_number, ChannelState.OPEN, ChannelState.OPENING)
+        if item is None:
+            return
+        item.sent(ChannelSignal.CLOSE_SENT)
+        self._contents.forget(item)
+        method = channel.Close(
+            reply_code=code,
+            reply_text=reply_text(code, text),
+            class_id_of_cause=class_id,
+            method_id_of_cause=method_id,
+        )
+        self._queue(channel_number, method)
+
+    # The connection.
+
+    def _connection_method(self, method: Method, events: list[Event]) -> None:
+        if isinstance(method, connection.Close):
+            self._move(ConnectionSignal.CLOSE_RECEIVED)
+            self._queue(0, connection.CloseOk())
+            cause = (method.class_id_of_cause, method.method_id_of_cause)
+            if self.state is ConnectionState.CLOSED:
+                self._report(ConnectionClosed(method.reply_code, method.reply_text, *cause), events)
+        elif isinstance(method, connection.CloseOk):
+            self._received(ConnectionSignal.CLOSE_OK, method)
+            self._report(ConnectionClosed(by_peer=False), events)
+        elif not self._handshake_method(method, events):
+            if self.state is not ConnectionState.OPEN:
+                raise self._unexpected(method)
+            events.append(MethodReceived(0, method))
+
+    def _handshake_method(self, method: Method, events: list[Event]) -> bool:
+        raise NotImplementedError
+
+    def _received(self, signal: ConnectionSignal, method: Method) -> None:
+        """Move on for what the peer sent, or 503: "an invalid sequence of frames"."""
+        if (self.state, signal) not in CONNECTION:
+            raise self._unexpected(method)
+        self._move(signal)
+
+    def _unexpected(self, method: Method) -> ConnectionFault:
+        text = f"unexpected method {method.name} in connection state {self.state.name}"
+        return ConnectionFault(ReplyCode.COMMAND_INVALID, text, method.class_id, method.method_id)
+
+    def _move(self, signal: ConnectionSignal) -> None:
+        following = CONNECTION.get((self.state, signal))
+        if following is None:
+            raise LocalProtocolError(
+                f"the connection is {self.state.name}: {signal.value} is not allowed now"
+            )
+        self.state = following
+        if following is ConnectionState.OPEN:
+            self._deadline = None
+            self._heartbeats.start(self.heartbeat, self._now)
+        elif following is ConnectionState.CLOSED:
+            self._deadline = None
+            self._heartbeats.stop()
+
+    def close(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        """Close the connection; what still comes is dropped until the peer's close-ok (or a deadline).
+
+        RabbitMQ's name of the code is put before the text, as with close_channel.
+        """
+        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            return
+        if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
+            self._move(ConnectionSignal.LOST)  # no method may be sent yet
+            return
+        self._move(ConnectionSignal.CLOSE_SENT)
+        self._deadline = self._now + self.options.close_timeout
+        method = connection.Close(
+            reply_code=code,
+            reply_text=reply_text(code, text),
+            class_id_of_cause=class_id,
+            method_id_of_cause=method_id,
+        )
+        self._queue(0, method)
+
+    def closed(self) -> bool:
+        """Whether the wire may be hung up once ``data_to_send`` has been written."""
+        return self.state is ConnectionState.CLOSED
+
+    def _fail(self, fault: ConnectionFault, events: list[Event]) -> None:
+        self.close(fault.reply_code, fault.text, fault.class_id, fault.method_id)
+        text = reply_text(fault.reply_code, fault.text)
+        self._report(ConnectionClosed(fault.reply_code, text, fault.class_id, fault.method_id, False), events)
+
+    def _report(self, event: ConnectionClosed, events: list[Event]) -> None:
+        if not self._reported:
+            self._reported = True
+            events.append(event)
+
+    def _lost(self, text: str, *, by_peer: bool) -> list[Event]:
+        events: list[Event] = []
+        self._move(ConnectionSignal.LOST)
+        self._report(ConnectionClosed(0, text, by_peer=by_peer), events)
+        return events
+
+    # Time.
+
+    def next_deadline(self) -> float | None:
+        """When ``handle_timeout`` wants to be called; None: never."""
+        heartbeat = self._heartbeats.next_deadline()
+        if self._deadline is None or heartbeat is None:
+            return heartbeat if self._deadline is None else self._deadline
+        return min(self._deadline, heartbeat)
+
+    def handle_timeout(self, now: float) -> list[Event]:
+        """Send a heartbeat or give the peer up, as is due."""
+        self._now = now
+        if self._deadline is not None and now >= self._deadline:
+            closing = self.state is ConnectionState.CLOSING
+            return self._lost("no close-ok in time" if closing else "handshake timeout", by_peer=False)
+        if self._heartbeats.peer_is_silent(now):
+            return self._lost(f"missed heartbeats from the peer, timeout {self.heartbeat}s", by_peer=False)
+        if self._heartbeats.due(now) and not self._out:
+            self._out.append(frames.HEARTBEAT_FRAME)
+        return []
+
+    # Bytes out.
+
+    def data_to_send(self) -> list[Buffer]:
+        """Return and forget what is to be written now."""
+        out = self._out[:]
+        if out:
+            self._out.clear()
+            self._heartbeats.sent()
+        return out
+
+    def send_method(self, channel_number: int, method: Method) -> None:
+        """Send any method that carries no content (queue.declare-ok, confirm.select ...)."""
+        if method.has_content:
+            raise LocalProtocolError(f"{method.name} carries a message: there is a call for it")
+        if channel_number == 0:
+            if self.state is ConnectionState.OPEN:
+                self._queue(0, method)
+            return
+        if self._sendable(channel_number) is not None:
+            self._queue(channel_number, method)
+
+    def send_acknowledgement(self, channel_number: int, delivery_tag: int, *, multiple: bool = False) -> None:
+        """Send basic.ack (a consumer's acknowledgement or a publisher's confirm) without building a method."""
+        if self._sendable(channel_number) is not None:
+            self._out.append(acknowledgement_frame(channel_number, delivery_tag, multiple))
+
+    def _sendable(self, number: int, *states: ChannelState) -> Channel | None:
+        """Return the channel if it can be written to; None if it could be once."""
+        item = self.channels.get(number)
+        if item is None:
+            if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+                return None
+            raise LocalProtocolError(f"channel {number} was never opened")
+        if self.state is not ConnectionState.OPEN or item.state not in (states or (_OPEN_CHANNEL,)):
+            return None
+        return item
+
+    def _queue(self, number: int, method: Method) -> None:
+        self._out.append(frames.method_frame(number, method.encode()))
+
+    def _agree(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        """Both sides know the limits now (connection.tune-ok)."""
+        self.channel_max = channel_max
+        self.frame_max = frame_max
+        self.heartbeat = heartbeat
+        self._encoder.frame_max = frame_max
+        self._contents.limit_frames(frame_max)

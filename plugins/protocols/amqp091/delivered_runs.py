@@ -1,0 +1,183 @@
+"""Runs of basic.deliver, read without looking at single frames: published_runs.py for the other side.
+
+The difference is the delivery tag in the middle of the method frame.  A run has consecutive tags, so
+that one number tells them all; a gap (messages of another consumer between) begins a new run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+
+from kernel.contracts.message import Envelope, Run
+from plugins.protocols.amqp091.events import Delivered, Event
+from plugins.protocols.amqp091.frames import END
+from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, cached_struct, header_parts
+
+BLOCK = 256
+
+_frame_size = Struct(">I").unpack_from
+
+
+Flow: TypeAlias = tuple[int, str, bool, Envelope]
+"""Channel, consumer tag, redelivered, envelope: what all messages of a run have in common."""
+
+
+class DeliveryTemplate(NamedTuple):
+    """One flow of basic.deliver."""
+
+    before: bytes
+    """The method frame up to the delivery tag."""
+    between: bytes
+    """From behind the tag to the body size in the content header."""
+    tail: bytes
+    unpack: Callable[[bytes, int], tuple[Any, ...]]
+    """Gives all that precedes the body: before, tag, between, body size, tail and body frame size."""
+    head_length: int
+    flow: Flow
+
+
+class DeliveredRuns:
+    """Reads whole messages for a client."""
+
+    def __init__(self, maximum_body_size: int) -> None:
+        self.maximum_body_size = maximum_body_size
+        self._templates: dict[bytes, DeliveryTemplate] = {}
+
+    def forget(self) -> None:
+        """Drop all templates: a channel has changed its state."""
+        self._templates.clear()
+
+    def learn(
+        self, channel: int, frame: bytes, consumer_tag: str, redelivered: bool, envelope: Envelope, raw: bytes
+    ) -> None:
+        """Remember a message that was read frame by frame."""
+        if len(self._templates) >= MAXIMUM_TEMPLATES:
+            self._templates.clear()
+        header, tail, _ = header_parts(channel, raw)
+        tag_start = 12 + frame[11]
+        before, rest = frame[:tag_start], frame[tag_start + 8 :]
+        between = rest + header
+        whole = cached_struct(f">{len(before)}sQ{len(between)}sQ{len(tail)}sI")
+        self._templates[before + rest] = DeliveryTemplate(
+            before,
+            between,
+            tail,
+            whole.unpack_from,
+            whole.size,
+            (channel, consumer_tag, redelivered, envelope),
+        )
+
+    def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
+        """Read as many whole messages as there are at ``position``; return where they end."""
+        end = len(data)
+        template: DeliveryTemplate | None = None
+        expected_tag = first_tag = -1
+        bodies: list[bytes] = []
+        total = 0
+        while position + 12 <= end:
+            if template is None or not data.startswith(template.before, position):
+                found = self._find(data, position)
+                if found is None:
+                    break
+                if bodies and template is not None:
+                    report_delivered(template.flow, first_tag, bodies, total, events)
+                    bodies, total = [], 0
+                template = found
+            body_start = position + template.head_length
+            if body_start > end:
+                break
+            _, tag, between, size, tail, frame_size = template.unpack(data, position)
+            if between != template.between or tail != template.tail:
+                # The same consumer, another key: a flow of its own, perhaps a known one.
+                found = self._find(data, position)
+                if found is None or found is template:
+                    break
+                report_delivered(template.flow, first_tag, bodies, total, events)
+                template, bodies, total = None, [], 0
+                continue
+            stop = body_start + size
+            if (
+                size != frame_size
+                or stop >= end
+                or data[stop] != END
+                or not 0 < size <= self.maximum_body_size
+            ):
+                break
+            if tag != expected_tag and bodies:
+                report_delivered(template.flow, first_tag, bodies, total, events)
+                bodies, total = [], 0
+            if not bodies:
+                first_tag = tag
+            bodies.append(data[body_start:stop])
+            position = stop + 1
+            expected_tag = tag + 1
+            total += size
+            more = _read_stride(data, position, template, expected_tag, size)
+            if more:
+                bodies += more
+                total += size * len(more)
+                position += len(more) * (template.head_length + size + 1)
+                expected_tag += len(more)
+        if template is not None:
+            report_delivered(template.flow, first_tag, bodies, total, events)
+        return position
+
+    def _find(self, data: bytes, position: int) -> DeliveryTemplate | None:
+        if position + 12 > len(data):
+            return None
+        stop = position + 8 + _frame_size(data, position + 3)[0]
+        tag_start = position + 12 + data[position + 11]
+        return self._templates.get(data[position:tag_start] + data[tag_start + 8 : stop])
+
+
+def report_delivered(
+    flow: Flow, first_tag: int, bodies: list[bytes], total: int, events: list[Event]
+) -> None:
+    """Add messages to the run before, if that is of the same flow, else as a run of their own."""
+    if not bodies:
+        return
+    channel, consumer_tag, redelivered, envelope = flow
+    if events:
+        last = events[-1]
+        if type(last) is Delivered and last.run.envelope is envelope and last.channel == channel:
+            same = last.consumer_tag == consumer_tag and last.redelivered == redelivered
+            if same and last.first_delivery_tag + len(last.run.bodies) == first_tag:
+                last.run.bodies += bodies  # type: ignore[operator]  # a list, made here
+                last.run.size += total
+                return
+    events.append(Delivered(channel, consumer_tag, first_tag, redelivered, Run(bodies, total, envelope)))
+
+
+def _read_stride(data: bytes, position: int, template: DeliveryTemplate, tag: int, size: int) -> list[bytes]:
+    """Return the bodies of the messages of the same size and with the next tags, without a gap."""
+    before, between, tail = template.before, template.between, template.tail
+    middle = between + size.to_bytes(8, "big") + tail + size.to_bytes(4, "big")
+    bodies: list[bytes] = []
+    # The next message decides whether to try at all: in mixed flows it differs.
+    if not data.startswith(before, position) or not data.startswith(middle, position + len(before) + 8):
+        return bodies
+    layout = cached_struct(f">{len(before)}sQ{len(middle)}s{size}sB")
+    left = (len(data) - position) // layout.size
+    view = memoryview(data)
+    while left:
+        count = min(BLOCK, left)
+        region = view[position : position + count * layout.size]
+        befores, tags, middles, some, ends = zip(*layout.iter_unpack(region), strict=True)
+        if befores.count(before) == middles.count(middle) == ends.count(END) == count and tags == tuple(
+            range(tag, tag + count)
+        ):
+            bodies += some
+        else:
+            for its_before, its_tag, its_middle, body, its_end in zip(
+                befores, tags, middles, some, ends, strict=True
+            ):
+                if its_before != before or its_tag != tag or its_middle != middle or its_end != END:
+                    return bodies
+                bodies.append(body)
+                tag += 1
+        tag += count
+        position += count * layout.size
+        left -= count
+    return bodies

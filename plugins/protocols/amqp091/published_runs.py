@@ -1,0 +1,189 @@
+"""Runs of basic.publish, read without looking at single frames.
+
+Strategy: the method frame's octets are the key to a template.  While messages of one template follow
+each other they go into one run; as soon as two of them have the same size, the rest of the buffer is
+cut at that stride in C and verified as a whole.  What is not exactly as expected is left to the caller,
+who reads it frame by frame and finds out what is wrong, or makes a new template of it.
+
+Measured (100 octets, Python 3.11): 0.1 us a message in equal runs, 0.6 us with 50 keys mixed; frame by
+frame 4 us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from struct import Struct
+from typing import Any
+
+from kernel.contracts.message import PLAIN, Envelope, Run
+from plugins.protocols.amqp091.events import Event, Published
+from plugins.protocols.amqp091.frames import END, END_OCTET
+from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct, header_parts
+
+_frame_size = Struct(">I").unpack_from
+
+FIRST_BLOCK = 16
+"""How many messages are verified at once to begin with; twice as many after each success."""
+LARGEST_BLOCK = 1 << 16
+"""So many octets at most, for what is cut to be still in the cache when it is compared."""
+
+
+class PublishedRuns:
+    """Reads whole messages for a server."""
+
+    def __init__(self, maximum_body_size: int) -> None:
+        self.maximum_body_size = maximum_body_size
+        """The most that a body in one frame may have."""
+        self._templates: dict[bytes, Template] = {}
+
+    def forget(self) -> None:
+        """Drop all templates: a channel has changed its state."""
+        self._templates.clear()
+
+    def learn(
+        self, channel: int, frame: bytes, mandatory: bool, immediate: bool, envelope: Envelope, raw: bytes
+    ) -> None:
+        """Remember a message that was read frame by frame."""
+        if len(self._templates) >= MAXIMUM_TEMPLATES:
+            self._templates.clear()
+        header, tail, sizes = header_parts(channel, raw)
+        self._templates[frame] = Template(
+            method=frame,
+            header=header,
+            tail=tail,
+            unpack_sizes=sizes.unpack_from,
+            head_length=len(frame) + sizes.size,
+            channel=channel,
+            mandatory=mandatory,
+            immediate=immediate,
+            envelope=envelope,
+        )
+
+    def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
+        """Read as many whole messages as there are at ``position``; return where they end."""
+        # One long function: it is the inner loop of a server, and a call costs a tenth of a message.
+        end = len(data)
+        starts = data.startswith
+        find = self._templates.get
+        maximum = self.maximum_body_size
+        bodies: list[bytes] = []
+        total = 0
+        append = events.append
+        steady = False
+        reported = False
+        last_size = -1
+        template: Template | None = None
+        method = header = tail = b""
+        channel = head_length = 0
+        mandatory = immediate = False
+        envelope = PLAIN
+        unpack: Callable[[bytes, int], tuple[Any, ...]] = _frame_size
+        while True:
+            if not (steady and starts(method, position)):
+                if position + 7 > end:
+                    break
+                found = find(data[position : position + 8 + _frame_size(data, position + 3)[0]])
+                steady = found is template
+                if found is None:
+                    break
+                if not steady:
+                    if reported:
+                        append(Published(channel, mandatory, immediate, Run(bodies, total, envelope)))
+                    elif bodies:
+                        report_published(channel, mandatory, immediate, envelope, bodies, total, events)
+                        reported = True
+                    template = found
+                    method, header, tail, unpack, head_length, channel, mandatory, immediate, envelope = found
+                    bodies = []
+                    total = 0
+                    last_size = -1
+            body_start = position + head_length
+            if body_start > end:
+                break
+            its_header, size, its_tail, frame_size = unpack(data, position + len(method))
+            stop = body_start + size
+            if its_tail != tail or its_header != header or size != frame_size:
+                break
+            if stop >= end or data[stop] != END or not 0 < size <= maximum:
+                break
+            bodies.append(data[body_start:stop])
+            total += size
+            if size == last_size:
+                more = _read_stride(data, stop + 1, data[position:body_start], size)
+                bodies += more
+                total += size * len(more)
+                position = stop + 1 + len(more) * (head_length + size + 1)
+                last_size = -1
+            else:
+                position = stop + 1
+                last_size = size
+        if bodies:
+            report_published(channel, mandatory, immediate, envelope, bodies, total, events)
+        return position
+
+
+def report_published(
+    channel: int,
+    mandatory: bool,
+    immediate: bool,
+    envelope: Envelope,
+    bodies: list[bytes],
+    total: int,
+    events: list[Event],
+) -> None:
+    """Add messages to the run before, if that is of the same flow, else as a run of their own."""
+    if events:
+        last: Any = events[-1]
+        same = type(last) is Published and last.run.envelope is envelope and last.channel == channel
+        if same and last.mandatory == mandatory and last.immediate == immediate:
+            last.run.bodies += bodies
+            last.run.size += total
+            return
+    events.append(Published(channel, mandatory, immediate, Run(bodies, total, envelope)))
+
+
+def _read_stride(data: bytes, position: int, prefix: bytes, size: int) -> list[bytes]:
+    """Return the bodies of the messages that repeat ``prefix`` and size without a gap.
+
+    A block is cut in C, and verified by putting it together again: one comparison of memory.
+    """
+    stride = len(prefix) + size + 1
+    cut = cached_struct(f"{len(prefix)}x{size}sx").iter_unpack
+    separator = END_OCTET + prefix
+    left = (len(data) - position) // stride
+    bodies: list[bytes] = []
+    block = FIRST_BLOCK
+    limit = max(LARGEST_BLOCK // stride, 1)
+    while left:
+        count = _count_repeats(data, position, prefix, stride, min(block, left))
+        while count:
+            region = data[position : position + count * stride]  # a memoryview is compared octet by octet
+            cut_bodies = list(chain.from_iterable(cut(region)))
+            if region == prefix + separator.join(cut_bodies) + END_OCTET:
+                break
+            count //= 4  # a body that looks like a prefix, or a broken frame: close in on it
+        else:
+            break
+        bodies += cut_bodies
+        position += count * stride
+        left -= count
+        if count < block:
+            break
+        block = min(count * 2, limit)
+    return bodies
+
+
+def _count_repeats(data: bytes, position: int, prefix: bytes, stride: int, count: int) -> int:
+    """Guess how many of ``count`` messages repeat the prefix: the flow changes once, if at all."""
+    starts = data.startswith
+    if starts(prefix, position + (count - 1) * stride):
+        return count
+    low = 0
+    while low < count - 1:
+        middle = (low + count) // 2
+        if starts(prefix, position + (middle - 1) * stride):
+            low = middle
+        else:
+            count = middle
+    return low

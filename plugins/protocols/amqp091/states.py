@@ -1,0 +1,107 @@
+"""The states of a connection, a channel and a content, as tables: (state, signal) to the next state.
+
+A pair that is not in its table is a fault of whoever caused the signal.  The tables describe the
+conversation, not a side, so both roles walk the same ones: START is "start was sent" to the server
+and "start was received" to the client.  Tests and drawings read them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ConnectionState(Enum):
+    """How far a connection has come (section 2.2.4)."""
+
+    AWAITING_HEADER = "the client has sent nothing yet"
+    AWAITING_START = "the protocol header is sent"
+    AWAITING_START_OK = "the server has told its mechanisms"
+    LOGIN = "the server decides whether to let the client in"
+    AWAITING_SECURE_OK = "the server has sent a challenge"
+    AWAITING_TUNE_OK = "the server has told its limits"
+    AWAITING_OPEN = "the limits are agreed"
+    OPENING = "the server decides about the virtual host"
+    OPEN = "channels may be opened"
+    CLOSING = "this side has sent close"
+    CLOSED = "nothing more is sent or taken"
+
+
+class ConnectionSignal(Enum):
+    """What moves a connection on."""
+
+    HEADER = "the protocol header"
+    START = "connection.start"
+    START_OK = "connection.start-ok"
+    SECURE = "connection.secure"
+    SECURE_OK = "connection.secure-ok"
+    TUNE = "connection.tune"
+    TUNE_OK = "connection.tune-ok"
+    OPEN = "connection.open"
+    OPEN_OK = "connection.open-ok"
+    CLOSE_SENT = "connection.close, sent"
+    CLOSE_RECEIVED = "connection.close, received"
+    CLOSE_OK = "connection.close-ok"
+    LOST = "the end of the wire, a silent peer, or one that speaks something else"
+
+
+_C, _S = ConnectionState, ConnectionSignal
+_BEFORE_CLOSE = tuple(state for state in _C if state not in (_C.CLOSING, _C.CLOSED))
+
+CONNECTION: dict[tuple[ConnectionState, ConnectionSignal], ConnectionState] = {
+    (_C.AWAITING_HEADER, _S.HEADER): _C.AWAITING_START,
+    (_C.AWAITING_START, _S.START): _C.AWAITING_START_OK,
+    (_C.AWAITING_START_OK, _S.START_OK): _C.LOGIN,
+    (_C.LOGIN, _S.SECURE): _C.AWAITING_SECURE_OK,
+    (_C.AWAITING_SECURE_OK, _S.SECURE_OK): _C.LOGIN,
+    (_C.LOGIN, _S.TUNE): _C.AWAITING_TUNE_OK,
+    (_C.AWAITING_TUNE_OK, _S.TUNE_OK): _C.AWAITING_OPEN,
+    (_C.AWAITING_OPEN, _S.OPEN): _C.OPENING,
+    (_C.OPENING, _S.OPEN_OK): _C.OPEN,
+    **{(state, _S.CLOSE_SENT): _C.CLOSING for state in _BEFORE_CLOSE},
+    **{(state, _S.CLOSE_RECEIVED): _C.CLOSED for state in _BEFORE_CLOSE},
+    # Both sides may close at the same time: each answers the other's close (section 2.2.4).
+    (_C.CLOSING, _S.CLOSE_RECEIVED): _C.CLOSING,
+    (_C.CLOSING, _S.CLOSE_OK): _C.CLOSED,
+    **{(state, _S.LOST): _C.CLOSED for state in _C},
+}
+
+
+class ChannelState(Enum):
+    """How far a channel has come."""
+
+    CLOSED = "not open, or not any more"
+    OPENING = "the client has sent open"
+    OPEN = "methods and messages pass"
+    CLOSING = "this side has sent close: all but close-ok is dropped"
+
+
+class ChannelSignal(Enum):
+    """What moves a channel on."""
+
+    OPEN = "channel.open"
+    OPEN_OK = "channel.open-ok"
+    CLOSE_SENT = "channel.close, sent"
+    CLOSE_RECEIVED = "channel.close, received"
+    CLOSE_OK = "channel.close-ok"
+
+
+_H, _T = ChannelState, ChannelSignal
+
+CHANNEL: dict[tuple[ChannelState, ChannelSignal], ChannelState] = {
+    (_H.CLOSED, _T.OPEN): _H.OPENING,
+    (_H.OPENING, _T.OPEN_OK): _H.OPEN,
+    (_H.OPENING, _T.CLOSE_SENT): _H.CLOSING,
+    (_H.OPENING, _T.CLOSE_RECEIVED): _H.CLOSED,
+    (_H.OPEN, _T.CLOSE_SENT): _H.CLOSING,
+    (_H.OPEN, _T.CLOSE_RECEIVED): _H.CLOSED,
+    (_H.CLOSING, _T.CLOSE_RECEIVED): _H.CLOSING,
+    (_H.CLOSING, _T.CLOSE_OK): _H.CLOSED,
+}
+
+
+class ContentState(Enum):
+    """Which frame a channel expects next (section 4.2.6): values are frame types."""
+
+    METHOD = 1
+    HEADER = 2
+    BODY = 3
