@@ -1,0 +1,64 @@
+# The way to everything, also on a fresh machine: Python >= 3.11 and make, nothing else; no root.
+
+# Any Python >= 3.11; say PYTHON=... to choose one.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BIN := .venv/bin
+STAMP := .venv/.set-up
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
+PEERS := gcc libc6-dev libzmq3-dev
+
+.PHONY: help setup lock demo test quick check bench peers docs changelog clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+setup: $(STAMP) ## .venv with the project (editable), every extra and all development tools
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	@test -n "$(PYTHON)" || { echo "make setup: no Python >= 3.11 found; say PYTHON=/path/to/python" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf .venv && $(PYTHON) -m venv .venv; } || { rm -rf .venv; \
+		echo "make setup: $(PYTHON) cannot make environments (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(PIP) install --quiet --requirement requirements/dev.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: ## write requirements/dev.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --output-file requirements/dev.lock pyproject.toml
+
+demo: setup ## real AMQP clients, a broker, a bridge and a second kernel; ends with a table
+	@$(BIN)/python -m examples.demo
+
+test: setup ## every test whose peers are there (KERNEL_REQUIRE_PEERS=1: a missing peer fails)
+	$(BIN)/python -m pytest
+
+quick: setup ## the tests that need no peer and no patience: under a minute
+	$(BIN)/python -m pytest -m "not slow and not peer"
+
+check: setup ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## against the peers, in the same run; writes benchmarks/results.json and docs/measured.md
+	@$(BIN)/python -m benchmarks.run
+
+peers: ## what interoperability tests want from Debian (root)
+	@if dpkg -s $(PEERS) >/dev/null 2>&1; then echo "peers: all there: $(PEERS)"; \
+	elif ! command -v apt-get >/dev/null; then echo "peers: no apt-get here; install yourself: $(PEERS)"; \
+	elif [ "$$(id -u)" -ne 0 ]; then echo "peers: not root, nothing done; as root: apt-get install $(PEERS)"; \
+	else apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -q -y --no-install-recommends $(PEERS); fi
+
+docs: setup ## site/ from docs/
+	$(BIN)/python -m kernel.topology.reference > docs/config_reference.md
+	$(BIN)/mkdocs build --quiet --strict
+
+changelog: setup ## CHANGELOG.md from the fragments in changes/
+	$(BIN)/towncrier build --yes
+
+clean: ## all that can be made again, but for .venv
+	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

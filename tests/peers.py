@@ -1,0 +1,46 @@
+"""Peers: programs and libraries of others that interoperability tests talk to, and how to get them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable
+
+import msgspec
+
+_SETUP = "make setup"
+_PEERS = "make peers (root)"
+
+
+def _has_module(name: str) -> Callable[[], bool]:
+    return lambda: importlib.util.find_spec(name) is not None
+
+
+def _has_command(name: str) -> Callable[[], bool]:
+    return lambda: shutil.which(name) is not None
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Something that a test may want to find on this machine."""
+
+    name: str
+    present: Callable[[], bool]
+    install: str
+
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        Peer("aio-pika", _has_module("aio_pika"), _SETUP),
+        Peer("aiormq", _has_module("aiormq"), _SETUP),
+        Peer("amqp", _has_module("amqp"), _SETUP),
+        Peer("amqpstorm", _has_module("amqpstorm"), _SETUP),
+        Peer("celery", _has_module("celery"), _SETUP),
+        Peer("gcc", _has_command("gcc"), _PEERS),
+        Peer("kombu", _has_module("kombu"), _SETUP),
+        Peer("pamqp", _has_module("pamqp"), _SETUP),
+        Peer("pika", _has_module("pika"), _SETUP),
+        Peer("pyzmq", _has_module("zmq"), _SETUP),
+        Peer("scapy", _has_module("scapy"), _SETUP),
+    )
+}
