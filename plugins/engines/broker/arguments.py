@@ -28,7 +28,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
     single_active_consumer: bool = False
 
 
-class _Unacceptable(Exception):  # noqa: N818 - never leaves this file
+class _Unacceptable(Exception):
     """The value is wrong; the text says how, in RabbitMQ's words."""
 
 
@@ -159,7 +159,9 @@ def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -
     )
 
 
-def require_equal_flag(kind: str, name: str, vhost: str, flag: str, received: object, current: object) -> None:
+def require_equal_flag(
+    kind: str, name: str, vhost: str, flag: str, received: object, current: object
+) -> None:
     """Refuse a redeclaration that differs from what is there."""
     if received != current:
         raise PreconditionFailed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.exchange import Exchange
     from plugins.engines.broker.queue import Queue
 
-Destination: TypeAlias = "Union[Queue, Exchange]"
+Destination: TypeAlias = "Queue | Exchange"
 
 Identity: TypeAlias = tuple[int, int, str, str]
 

@@ -33,7 +33,7 @@ class Broker:
     ) -> None:
         """``clock`` is the time of day at ``now``; ``seed`` makes the names that the broker invents."""
         self.store: Store = store or EmptyStore()
-        self.random = Random(seed)  # noqa: S311 - names, not secrets
+        self.random = Random(seed)
         self.vhosts = {name: VirtualHost(name, self) for name in vhosts}
         self._clock_ahead = clock - now
         self._deadlines: list[tuple[float, int, Queue]] = []
@@ -55,6 +55,11 @@ class Broker:
         for vhost in self.vhosts.values():
             if vhost.touched:
                 vhost.settle(now)
+
+    @property
+    def touched(self) -> bool:
+        """Whether ``settle`` has something to do."""
+        return any(vhost.touched for vhost in self.vhosts.values())
 
     def call_at(self, when: float, queue: Queue) -> None:
         """Call a queue's ``handle_timeout`` at ``when``."""

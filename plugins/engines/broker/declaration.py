@@ -30,9 +30,7 @@ def make_system_exchanges(queues: Mapping[str, Queue]) -> dict[str, Exchange]:
 
 
 def _system_exchange(name: str, kind: str, matcher: Any) -> Exchange:
-    return Exchange(
-        name, kind, matcher, durable=True, auto_delete=False, internal=False, arguments={}
-    )
+    return Exchange(name, kind, matcher, durable=True, auto_delete=False, internal=False, arguments={})
 
 
 def check_exchange_name(name: str, existing: Mapping[str, Exchange]) -> None:

@@ -42,6 +42,15 @@ class Handed(msgspec.Struct):
         return front
 
 
+class UnknownTag(Exception):
+    """A tag in a range is not outstanding; ``settled`` came before it."""
+
+    def __init__(self, refusal: PreconditionFailed, settled: list[Handed]) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+        self.settled = settled
+
+
 class Ledger:
     """Gives out delivery tags, and finds again what they stand for."""
 
@@ -66,19 +75,28 @@ class Ledger:
             self.count += count
         return tag
 
-    def settle(self, tag: int, *, multiple: bool) -> list[Handed]:
-        """Remove one tag, or all up to it, and return what they stood for, in order.
+    def settle_up_to(self, tag: int) -> list[Handed]:
+        """Remove all tags up to one (0: all there are) and return what they stood for, in order.
 
-        ``tag`` 0 with ``multiple`` means all.  A tag that is not outstanding is refused in both forms.
+        RabbitMQ refuses a tag that is not outstanding even if earlier ones are.
         """
-        if multiple and tag == 0:
+        if tag == 0:
             return self.settle_all()
         index = self._find(tag)
-        handed = self._ranges[index]
-        offset = tag - handed.first_tag
-        if multiple:
-            return self._settle_up_to(index, offset + 1)
-        return [self._settle_one(index, offset)]
+        return self._settle_up_to(index, tag - self._ranges[index].first_tag + 1)
+
+    def settle_range(self, first: int, last: int) -> list[Handed]:
+        """Remove the tags ``first`` to ``last``; the first that is not outstanding is refused, those before are not."""
+        settled: list[Handed] = []
+        while first <= last:
+            try:
+                index = self._find(first)
+            except PreconditionFailed as refusal:
+                raise UnknownTag(refusal, settled) from None
+            handed = self._settle_some(index, first - self._ranges[index].first_tag, last - first + 1)
+            first += len(handed)
+            settled.append(handed)
+        return settled
 
     def settle_all(self) -> list[Handed]:
         """Remove everything and return it in order."""
@@ -113,21 +131,21 @@ class Ledger:
         self._forget()
         return settled
 
-    def _settle_one(self, index: int, offset: int) -> Handed:
+    def _settle_some(self, index: int, offset: int, most: int) -> Handed:
+        """Remove up to ``most`` tags of one range, from ``offset`` in it."""
         ranges = self._ranges
         handed = ranges[index]
-        self.count -= 1
         if offset:
-            before = handed.split(offset)
-            ranges.insert(index, before)
+            ranges.insert(index, handed.split(offset))
             index += 1
-        if len(handed) > 1:
-            return handed.split(1)
-        if index == self._first:
+        if len(handed) > most:
+            handed = handed.split(most)
+        elif index == self._first:
             self._first += 1
             self._forget()
         else:
             del ranges[index]
+        self.count -= len(handed)
         return handed
 
     def _forget(self) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from plugins.engines.broker.ledger import Handed, Ledger
+from plugins.engines.broker.errors import PreconditionFailed
+from plugins.engines.broker.ledger import Handed, Ledger, UnknownTag
 
 if TYPE_CHECKING:
     from plugins.engines.broker.consumer import Consumer
@@ -88,21 +89,45 @@ class Receiver:
         self.deliveries = []
         return deliveries
 
-    def acknowledge(self, tag: int, *, multiple: bool) -> None:
-        """The client has dealt with these."""
-        for handed in self.ledger.settle(tag, multiple=multiple):
-            self._release(handed)
-            handed.queue.acknowledge(handed.span)
+    def take_one(self, queue: Queue, now: float, *, settled: bool) -> tuple[int, Span] | None:
+        """Take one message from a queue for a ``get``, with its tag; None: there is none."""
+        span = queue.take(now)
+        if span is None:
+            return None
+        if settled:
+            queue.acknowledge(span)
+        return self.ledger.hand_out(span, queue, None, settled=settled), span
 
-    def reject(self, tag: int, *, multiple: bool, requeue: bool, now: float) -> None:
-        """The client does not want these: back to the queue, or away (to the dead-letter exchange)."""
-        settled = self.ledger.settle(tag, multiple=multiple)
-        if requeue:
-            self._requeue(settled)
-            return
+    def acknowledge(self, first: int, last: int, *, multiple: bool) -> None:
+        """The client has dealt with these: each from ``first`` to ``last``, or with ``multiple`` all up to ``last``."""
+        settled, refusal = self._settle(first, last, multiple=multiple)
         for handed in settled:
             self._release(handed)
-            handed.queue.reject(handed.span, now)
+            handed.queue.acknowledge(handed.span)
+        if refusal is not None:
+            raise refusal
+
+    def reject(self, first: int, last: int, *, multiple: bool, requeue: bool, now: float) -> None:
+        """The client does not want these: back to the queue, or away (to the dead-letter exchange)."""
+        settled, refusal = self._settle(first, last, multiple=multiple)
+        if requeue:
+            self._requeue(settled)
+        else:
+            for handed in settled:
+                self._release(handed)
+                handed.queue.reject(handed.span, now)
+        if refusal is not None:
+            raise refusal
+
+    def _settle(
+        self, first: int, last: int, *, multiple: bool
+    ) -> tuple[list[Handed], PreconditionFailed | None]:
+        if multiple:
+            return self.ledger.settle_up_to(last), None
+        try:
+            return self.ledger.settle_range(first, last), None
+        except UnknownTag as unknown:
+            return unknown.settled, unknown.refusal
 
     def recover(self) -> None:
         """Requeue all that is outstanding, for this receiver or any other."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernel.contracts.message import Run
 from plugins.engines.broker.arguments import (
     QUEUE_ARGUMENTS,
+    QueuePolicy,
     read_queue_arguments,
     require_equal_argument,
     require_equal_flag,
@@ -161,6 +162,12 @@ class VirtualHost:
             raise missing_exchange(name, self.name)
         return exchange
 
+    def find_destination(self, name: str) -> Exchange:
+        """Return an exchange that something may be bound to lead to, or refuse."""
+        if not name:
+            raise default_exchange_refused()
+        return self.find_exchange(name)
+
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange and its bindings; one that is not there is no fault."""
         if not name:
@@ -287,6 +294,21 @@ class VirtualHost:
         queue.plan_expiry(now)
         if queue.durable:
             self.store.keep_queue(queue)
+
+    def make_reply_queue(self, name: str, now: float) -> Queue:
+        """Return a queue that is found by its unguessable name alone, and goes with its one consumer."""
+        queue = Queue(
+            name,
+            self,
+            durable=False,
+            auto_delete=True,
+            owner=None,
+            arguments=_NO_ARGUMENTS,
+            policy=QueuePolicy(),
+            now=now,
+        )
+        self.add_queue(queue, now)
+        return queue
 
     def _check_same(
         self,

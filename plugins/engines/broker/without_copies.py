@@ -13,6 +13,4 @@ def hide_blind_copies(run: Run) -> Run:
     envelope = run.envelope
     headers = {name: value for name, value in headers_of(envelope).items() if name != "BCC"}
     properties = dict(envelope.properties) | {"headers": headers}
-    return Run(
-        run.bodies, run.size, msgspec.structs.replace(envelope, properties=properties), run.multipart
-    )
+    return Run(run.bodies, run.size, msgspec.structs.replace(envelope, properties=properties), run.multipart)

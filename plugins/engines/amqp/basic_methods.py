@@ -1,0 +1,81 @@
+"""What the methods of class basic do, but for publish, ack, nack and reject: those come as events of runs."""
+
+from __future__ import annotations
+
+from plugins.engines.amqp.channel import REPLY_TO, Channel
+from plugins.engines.broker.errors import NotAllowed, NotImplementedHere
+from plugins.engines.broker.names import invent_name
+from plugins.protocols.amqp091.methods import basic
+
+
+def qos(channel: Channel, method: basic.Qos, now: float) -> None:
+    """Set how many a consumer, or with ``global`` the channel, may hold unacknowledged."""
+    if method.prefetch_size:
+        raise NotImplementedHere(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_:
+        channel.receiver.prefetch = method.prefetch_count
+        channel.receiver.wake()
+    else:
+        channel.prefetch = method.prefetch_count
+    channel.reply(basic.QosOk())
+
+
+def consume(channel: Channel, method: basic.Consume, now: float) -> None:
+    """Start a consumer."""
+    name = channel.queue_name(method.queue)
+    tag = method.consumer_tag or invent_name("amq.ctag-", channel.vhost.broker.random)
+    if tag in channel.receiver.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if name == REPLY_TO:
+        channel.consume_replies(tag, method.arguments, settled=method.no_ack, now=now)
+    else:
+        channel.login.require("read", "queue", name, channel.vhost.name)
+        queue = channel.vhost.find_queue(name, channel.session)
+        channel.start_consumer(
+            tag, queue, method.arguments, settled=method.no_ack, exclusive=method.exclusive, now=now
+        )
+    if not method.nowait:
+        channel.reply(basic.ConsumeOk(consumer_tag=tag))
+
+
+def cancel(channel: Channel, method: basic.Cancel, now: float) -> None:
+    """End a consumer; one that is not there is no fault."""
+    channel.stop_consumer(method.consumer_tag, now)
+    if not method.nowait:
+        channel.reply(basic.CancelOk(consumer_tag=method.consumer_tag))
+
+
+def cancel_ok(channel: Channel, method: basic.CancelOk, now: float) -> None:
+    """The client has taken notice; nothing waits for that."""
+
+
+def get(channel: Channel, method: basic.Get, now: float) -> None:
+    """Hand over one message."""
+    name = channel.queue_name(method.queue)
+    channel.login.require("read", "queue", name, channel.vhost.name)
+    queue = channel.vhost.find_queue(name, channel.session)
+    taken = channel.receiver.take_one(queue, now, settled=method.no_ack)
+    if taken is None:
+        channel.reply(basic.GetEmpty())
+        return
+    tag, span = taken
+    channel.session.connection.send_get_ok(
+        channel.number, tag, span.redelivered, queue.backlog.count, span.as_run()
+    )
+
+
+def recover(channel: Channel, method: basic.Recover, now: float) -> None:
+    """Requeue all that is outstanding."""
+    _recover(channel, requeue=method.requeue)
+    channel.reply(basic.RecoverOk())
+
+
+def recover_async(channel: Channel, method: basic.RecoverAsync, now: float) -> None:
+    """The same, without an answer."""
+    _recover(channel, requeue=method.requeue)
+
+
+def _recover(channel: Channel, *, requeue: bool) -> None:
+    if not requeue:
+        raise NotImplementedHere("requeue=false")
+    channel.receiver.recover()

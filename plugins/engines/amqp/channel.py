@@ -1,0 +1,243 @@
+"""Channel: one AMQP channel; what it publishes, what it is handed, what it acknowledges.
+
+What each method does is in one file a class (``queue_methods`` and its sisters); refusals are raised
+as ``BrokerError`` and become channel.close or connection.close in the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernel.contracts.message import Envelope, Run
+from plugins.engines.amqp.confirms import Confirms
+from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.errors import NotFound, NotImplementedHere, PreconditionFailed
+from plugins.engines.broker.names import invent_name
+from plugins.engines.broker.queue import Queue
+from plugins.engines.broker.receiver import Receiver
+from plugins.protocols.amqp091.events import Acknowledged, Published, Rejected
+from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.reply_codes import ReplyCode
+
+if TYPE_CHECKING:
+    from plugins.engines.amqp.session import Session
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""The name that stands for "to this channel, without a queue" (RabbitMQ's direct reply-to)."""
+
+
+class Channel:
+    """One channel of a session."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        assert session.vhost is not None, "channels come after connection.open"
+        assert session.login is not None, "channels come after the login"
+        self.session = session
+        self.number = number
+        self.vhost = session.vhost
+        self.login = session.login
+        self.receiver = Receiver(session.window, self._on_deliveries, self._on_cancelled)
+        self.prefetch = 0
+        """What the next consumers get (basic.qos without global)."""
+        self.last_queue = ""
+        """The queue declared last: what an empty queue name means."""
+        self.confirms: Confirms | None = None
+        self.transaction: list[Callable[[], None]] | None = None
+        """What to do at tx.commit; None: the channel has no transactions."""
+        self.reply_queue: Queue | None = None
+        self._admitted: Envelope | None = None
+        self._admitted_as: Envelope | None = None
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.number}, {len(self.receiver.ledger)} outstanding>"
+
+    def reply(self, method: Method) -> None:
+        """Answer a method."""
+        self.session.connection.send_method(self.number, method)
+
+    def queue_name(self, name: str) -> str:
+        """Return the queue that is meant: an empty name is the queue declared last on this channel."""
+        name = name or self.last_queue
+        if not name:
+            raise NotFound("no previously declared queue")
+        return name
+
+    # Publishing
+
+    def on_published(self, event: Published, now: float) -> None:
+        """Messages came."""
+        if event.immediate:
+            raise NotImplementedHere("immediate=true")
+        run = self._admit(event.run)
+        if self.transaction is not None:
+            self.transaction.append(lambda: self._publish(run, event.mandatory, now))
+        else:
+            self._publish(run, event.mandatory, now)
+
+    def _publish(self, run: Run, mandatory: bool, now: float) -> None:
+        count = len(run.bodies)
+        accepted = self.vhost.publish(run, now)
+        if accepted is None:
+            accepted = count
+            if mandatory:
+                self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", run)
+        feed = self.session.feed
+        mark = feed.offer(run) if feed.wanted else 0
+        if self.confirms is not None:
+            self.confirms.add(count, accepted, mark)
+
+    def _admit(self, run: Run) -> Run:
+        """Check what the client may not say, once an envelope; return the run to publish."""
+        envelope = run.envelope
+        if envelope is not self._admitted:
+            self._admitted_as = self._check(envelope)
+            self._admitted = envelope
+        elif envelope.exchange and envelope.exchange not in self.vhost.exchanges:
+            self.vhost.check_publish(envelope.exchange)
+        admitted = self._admitted_as
+        if admitted is envelope or admitted is None:
+            return run
+        return Run(run.bodies, run.size, admitted)
+
+    def _check(self, envelope: Envelope) -> Envelope:
+        exchange = envelope.exchange
+        self.vhost.check_publish(exchange)
+        self.login.require("write", "exchange", exchange, self.vhost.name)
+        properties = envelope.properties
+        if not properties:
+            return envelope
+        user_id = properties.get("user_id")
+        if user_id is not None and user_id != self.login.name:
+            raise PreconditionFailed(
+                f"user_id property set to '{user_id}' but authenticated user was '{self.login.name}'"
+            )
+        if envelope.expiration is None and "expiration" in properties:
+            raise PreconditionFailed(_invalid_expiration(properties["expiration"]))
+        if envelope.reply_to == REPLY_TO:
+            return self._with_reply_address(envelope)
+        return envelope
+
+    def _with_reply_address(self, envelope: Envelope) -> Envelope:
+        if self.reply_queue is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        address = self.reply_queue.name
+        properties: Mapping[str, Any] = dict(envelope.properties) | {"reply_to": address}
+        return msgspec.structs.replace(envelope, reply_to=address, properties=properties)
+
+    # Acknowledging
+
+    def on_acknowledged(self, event: Acknowledged) -> None:
+        """The client has dealt with deliveries."""
+        if self.transaction is not None:
+            self.transaction.append(lambda: self._acknowledge(event))
+        else:
+            self._acknowledge(event)
+
+    def _acknowledge(self, event: Acknowledged) -> None:
+        self.receiver.acknowledge(event.first_delivery_tag, event.last_delivery_tag, multiple=event.multiple)
+
+    def on_rejected(self, event: Rejected, now: float) -> None:
+        """The client does not want deliveries."""
+        if self.transaction is not None:
+            self.transaction.append(lambda: self._reject(event, now))
+        else:
+            self._reject(event, now)
+
+    def _reject(self, event: Rejected, now: float) -> None:
+        self.receiver.reject(
+            event.first_delivery_tag,
+            event.last_delivery_tag,
+            multiple=event.multiple,
+            requeue=event.requeue,
+            now=now,
+        )
+
+    # Consuming
+
+    def consume_replies(self, tag: str, arguments: Mapping[str, Any], *, settled: bool, now: float) -> None:
+        """Start the one consumer of a channel's direct replies."""
+        if not settled:
+            raise PreconditionFailed("reply consumer cannot acknowledge")
+        if self.reply_queue is not None:
+            raise PreconditionFailed("reply consumer already set")
+        queue = self.vhost.make_reply_queue(invent_name(REPLY_TO + ".", self.vhost.broker.random), now)
+        self.reply_queue = queue
+        self.start_consumer(tag, queue, arguments, settled=True, exclusive=True, now=now)
+
+    def start_consumer(
+        self,
+        tag: str,
+        queue: Queue,
+        arguments: Mapping[str, Any],
+        *,
+        settled: bool,
+        exclusive: bool,
+        now: float,
+    ) -> None:
+        """Start a consumer with the prefetch that was set last."""
+        consumer = Consumer(
+            tag,
+            queue,
+            self.receiver,
+            settled=settled,
+            exclusive=exclusive,
+            prefetch=self.prefetch,
+            arguments=arguments,
+        )
+        self.vhost.subscribe(consumer, now)
+
+    def stop_consumer(self, tag: str, now: float) -> None:
+        """End a consumer; what was handed to it is sent first."""
+        consumer = self.receiver.consumers.get(tag)
+        if consumer is None:
+            return
+        self.send_deliveries()
+        self.vhost.unsubscribe(consumer, now)
+        if consumer.queue is self.reply_queue:
+            self.reply_queue = None
+
+    def send_deliveries(self) -> None:
+        """Encode what the queues handed over."""
+        send = self.session.connection.send_deliveries
+        number = self.number
+        for consumer, first_tag, span in self.receiver.take_deliveries():
+            self.session.messages_out += span.stop - span.start
+            send(number, consumer.tag, first_tag, span.redelivered, span.as_run())
+
+    def send_confirms(self, confirmed: int) -> None:
+        """Tell the publisher what can be told."""
+        confirms = self.confirms
+        if confirms is None or confirms.told == confirms.published:
+            return
+        connection = self.session.connection
+        for last, accepted, single in confirms.verdicts(confirmed):
+            if accepted:
+                connection.send_acknowledgement(self.number, last, multiple=not single)
+            else:
+                nack = basic.Nack(delivery_tag=last, multiple=not single, requeue=False)
+                connection.send_method(self.number, nack)
+
+    def end(self, now: float) -> None:
+        """The channel is over: consumers go, what is outstanding goes back."""
+        for consumer in list(self.receiver.consumers.values()):
+            self.vhost.unsubscribe(consumer, now)
+        self.receiver.take_deliveries()
+        self.receiver.recover()
+
+    def _on_deliveries(self) -> None:
+        self.session.has_deliveries(self)
+
+    def _on_cancelled(self, consumer: Consumer) -> None:
+        if consumer.queue is self.reply_queue:
+            self.reply_queue = None
+        self.session.tell_cancelled(self, consumer.tag)
+
+
+def _invalid_expiration(text: str) -> str:
+    if text.startswith("-") and text[1:].isdigit():
+        return f"invalid expiration '{text}': {{value_negative,{int(text)}}}"
+    return f"invalid expiration '{text}': no_integer"

@@ -1,0 +1,92 @@
+"""What the methods of the classes channel, confirm and tx do; and the table of all methods on a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from plugins.engines.amqp import basic_methods, exchange_methods, queue_methods
+from plugins.engines.amqp.channel import Channel
+from plugins.engines.amqp.confirms import Confirms
+from plugins.engines.broker.errors import NotImplementedHere, PreconditionFailed
+from plugins.protocols.amqp091.methods import basic, channel, confirm, exchange, queue, tx
+from plugins.protocols.amqp091.methods.method import Method
+
+
+def flow(here: Channel, method: channel.Flow, now: float) -> None:
+    """Pausing deliveries is what RabbitMQ does not offer either: prefetch is better at it."""
+    if not method.active:
+        raise NotImplementedHere("active=false")
+    here.reply(channel.FlowOk(active=True))
+
+
+def flow_ok(here: Channel, method: channel.FlowOk, now: float) -> None:
+    """Nobody asked, nobody minds."""
+
+
+def confirm_select(here: Channel, method: confirm.Select, now: float) -> None:
+    """Have the publisher told of what it publishes."""
+    if here.transaction is not None:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    if here.confirms is None:
+        here.confirms = Confirms()
+    if not method.nowait:
+        here.reply(confirm.SelectOk())
+
+
+def tx_select(here: Channel, method: tx.Select, now: float) -> None:
+    """Have publishes and acknowledgements wait for a commit."""
+    if here.confirms is not None:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if here.transaction is None:
+        here.transaction = []
+    here.reply(tx.SelectOk())
+
+
+def tx_commit(here: Channel, method: tx.Commit, now: float) -> None:
+    """Do what waited."""
+    steps = _steps(here)
+    here.transaction = []
+    for step in steps:
+        step()
+    here.reply(tx.CommitOk())
+
+
+def tx_rollback(here: Channel, method: tx.Rollback, now: float) -> None:
+    """Forget what waited."""
+    _steps(here)
+    here.transaction = []
+    here.reply(tx.RollbackOk())
+
+
+def _steps(here: Channel) -> list[Callable[[], None]]:
+    if here.transaction is None:
+        raise PreconditionFailed("channel is not transactional")
+    return here.transaction
+
+
+METHODS: dict[type[Method], Callable[[Channel, Any, float], None]] = {
+    basic.Cancel: basic_methods.cancel,
+    basic.CancelOk: basic_methods.cancel_ok,
+    basic.Consume: basic_methods.consume,
+    basic.Get: basic_methods.get,
+    basic.Qos: basic_methods.qos,
+    basic.Recover: basic_methods.recover,
+    basic.RecoverAsync: basic_methods.recover_async,
+    channel.Flow: flow,
+    channel.FlowOk: flow_ok,
+    confirm.Select: confirm_select,
+    exchange.Bind: exchange_methods.bind,
+    exchange.Declare: exchange_methods.declare,
+    exchange.Delete: exchange_methods.delete,
+    exchange.Unbind: exchange_methods.unbind,
+    queue.Bind: queue_methods.bind,
+    queue.Declare: queue_methods.declare,
+    queue.Delete: queue_methods.delete,
+    queue.Purge: queue_methods.purge,
+    queue.Unbind: queue_methods.unbind,
+    tx.Commit: tx_commit,
+    tx.Rollback: tx_rollback,
+    tx.Select: tx_select,
+}
+"""What to do for each method that a client may send on an open channel."""

@@ -1,0 +1,185 @@
+"""Connection host: one client's socket, its protocol conversation and its session, hosted passively.
+
+All that a turn brings for the client is written at its end in one go.  While the socket is full,
+the queues hand over no more (the session's window) and, beyond a mark, no more requests are read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kernel.contracts.message import Buffer
+from kernel.hosting.wire import Wire
+from plugins.engines.amqp.session import WINDOW_BYTES, Session
+from plugins.protocols.amqp091.connection import ServerConnection
+from plugins.protocols.amqp091.events import Event
+
+if TYPE_CHECKING:
+    from plugins.engines.amqp.engine import AmqpEngine
+
+READ_BYTES = 256 * 1024
+"""Asked for in one read: one connection's share of a turn."""
+
+UNWRITTEN_BYTES = 4 * WINDOW_BYTES
+"""A client that leaves so much unread is not read itself: its requests make more."""
+
+
+class ConnectionHost:
+    """One connection of the engine."""
+
+    def __init__(
+        self,
+        engine: AmqpEngine,
+        wire: Wire,
+        connection: ServerConnection,
+        make_session: Callable[[ServerConnection, Callable[[], None]], Session],
+        peer: str,
+    ) -> None:
+        self.peer = peer
+        self.ended = False
+        self.bytes_in = self.bytes_out = 0
+        self._engine = engine
+        self._host = engine.host
+        self._wire = wire
+        self._connection = connection
+        self.session = make_session(connection, lambda: engine.is_busy(self))
+        self._out: deque[Buffer] = deque()
+        self._unwritten = 0
+        self._held_back = False
+        """Whether reading waits for the routes."""
+        self._watched: tuple[bool, bool] = (False, False)
+        self._armed: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<ConnectionHost {self.peer} {self.session!r}, {self._unwritten} bytes unwritten>"
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self._unwritten
+
+    def start(self) -> None:
+        """Begin to listen to the client."""
+        self._watch()
+        self._arm()
+
+    def hang_up(self) -> None:
+        """Say good-bye as far as it goes at once, and end."""
+        if not self.ended:
+            self._connection.close(320, "CONNECTION_FORCED - the broker is shut down")
+            self._write()
+            self._end("the broker is shut down")
+
+    def hold_back(self) -> None:
+        """The routes are full: read no more for now."""
+        self._held_back = True
+        self._watch()
+
+    def go_on(self) -> None:
+        """The routes have room again."""
+        if self._held_back:
+            self._held_back = False
+            self._watch()
+
+    def finish(self) -> None:
+        """Write what this turn brought."""
+        if self.ended:
+            return
+        self.session.finish()
+        self._write()
+        if self.ended:
+            return
+        if self._connection.closed() and not self._out:
+            self._end("closed")
+            return
+        self.session.refill(WINDOW_BYTES - self._unwritten)
+        self._watch()
+        self._arm()
+
+    # From the thread
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._wire.receive(READ_BYTES)
+        except OSError as error:
+            self._lost(str(error))
+            return
+        if data is None:
+            return
+        now = self._host.now()
+        if not data:
+            self._take(self._connection.receive_eof(now), now)
+            self._lost("the client hung up")
+            return
+        self.bytes_in += len(data)
+        self._take(self._connection.receive_data(data, now), now)
+
+    def _take(self, events: list[Event], now: float) -> None:
+        self._engine.is_busy(self)
+        self.session.handle(events, now)
+        self._engine.finish_turn(now)
+
+    def _on_writable(self) -> None:
+        self._engine.is_busy(self)
+        self._engine.finish_turn(self._host.now())
+
+    def _on_timer(self) -> None:
+        self._armed = None
+        now = self._host.now()
+        deadline = self._connection.next_deadline()
+        if deadline is not None and deadline <= now:
+            self._take(self._connection.handle_timeout(now), now)
+        elif not self.ended:
+            self._arm()
+
+    # To the socket
+
+    def _write(self) -> None:
+        for buffer in self._connection.data_to_send():
+            self._out.append(buffer)
+            self._unwritten += len(buffer)
+        if not self._out:
+            return
+        before = self._unwritten
+        try:
+            done = self._wire.send(self._out)
+        except OSError as error:
+            self._lost(str(error))
+            return
+        self._unwritten = 0 if done else sum(map(len, self._out))
+        self.bytes_out += before - self._unwritten
+
+    def _watch(self) -> None:
+        wanted = (not self._held_back and self._unwritten < UNWRITTEN_BYTES, bool(self._out))
+        if wanted != self._watched and not self.ended:
+            self._watched = wanted
+            readable, writable = wanted
+            self._host.poller.watch(
+                self._wire.fileno(),
+                readable=self._on_readable if readable else None,
+                writable=self._on_writable if writable else None,
+            )
+
+    def _arm(self) -> None:
+        """Set a timer, unless one is set for earlier: the deadline moves with every read, the timer need not."""
+        deadline = self._connection.next_deadline()
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self._host.set_timer(deadline, self._on_timer, self)
+
+    def _lost(self, reason: str) -> None:
+        if not self.ended:
+            now = self._host.now()
+            self._end(reason)
+            self._engine.finish_turn(now)
+
+    def _end(self, reason: str) -> None:
+        self.ended = True
+        self.session.end(self._host.now())
+        self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
+        self._host.set_timer(None, self._on_timer, self)
+        self._wire.close()
+        self._out.clear()
+        self._engine.has_ended(self, reason)

@@ -1,0 +1,38 @@
+"""Definitions: the exchanges, queues and bindings that an engine's options ask for."""
+
+from __future__ import annotations
+
+from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.broker.binding import Destination
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.virtual_host import VirtualHost
+
+
+def declare_all(options: AmqpOptions, broker: Broker, now: float) -> None:
+    """Declare what the options list; a mistake in them raises the broker's refusal."""
+    for exchange in options.exchanges:
+        broker.vhost(exchange.vhost).declare_exchange(
+            exchange.name,
+            exchange.type,
+            durable=exchange.durable,
+            auto_delete=exchange.auto_delete,
+            internal=exchange.internal,
+            arguments=exchange.arguments,
+        )
+    for queue in options.queues:
+        broker.vhost(queue.vhost).declare_queue(
+            queue.name,
+            None,
+            now,
+            durable=queue.durable,
+            auto_delete=queue.auto_delete,
+            arguments=queue.arguments,
+        )
+    for binding in options.bindings:
+        vhost = broker.vhost(binding.vhost)
+        destination = _destination(vhost, binding.queue, binding.to_exchange)
+        vhost.bind(binding.exchange, destination, binding.key, binding.arguments)
+
+
+def _destination(vhost: VirtualHost, queue: str, exchange: str) -> Destination:
+    return vhost.find_queue(queue, None) if queue else vhost.find_destination(exchange)

@@ -1,0 +1,224 @@
+"""Engine: an AMQP 0-9-1 server.  It listens, hosts its clients, keeps the broker, and has one port to the routes.
+
+A turn is what one readable socket, one timer or one batch from the routes brings.  At its end the
+broker settles, the routes get what was published, and each client that something is for is
+written to once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections.abc import Callable
+from random import SystemRandom
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.hosting.address import Address, parse_address
+from kernel.hosting.listener import Listener
+from kernel.hosting.wire import PlainWire
+from plugins.engines.amqp.connection_host import ConnectionHost
+from plugins.engines.amqp.definitions import declare_all
+from plugins.engines.amqp.feed import Feed
+from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.amqp.session import Session
+from plugins.engines.amqp.users import Users
+from plugins.engines.broker.broker import Broker
+from plugins.protocols.amqp091.connection import ServerConnection
+from plugins.protocols.amqp091.options import ServerOptions
+
+
+class AmqpEngine:
+    """The server.  ``run`` is its life; all else is called by the thread that hosts it."""
+
+    host: Host
+    broker: Broker
+
+    def __init__(self, name: str, options: AmqpOptions) -> None:
+        self.name = name
+        self.options = options
+        self._users = Users(options.users)
+        self._protocol_options = ServerOptions(
+            channel_max=options.channel_max,
+            frame_max=options.frame_max,
+            heartbeat=options.heartbeat,
+            handshake_timeout=options.handshake_seconds,
+            max_body_size=options.max_body_bytes,
+        )
+        self._connections: dict[ConnectionHost, None] = {}
+        self._busy: dict[ConnectionHost, None] = {}
+        self._listener: Listener | None = None
+        self._soon = False
+        self._armed: float | None = None
+        self._accepted = self._refused = 0
+        self._ended = {"messages_in": 0, "messages_out": 0, "bytes_in": 0, "bytes_out": 0}
+
+    def __repr__(self) -> str:
+        return f"<AmqpEngine {self.name}, {len(self._connections)} connections>"
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Serve until cancelled."""
+        try:
+            task_status.started(self.start(host))
+            await trio.sleep_forever()
+        finally:
+            self.stop()
+
+    def start(self, host: Host) -> str:
+        """Make the broker, join the dispatcher, listen; return the address."""
+        self.host = host
+        now = host.now()
+        seed = SystemRandom().getrandbits(128)
+        self.broker = Broker(self.options.vhosts, seed=seed, now=now, clock=time.time())
+        declare_all(self.options, self.broker, now)
+        self.feed = Feed(self.broker.vhost(self.options.vhost), self.options.default_exchange)
+        self.feed.open(host.port(self.name, self))
+        self._listener = Listener(host, self.name, _address(self.options.address), self._on_accept)
+        return self._listener.address
+
+    def stop(self) -> None:
+        """Hang up on everybody."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.hang_up()
+        if self._armed is not None:
+            self.host.set_timer(None, self._on_deadline, self)
+
+    def pending(self) -> bool:
+        """Whether a client has something to read that is not written yet."""
+        return any(connection.unwritten for connection in list(self._connections))
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters of this moment; past connections count."""
+        sums = dict(self._ended)
+        for connection in list(self._connections):
+            _add(sums, connection)
+        return {
+            **sums,
+            "connections": len(self._connections),
+            "accepted": self._accepted,
+            "refused": self._refused,
+            "routed_out": self.feed.messages_out,
+            "routed_in": self.feed.messages_in,
+            "vhosts": self.broker.statistics(),
+        }
+
+    # Connections
+
+    def _on_accept(self, connected: socket.socket, peer: str) -> None:
+        if len(self._connections) >= self.options.max_connections:
+            self._refused += 1
+            connected.close()
+            return
+        self._accepted += 1
+        if connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loopback = _is_loopback(connected)
+        conversation = ServerConnection(self._protocol_options, self.host.now())
+
+        def make_session(connection: ServerConnection, on_busy: Callable[[], None]) -> Session:
+            return Session(
+                connection, self.broker, self._users, self.feed, loopback=loopback, on_busy=on_busy
+            )
+
+        connection = ConnectionHost(self, PlainWire(connected), conversation, make_session, peer)
+        self._connections[connection] = None
+        connection.start()
+        self.host.report(EngineEvent(engine=self.name, what="connected", peer=peer))
+
+    def has_ended(self, connection: ConnectionHost, reason: str) -> None:
+        """A connection is over."""
+        self._connections.pop(connection, None)
+        self._busy.pop(connection, None)
+        _add(self._ended, connection)
+        event = EngineEvent(engine=self.name, what="disconnected", peer=connection.peer, detail=reason)
+        self.host.report(event)
+
+    # Turns
+
+    def is_busy(self, connection: ConnectionHost) -> None:
+        """There will be something to write to a connection at the end of this turn."""
+        self._busy[connection] = None
+
+    def finish_turn(self, now: float) -> None:
+        """Settle the broker, feed the routes, write to the clients."""
+        self.broker.settle(now)
+        self.feed.flush()
+        busy, self._busy = self._busy, {}
+        for connection in busy:
+            if not self.feed.going and connection.session.published:
+                connection.hold_back()
+            connection.finish()
+        if self._busy or self.broker.touched:
+            self._finish_soon()
+        self._arm()
+
+    def _finish_soon(self) -> None:
+        """A connection can take more: after the others had their turn."""
+        if not self._soon:
+            self._soon = True
+            self.host.soon(self._on_soon)
+
+    def _on_soon(self) -> None:
+        self._soon = False
+        self.finish_turn(self.host.now())
+
+    def _arm(self) -> None:
+        deadline = self.broker.next_deadline()
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self.host.set_timer(deadline, self._on_deadline, self)
+
+    def _on_deadline(self) -> None:
+        self._armed = None
+        now = self.host.now()
+        self.broker.handle_timeout(now)
+        self.finish_turn(now)
+
+    # The port's owner
+
+    def on_output(self) -> None:
+        """The routes have something for the broker."""
+        now = self.host.now()
+        if self.feed.receive(now):
+            self.host.soon(self.on_output)
+        self.finish_turn(now)
+
+    def on_writable(self) -> None:
+        """The routes have room again: read the publishers."""
+        self.feed.going = True
+        for connection in list(self._connections):
+            connection.go_on()
+
+    def on_confirmed(self, count: int) -> None:
+        """The routes have confirmed: so can we."""
+        self.feed.confirmed = count
+        for connection in self._connections:
+            if connection.session.confirming:
+                self._busy[connection] = None
+        self.finish_turn(self.host.now())
+
+
+def _add(sums: dict[str, int], connection: ConnectionHost) -> None:
+    sums["messages_in"] += connection.session.messages_in
+    sums["messages_out"] += connection.session.messages_out
+    sums["bytes_in"] += connection.bytes_in
+    sums["bytes_out"] += connection.bytes_out
+
+
+def _address(text: str) -> Address:
+    """Read ``host:port`` or ``amqp+tcp://host:port``."""
+    return parse_address(text if "://" in text else f"amqp+tcp://{text}")
+
+
+def _is_loopback(connected: socket.socket) -> bool:
+    if connected.family == socket.AF_UNIX:
+        return True
+    try:
+        return ipaddress.ip_address(connected.getpeername()[0].partition("%")[0]).is_loopback
+    except OSError:  # hung up already
+        return False

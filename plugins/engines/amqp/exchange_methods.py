@@ -1,0 +1,56 @@
+"""What the methods of class exchange do."""
+
+from __future__ import annotations
+
+from plugins.engines.amqp.channel import Channel
+from plugins.protocols.amqp091.methods import exchange
+
+
+def declare(channel: Channel, method: exchange.Declare, now: float) -> None:
+    """Declare an exchange, or ask whether it is there."""
+    if method.passive:
+        channel.vhost.find_exchange(method.exchange)
+    else:
+        channel.login.require("configure", "exchange", method.exchange, channel.vhost.name)
+        channel.vhost.declare_exchange(
+            method.exchange,
+            method.type,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            internal=method.internal,
+            arguments=method.arguments,
+        )
+    if not method.nowait:
+        channel.reply(exchange.DeclareOk())
+
+
+def delete(channel: Channel, method: exchange.Delete, now: float) -> None:
+    """Delete an exchange."""
+    channel.login.require("configure", "exchange", method.exchange, channel.vhost.name)
+    channel.vhost.delete_exchange(method.exchange, if_unused=method.if_unused)
+    if not method.nowait:
+        channel.reply(exchange.DeleteOk())
+
+
+def bind(channel: Channel, method: exchange.Bind, now: float) -> None:
+    """Have an exchange lead to another."""
+    _require_both(channel, method.source, method.destination)
+    destination = channel.vhost.find_destination(method.destination)
+    channel.vhost.bind(method.source, destination, method.routing_key, method.arguments)
+    if not method.nowait:
+        channel.reply(exchange.BindOk())
+
+
+def unbind(channel: Channel, method: exchange.Unbind, now: float) -> None:
+    """Take that back."""
+    _require_both(channel, method.source, method.destination)
+    destination = channel.vhost.exchanges.get(method.destination)
+    if destination is not None:
+        channel.vhost.unbind(method.source, destination, method.routing_key, method.arguments)
+    if not method.nowait:
+        channel.reply(exchange.UnbindOk())
+
+
+def _require_both(channel: Channel, source: str, destination: str) -> None:
+    channel.login.require("write", "exchange", destination, channel.vhost.name)
+    channel.login.require("read", "exchange", source, channel.vhost.name)

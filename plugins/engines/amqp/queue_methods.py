@@ -1,0 +1,86 @@
+"""What the methods of class queue do."""
+
+from __future__ import annotations
+
+from plugins.engines.amqp.channel import REPLY_TO, Channel
+from plugins.protocols.amqp091.methods import queue
+
+
+def declare(channel: Channel, method: queue.Declare, now: float) -> None:
+    """Declare a queue, or ask how it is."""
+    vhost = channel.vhost
+    if method.passive and method.queue == REPLY_TO and channel.reply_queue is not None:
+        found = channel.reply_queue
+    elif method.passive:
+        found = vhost.find_queue(channel.queue_name(method.queue), channel.session)
+    else:
+        channel.login.require("configure", "queue", method.queue, vhost.name)
+        found = vhost.declare_queue(
+            method.queue,
+            channel.session,
+            now,
+            durable=method.durable,
+            exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+            arguments=method.arguments,
+        )
+    channel.last_queue = found.name
+    if not method.nowait:
+        found.settle(now)
+        channel.reply(
+            queue.DeclareOk(
+                queue=found.name, message_count=found.backlog.count, consumer_count=found.consumer_count
+            )
+        )
+
+
+def bind(channel: Channel, method: queue.Bind, now: float) -> None:
+    """Have an exchange lead to a queue."""
+    name, key = _name_and_key(channel, method.queue, method.routing_key)
+    _require_both(channel, method.exchange, name)
+    found = channel.vhost.find_queue(name, channel.session)
+    channel.vhost.bind(method.exchange, found, key, method.arguments)
+    if not method.nowait:
+        channel.reply(queue.BindOk())
+
+
+def unbind(channel: Channel, method: queue.Unbind, now: float) -> None:
+    """Take that back."""
+    name, key = _name_and_key(channel, method.queue, method.routing_key)
+    _require_both(channel, method.exchange, name)
+    if name in channel.vhost.queues:
+        found = channel.vhost.find_queue(name, channel.session)
+        channel.vhost.unbind(method.exchange, found, key, method.arguments)
+    channel.reply(queue.UnbindOk())
+
+
+def purge(channel: Channel, method: queue.Purge, now: float) -> None:
+    """Forget what waits in a queue."""
+    name = channel.queue_name(method.queue)
+    channel.login.require("read", "queue", name, channel.vhost.name)
+    count = channel.vhost.find_queue(name, channel.session).purge(now)
+    if not method.nowait:
+        channel.reply(queue.PurgeOk(message_count=count))
+
+
+def delete(channel: Channel, method: queue.Delete, now: float) -> None:
+    """Delete a queue."""
+    name = channel.queue_name(method.queue)
+    channel.login.require("configure", "queue", name, channel.vhost.name)
+    count = channel.vhost.delete_queue(
+        name, channel.session, now, if_unused=method.if_unused, if_empty=method.if_empty
+    )
+    if not method.nowait:
+        channel.reply(queue.DeleteOk(message_count=count))
+
+
+def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:
+    """Return the queue meant; with neither name nor key the queue's name is the key, too (the specification)."""
+    if not name and not key:
+        key = channel.queue_name("")
+    return channel.queue_name(name), key
+
+
+def _require_both(channel: Channel, exchange: str, name: str) -> None:
+    channel.login.require("write", "queue", name, channel.vhost.name)
+    channel.login.require("read", "exchange", exchange, channel.vhost.name)

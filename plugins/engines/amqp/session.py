@@ -1,0 +1,259 @@
+"""Session: one client's connection, from the protocol's events to the broker's calls and back.
+
+It owns no socket: the connection host feeds it bytes and writes what it leaves.  Events that were decoded
+together with a fault come after it in the list; they are for a channel (or connection) that is no more,
+and are dropped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from plugins.engines.amqp.channel import Channel
+from plugins.engines.amqp.channel_methods import METHODS
+from plugins.engines.amqp.feed import Feed
+from plugins.engines.amqp.users import Login, Users
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.errors import BrokerError, CommandInvalid
+from plugins.engines.broker.receiver import Window
+from plugins.protocols.amqp091.connection import ServerConnection
+from plugins.protocols.amqp091.events import (
+    Acknowledged,
+    ChannelClosed,
+    ChannelOpened,
+    ConnectionClosed,
+    Event,
+    LoginRequested,
+    MethodReceived,
+    OpenRequested,
+    Published,
+    Rejected,
+)
+from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods import connection as connection_methods
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.virtual_host import VirtualHost
+
+WINDOW_BYTES = 512 * 1024
+"""Bodies that are handed to a connection before it has written some: about what a socket takes at once."""
+
+
+class Session:
+    """One connection's state in the broker."""
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        broker: Broker,
+        users: Users,
+        feed: Feed,
+        *,
+        loopback: bool,
+        on_busy: Callable[[], None],
+    ) -> None:
+        self.connection = connection
+        self.broker = broker
+        self.users = users
+        self.feed = feed
+        self.loopback = loopback
+        self.on_busy = on_busy
+        """Called when there will be something to do at the end of this turn."""
+        self.window = Window(WINDOW_BYTES)
+        self.vhost: VirtualHost | None = None
+        self.login: Login | None = None
+        self.channels: dict[int, Channel] = {}
+        self.client_properties: Any = {}
+        self.ended = False
+        self.messages_in = self.messages_out = 0
+        self.published = False
+        """Whether this turn brought messages to publish."""
+        self._delivering: list[Channel] = []
+        self._confirming: dict[Channel, None] = {}
+
+    def __repr__(self) -> str:
+        user = self.login.name if self.login else "nobody"
+        return f"<Session of {user}, {len(self.channels)} channels{', ended' if self.ended else ''}>"
+
+    @property
+    def confirming(self) -> bool:
+        """Whether a publisher waits to be told."""
+        return bool(self._confirming)
+
+    def handle(self, events: list[Event], now: float) -> None:
+        """Do what the client asked for."""
+        for event in events:
+            if self.ended:
+                return
+            _HANDLERS[type(event)](self, event, now)
+
+    # Life of the connection
+
+    def _on_login(self, event: LoginRequested, now: float) -> None:
+        self.client_properties = event.client_properties
+        self.login = self.users.log_in(event.mechanism, event.response, loopback=self.loopback)
+        if self.login is not None:
+            self.connection.accept_login()
+        else:
+            self.connection.refuse_login(
+                f"Login was refused using authentication mechanism {event.mechanism}. "
+                "For details see the broker logfile."
+            )
+
+    def _on_open(self, event: OpenRequested, now: float) -> None:
+        assert self.login is not None, "the protocol asks to open after the login only"
+        try:
+            vhost = self.broker.vhost(event.virtual_host)
+            self.login.require_vhost(vhost.name)
+        except BrokerError as refusal:
+            self.connection.close(refusal.code, refusal.text, 10, 40)
+            return
+        self.vhost = vhost
+        self.connection.accept_open()
+
+    def _on_connection_closed(self, event: ConnectionClosed, now: float) -> None:
+        self.end(now)
+
+    def end(self, now: float) -> None:
+        """The connection is over, whyever."""
+        if self.ended:
+            return
+        self.ended = True
+        for channel in self.channels.values():
+            channel.end(now)
+        self.channels.clear()
+        self._delivering.clear()
+        self._confirming.clear()
+        if self.vhost is not None:
+            self.vhost.release(self, now)
+
+    # Channels
+
+    def _on_channel_opened(self, event: ChannelOpened, now: float) -> None:
+        self.channels[event.channel] = Channel(self, event.channel)
+
+    def _on_channel_closed(self, event: ChannelClosed, now: float) -> None:
+        self._forget_channel(event.channel, now)
+
+    def _forget_channel(self, number: int, now: float) -> None:
+        channel = self.channels.pop(number, None)
+        if channel is not None:
+            self._confirming.pop(channel, None)
+            channel.end(now)
+
+    def _on_method(self, event: MethodReceived, now: float) -> None:
+        method = event.method
+        if event.channel == 0:
+            self._on_connection_method(event)
+            return
+        channel = self.channels.get(event.channel)
+        if channel is None:
+            return
+        try:
+            handler = METHODS.get(type(method))
+            if handler is None:
+                raise CommandInvalid(f"{method.name} is not for clients to send")
+            handler(channel, method, now)
+        except BrokerError as refusal:
+            self._refuse(channel, refusal, method.class_id, method.method_id, now)
+
+    def _on_connection_method(self, event: MethodReceived) -> None:
+        if isinstance(event.method, connection_methods.UpdateSecret):
+            self.connection.send_method(0, connection_methods.UpdateSecretOk())
+
+    def _on_published(self, event: Published, now: float) -> None:
+        channel = self.channels.get(event.channel)
+        if channel is None:
+            return
+        self.published = True
+        self.messages_in += len(event.run.bodies)
+        try:
+            channel.on_published(event, now)
+        except BrokerError as refusal:
+            self._refuse(channel, refusal, 60, 40, now)
+            return
+        if channel.confirms is not None:
+            self._confirming[channel] = None
+
+    def _on_acknowledged(self, event: Acknowledged, now: float) -> None:
+        channel = self.channels.get(event.channel)
+        if channel is not None:
+            try:
+                channel.on_acknowledged(event)
+            except BrokerError as refusal:
+                self._refuse(channel, refusal, 60, 80, now)
+
+    def _on_rejected(self, event: Rejected, now: float) -> None:
+        channel = self.channels.get(event.channel)
+        if channel is not None:
+            try:
+                channel.on_rejected(event, now)
+            except BrokerError as refusal:
+                self._refuse(channel, refusal, 60, 120 if event.multiple else 90, now)
+
+    def _refuse(
+        self, channel: Channel, refusal: BrokerError, class_id: int, method_id: int, now: float
+    ) -> None:
+        if refusal.level == "channel":
+            self._finish_channel(channel)
+            self._forget_channel(channel.number, now)
+            self.connection.close_channel(channel.number, refusal.code, refusal.text, class_id, method_id)
+        else:
+            self.connection.close(refusal.code, refusal.text, class_id, method_id)
+            self.end(now)
+
+    # The end of a turn
+
+    def has_deliveries(self, channel: Channel) -> None:
+        """A channel was handed messages."""
+        if not self._delivering:
+            self.on_busy()
+        self._delivering.append(channel)
+
+    def tell_cancelled(self, channel: Channel, tag: str) -> None:
+        """The broker has ended a consumer; tell the client if it understands."""
+        capabilities = self.client_properties.get("capabilities")
+        if self.ended or not (isinstance(capabilities, dict) and capabilities.get("consumer_cancel_notify")):
+            return
+        channel.send_deliveries()
+        self.connection.send_method(channel.number, basic.Cancel(consumer_tag=tag, nowait=True))
+        self.on_busy()
+
+    def finish(self) -> None:
+        """Encode what this turn brought for the client."""
+        self.published = False
+        delivering, self._delivering = self._delivering, []
+        for channel in delivering:
+            channel.send_deliveries()
+        if self._confirming and self.broker.store.when_safe(self.on_busy):
+            for channel in list(self._confirming):
+                self._finish_channel(channel)
+
+    def refill(self, left: int) -> None:
+        """The connection has written: hand it more, up to ``left`` bytes."""
+        hungry = self.window.left <= 0
+        self.window.left = left
+        if hungry and left > 0:
+            for channel in self.channels.values():
+                channel.receiver.wake()
+
+    def _finish_channel(self, channel: Channel) -> None:
+        confirms = channel.confirms
+        if confirms is not None:
+            channel.send_confirms(self.feed.confirmed)
+            if confirms.told == confirms.published:
+                self._confirming.pop(channel, None)
+
+
+_HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {
+    Acknowledged: Session._on_acknowledged,
+    ChannelClosed: Session._on_channel_closed,
+    ChannelOpened: Session._on_channel_opened,
+    ConnectionClosed: Session._on_connection_closed,
+    LoginRequested: Session._on_login,
+    MethodReceived: Session._on_method,
+    OpenRequested: Session._on_open,
+    Published: Session._on_published,
+    Rejected: Session._on_rejected,
+}

@@ -1,0 +1,186 @@
+"""A host for one engine: an epoll loop in a thread of its own, without trio and without a dispatcher."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernel.contracts.engine import EngineEvent, PortOwner
+from kernel.contracts.message import Run
+
+Callback = Callable[[], Any]
+
+
+class FakePort:
+    """The dispatcher's side in a test's hand: what was sent is kept, what is to come is given."""
+
+    def __init__(self, name: str, owner: PortOwner) -> None:
+        self.name = name
+        self.owner = owner
+        self.routes: list[str] = []
+        self.confirms = False
+        self.must_confirm = False
+        self.room = True
+        self.runs_sent: list[Run] = []
+        self.waiting: deque[Run] = deque()
+        self.confirmed_in = 0
+        self.arrived = threading.Event()
+        self._sent = 0
+
+    def send(self, runs: Sequence[Run]) -> bool:
+        self.runs_sent += runs
+        if self.confirms:
+            self._sent += sum(map(len, runs))
+        self.arrived.set()
+        return self.room
+
+    def sent(self) -> int:
+        return self._sent
+
+    def confirmed(self) -> int:
+        return 0
+
+    def take(self, most: int = 1 << 30) -> list[Run]:
+        runs = list(self.waiting)
+        self.waiting.clear()
+        return runs
+
+    def has_input(self) -> bool:
+        return bool(self.waiting)
+
+    def confirm(self, count: int) -> None:
+        self.confirmed_in += count
+        self.arrived.set()
+
+    def rewind(self) -> list[Run]:
+        return []
+
+    def subscribe(self, pattern: str) -> None: ...
+
+    def unsubscribe(self, pattern: str) -> None: ...
+
+    def close(self) -> None: ...
+
+    def count(self) -> int:
+        return sum(map(len, self.runs_sent))
+
+
+class FakeHost:
+    """Enough of ``kernel.contracts.engine.Host`` for an engine that uses no nursery."""
+
+    nursery: Any = None
+
+    def __init__(self) -> None:
+        self.poller = self
+        self.events: list[EngineEvent] = []
+        self.failures: list[BaseException] = []
+        self.ports: dict[str, FakePort] = {}
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK)
+        self._watched: dict[int, tuple[Callback | None, Callback | None]] = {}
+        self._posted: deque[Callback] = deque()
+        self._timers: list[tuple[float, int, object]] = []
+        self._callbacks: dict[object, tuple[int, Callback]] = {}
+        self._timer_count = 0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="fake host", daemon=True)
+        self.watch(self._bell, readable=lambda: os.eventfd_read(self._bell), writable=None)
+
+    def watch(self, fd: int, *, readable: Callback | None, writable: Callback | None) -> None:
+        events = (select.EPOLLIN if readable else 0) | (select.EPOLLOUT if writable else 0)
+        if not events:
+            if self._watched.pop(fd, None) is not None:
+                self._epoll.unregister(fd)
+            return
+        if fd in self._watched:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+        self._watched[fd] = readable, writable
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def soon(self, callback: Callback) -> None:
+        self.post(callback)
+
+    def post(self, callback: Callback) -> None:
+        self._posted.append(callback)
+        os.eventfd_write(self._bell, 1)
+
+    def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> FakePort:
+        self.ports[name] = FakePort(name, owner)
+        return self.ports[name]
+
+    def set_timer(self, when: float | None, callback: Callback, key: object) -> None:
+        if when is None:
+            self._callbacks.pop(key, None)
+            return
+        self._timer_count += 1
+        self._callbacks[key] = self._timer_count, callback
+        heapq.heappush(self._timers, (when, self._timer_count, key))
+
+    def report(self, event: EngineEvent) -> None:
+        self.events.append(event)
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call in the loop's thread and wait for the answer."""
+        answers: list[Any] = []
+        done = threading.Event()
+
+        def answer() -> None:
+            try:
+                answers.append(function())
+            finally:
+                done.set()
+
+        self.post(answer)
+        assert done.wait(10), "the fake host is stuck"
+        assert answers, "the call has raised: see failures"
+        return answers[0]
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.post(self._stop)
+        self._thread.join(10)
+        self._epoll.close()
+        os.close(self._bell)
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _run(self) -> None:
+        while not self._stopping:
+            timeout = max(0.0, self._timers[0][0] - self.now()) if self._timers else None
+            for fd, event in self._epoll.poll(timeout):
+                readable, writable = self._watched.get(fd, (None, None))
+                if writable is not None and event & ~select.EPOLLIN:
+                    self._guard(writable)
+                readable, _ = self._watched.get(fd, (None, None))
+                if readable is not None and event & ~select.EPOLLOUT:
+                    self._guard(readable)
+            for _ in range(len(self._posted)):
+                self._guard(self._posted.popleft())
+            self._ring_timers()
+
+    def _ring_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now():
+            _, number, key = heapq.heappop(self._timers)
+            current = self._callbacks.get(key)
+            if current is not None and current[0] == number:
+                del self._callbacks[key]
+                self._guard(current[1])
+
+    def _guard(self, callback: Callback) -> None:
+        try:
+            callback()
+        except BaseException as error:  # the fixture fails the test with it
+            self.failures.append(error)
