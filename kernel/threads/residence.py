@@ -42,6 +42,7 @@ class Residence:
         finally:
             self.mailbox.process()  # what the last words of the engines asked for
             self._nursery = None
+            self._loop.close()
 
     def add(self, name: str, make_engine: Callable[[], Engine], restart: BackoffOptions | None = None) -> EngineState:
         """Host one more engine."""
