@@ -49,7 +49,7 @@ class Server:
         for connection in self._connections:
             if connection.is_open:
                 connection.close()
-        self.host.call(lambda: self.engine.stop() or True)
+        self.host.call(lambda: self.engine.stop())
         self.host.stop()
         if self.host.failures:
             raise AssertionError("the engine raised") from self.host.failures[0]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernel.contracts.engine import EngineEvent, PortOwner
+from kernel.contracts.engine import EngineEvent, Poller, PortOwner
 from kernel.contracts.message import Run
 
 Callback = Callable[[], Any]
@@ -77,7 +77,7 @@ class FakeHost:
     nursery: Any = None
 
     def __init__(self) -> None:
-        self.poller = self
+        self.poller: Poller = self
         self.events: list[EngineEvent] = []
         self.failures: list[BaseException] = []
         self.ports: dict[str, FakePort] = {}

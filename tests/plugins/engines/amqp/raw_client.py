@@ -1,0 +1,116 @@
+"""A client that sends any method, sensible or not, and tells what came back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from struct import pack
+from typing import Any, TypeVar
+
+from plugins.protocols.amqp091.connection import ClientConnection
+from plugins.protocols.amqp091.content import encode_properties
+from plugins.protocols.amqp091.events import (
+    ChannelClosed,
+    ChannelOpened,
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    MethodReceived,
+)
+from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
+from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.options import ClientOptions
+
+SomeEvent = TypeVar("SomeEvent", bound=Event)
+SomeMethod = TypeVar("SomeMethod", bound=Method)
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+class RawClient:
+    """One connection with channel 1 open."""
+
+    def __init__(self, port: int, **options: Any) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._connection = ClientConnection(ClientOptions(heartbeat=0, **options), 0.0)
+        self._events: list[Event] = []
+        self.wait_for(ConnectionOpened)
+        self.open_channel(1)
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def open_channel(self, number: int) -> None:
+        self._connection.open_channel(number)
+        self.wait_for(ChannelOpened)
+
+    def send_bytes(self, octets: bytes) -> None:
+        self._flush()
+        self._socket.sendall(octets)
+
+    def send(self, method: Method, channel: int = 1) -> None:
+        self.send_bytes(frame(METHOD, channel, method.encode()))
+
+    def publish(
+        self,
+        body: bytes,
+        key: str,
+        exchange: str = "",
+        properties: Mapping[str, Any] | None = None,
+        *,
+        mandatory: bool = False,
+        immediate: bool = False,
+    ) -> None:
+        method = basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory, immediate=immediate)
+        header = pack(">HHQ", 60, 0, len(body)) + encode_properties(properties or {})
+        frames = frame(METHOD, 1, method.encode()) + frame(HEADER, 1, header)
+        self.send_bytes(frames + (frame(BODY, 1, body) if body else b""))
+
+    def wait_for(self, kind: type[SomeEvent]) -> SomeEvent:
+        """Return the next event of a kind; those before it are forgotten, a close is an error."""
+        event = self.next_of(kind, ChannelClosed, ConnectionClosed)
+        assert isinstance(event, kind), f"wanted {kind.__name__}, got {event}"
+        return event
+
+    def next_of(self, *kinds: type[Event]) -> Event:
+        """Return the next event of one of the kinds."""
+        while True:
+            while self._events:
+                event = self._events.pop(0)
+                if isinstance(event, kinds):
+                    return event
+            self._flush()
+            data = self._socket.recv(65536)
+            self._events = list(
+                self._connection.receive_data(data, 0.0) if data else self._connection.receive_eof(0.0)
+            )
+            self._flush()
+
+    def ask(self, method: Method, answer: type[SomeMethod], channel: int = 1) -> SomeMethod:
+        """Send a method and return its answer."""
+        self.send(method, channel)
+        return self.answer(answer)
+
+    def answer(self, kind: type[SomeMethod]) -> SomeMethod:
+        while True:
+            method = self.wait_for(MethodReceived).method
+            if isinstance(method, kind):
+                return method
+
+    def refusal(self) -> tuple[str, int, str]:
+        """Return how the server closed something: what, reply code, reply text."""
+        event = self.next_of(ChannelClosed, ConnectionClosed)
+        if isinstance(event, ChannelClosed):
+            return "channel", event.reply_code, event.reply_text
+        assert isinstance(event, ConnectionClosed)
+        return "connection", event.reply_code, event.reply_text
+
+    def _flush(self) -> None:
+        for buffer in self._connection.data_to_send():
+            self._socket.sendall(buffer)
