@@ -1,0 +1,312 @@
+"""A client and a server back to back: what one is told to send, the other reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Envelope, Run, run_of
+from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
+from plugins.protocols.amqp091.events import (
+    Acknowledged,
+    ChallengeAnswered,
+    ChallengeReceived,
+    ChannelClosed,
+    ChannelOpened,
+    ConnectionClosed,
+    ConnectionOpened,
+    Delivered,
+    Event,
+    Got,
+    LoginRequested,
+    MethodReceived,
+    OpenRequested,
+    Published,
+    Rejected,
+    Returned,
+)
+from plugins.protocols.amqp091.methods import basic, queue
+from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
+
+KEY = Envelope(key="k", exchange="x", persistent=True)
+
+
+def bodies_of(events: list[Event]) -> list[bytes]:
+    return [
+        bytes(body)
+        for event in events
+        if isinstance(event, Published | Delivered)
+        for body in event.run.bodies
+    ]
+
+
+def test_handshake(make_pair: Any) -> None:
+    pair = make_pair(
+        ServerOptions(channel_max=100, frame_max=8192, heartbeat=30),
+        ClientOptions(virtual_host="v", channel_max=0, frame_max=0, response=b"\0a\0b"),
+    )
+    to_server, to_client = pair.exchange()
+    login, opening = to_server
+    assert isinstance(login, LoginRequested)
+    assert (login.mechanism, login.response) == ("PLAIN", b"\0a\0b")
+    assert opening == OpenRequested("v")
+    (opened,) = to_client
+    assert isinstance(opened, ConnectionOpened)
+    assert (opened.channel_max, opened.frame_max, opened.heartbeat) == (100, 8192, 30)
+    assert opened.server_properties["capabilities"]["publisher_confirms"] is True
+    assert "OPEN" in repr(pair.server)
+
+
+def test_challenge() -> None:
+    server = ServerConnection(ServerOptions(), 0.0)
+    client = ClientConnection(ClientOptions(), 0.0)
+
+    def to_server() -> list[Event]:
+        return server.receive_data(b"".join(client.data_to_send()), 0.0)
+
+    def to_client() -> list[Event]:
+        return client.receive_data(b"".join(server.data_to_send()), 0.0)
+
+    to_server()
+    to_client()
+    assert isinstance(to_server()[0], LoginRequested)
+    server.challenge(b"who?")
+    assert to_client() == [ChallengeReceived(b"who?")]
+    client.answer_challenge(b"me")
+    assert to_server() == [ChallengeAnswered(b"me")]
+    server.accept_login()
+    with pytest.raises(LocalProtocolError):
+        server.accept_open()
+
+
+def test_refused_login(make_pair: Any) -> None:
+    for capable in (True, False):
+        pair = make_pair()
+        server, client = pair.server, pair.client
+        server.receive_data(b"".join(client.data_to_send()), 0.0)
+        client.receive_data(b"".join(server.data_to_send()), 0.0)
+        server.receive_data(b"".join(client.data_to_send()), 0.0)
+        if not capable:
+            server.client_properties = {}
+        server.refuse_login("Login was refused using authentication mechanism PLAIN.")
+        _, to_client = pair.exchange()
+        assert server.closed()
+        assert [type(event) for event in to_client] == [ConnectionClosed] * capable
+        if capable:
+            assert to_client[0].reply_code == 403
+            assert to_client[0].reply_text.startswith("ACCESS_REFUSED - Login was refused")
+
+
+RUNS = [
+    run_of([b"a" * 100] * 40, KEY),
+    run_of([b"", b"x", b"y" * 5000, b"z" * 131064, b"w" * 131065, b"v" * 300000], KEY),
+    run_of([bytearray(b"q" * 7), memoryview(b"rrrrrrr"), b"s"], Envelope(key="other")),
+    run_of([memoryview(b"rrrrrrr"), b"sssssss"], Envelope(key="other")),
+    run_of([(b"a", b"b"), (b"", b"cd")], KEY, multipart=True),
+]
+FLAT = [b"".join(body) if isinstance(body, tuple) else bytes(body) for run in RUNS for body in run.bodies]
+
+
+def test_published_runs_arrive(open_pair: Any) -> None:
+    for run in RUNS:
+        open_pair.client.publish(1, run, mandatory=True)
+    events, _ = open_pair.exchange()
+    assert bodies_of(events) == FLAT
+    assert all(event.mandatory and not event.immediate for event in events)
+    # The same octets make the same envelope, whichever way they were read.
+    assert events[0].run.envelope is events[-1].run.envelope
+    assert [event.run.envelope.key for event in events] == ["k", "other", "k"]
+    assert sum(event.run.size for event in events) == sum(map(len, FLAT))
+
+
+def test_delivered_runs_arrive(open_pair: Any) -> None:
+    tag = 1
+    for run in RUNS:
+        open_pair.server.send_deliveries(1, "consumer", tag, False, run)
+        tag += len(run)
+    open_pair.server.send_deliveries(1, "consumer", 900, True, RUNS[0])
+    open_pair.server.send_deliveries(1, "another", 940, True, RUNS[0])
+    _, events = open_pair.exchange()
+    assert bodies_of(events) == FLAT + 2 * [b"a" * 100] * 40
+    assert [event.first_delivery_tag for event in events] == [1, 47, 52, 900, 940]
+    assert [event.consumer_tag for event in events] == ["consumer"] * 4 + ["another"]
+    assert [event.redelivered for event in events] == [False] * 3 + [True] * 2
+
+
+def test_got_and_returned_messages(open_pair: Any) -> None:
+    run = run_of([b"body"], KEY)
+    open_pair.server.send_get_ok(1, 5, True, 17, run)
+    open_pair.server.send_return(1, 312, "NO_ROUTE", run)
+    _, (got, returned) = open_pair.exchange()
+    assert isinstance(got, Got)
+    assert (got.delivery_tag, got.redelivered, got.message_count, got.run.bodies) == (5, True, 17, [b"body"])
+    assert isinstance(returned, Returned)
+    assert (returned.reply_code, returned.reply_text, returned.run.envelope.key) == (312, "NO_ROUTE", "k")
+    with pytest.raises(LocalProtocolError):
+        open_pair.server.send_get_ok(1, 5, True, 17, RUNS[0])
+
+
+def test_acknowledgements_come_in_runs(open_pair: Any) -> None:
+    client = open_pair.client
+    for tag in (1, 2, 3, 7, 8):
+        client.send_acknowledgement(1, tag)
+    client.send_acknowledgement(1, 20, multiple=True)
+    client.send_acknowledgement(1, 0, multiple=True)
+    client.send_method(1, basic.Nack(delivery_tag=21))
+    client.send_method(1, basic.Reject(delivery_tag=22, requeue=False))
+    events, _ = open_pair.exchange()
+    assert events == [
+        Acknowledged(1, 1, 3, False),
+        Acknowledged(1, 7, 8, False),
+        Acknowledged(1, 20, 20, True),
+        Acknowledged(1, 0, 0, True),
+        Rejected(1, 21, 21, False, True),
+        Rejected(1, 22, 22, False, False),
+    ]
+
+
+def test_a_channel_is_closed_by_either_side_and_opened_again(open_pair: Any) -> None:
+    server, client = open_pair.server, open_pair.client
+    server.close_channel(1, 404, "no queue 'q' in vhost '/'", 50, 10)
+    client.publish(1, RUNS[0])  # crosses the close: dropped
+    to_server, to_client = open_pair.exchange()
+    assert to_server == [ChannelClosed(1, by_peer=False)]
+    assert to_client == [ChannelClosed(1, 404, "NOT_FOUND - no queue 'q' in vhost '/'", 50, 10)]
+    server.send_method(1, queue.PurgeOk(message_count=0))
+    assert server.data_to_send() == []
+    client.open_channel(1)
+    assert open_pair.exchange() == ([ChannelOpened(1)], [ChannelOpened(1)])
+    client.close_channel(1, 200, "bye")
+    server.close_channel(1, 406, "at the same time")
+    to_server, to_client = open_pair.exchange()
+    assert to_server == [ChannelClosed(1, by_peer=False)]
+    assert to_client == [ChannelClosed(1, by_peer=False)]
+
+
+def test_close(open_pair: Any) -> None:
+    open_pair.client.close(200, "bye")
+    to_server, to_client = open_pair.exchange()
+    assert to_server == [ConnectionClosed(200, "bye")]
+    assert to_client == [ConnectionClosed(by_peer=False)]
+    assert open_pair.server.closed()
+    assert open_pair.client.closed()
+    assert open_pair.client.next_deadline() is None
+    assert open_pair.server.receive_eof(2.0) == []
+
+
+def test_eof_is_reported_once(open_pair: Any) -> None:
+    (event,) = open_pair.server.receive_eof(2.0)
+    assert (event.reply_code, event.by_peer) == (0, True)
+    assert open_pair.server.receive_eof(2.0) == []
+
+
+def test_heartbeats(make_pair: Any) -> None:
+    pair = make_pair(ServerOptions(heartbeat=10))
+    pair.exchange(0.0)
+    assert pair.server.next_deadline() == 5.0
+    assert pair.server.handle_timeout(5.0) == []
+    assert pair.server.data_to_send() == []  # open-ok was written since the beginning
+    pair.server.handle_timeout(10.0)
+    assert pair.server.data_to_send() == [b"\x08\0\0\0\0\0\0\xce"]
+    assert pair.client.receive_data(b"\x08\0\0\0\0\0\0\xce", 10.0) == []
+    (event,) = pair.server.handle_timeout(20.0)
+    assert "heartbeat" in event.reply_text
+    assert pair.server.closed()
+    assert pair.client.handle_timeout(29.0) == []
+
+
+def test_deadlines_of_handshake_and_close(open_pair: Any) -> None:
+    server = ServerConnection(ServerOptions(handshake_timeout=3), 1.0)
+    assert server.next_deadline() == 4.0
+    assert [event.reply_text for event in server.handle_timeout(4.0)] == ["handshake timeout"]
+    open_pair.server.close(320, "shutdown")
+    assert open_pair.server.next_deadline() == 6.0
+    (event,) = open_pair.server.handle_timeout(6.0)
+    assert event.by_peer is False
+    assert open_pair.server.closed()
+
+
+def test_local_mistakes(open_pair: Any) -> None:
+    with pytest.raises(LocalProtocolError):
+        open_pair.client.open_channel(1)
+    with pytest.raises(LocalProtocolError):
+        open_pair.client.open_channel(5000)
+    with pytest.raises(LocalProtocolError):
+        open_pair.server.send_deliveries(2, "t", 1, False, RUNS[0])
+    with pytest.raises(LocalProtocolError):
+        open_pair.client.send_method(1, basic.Publish())
+
+
+envelopes = [Envelope(key=key, exchange="x", priority=priority) for key in ("a", "bb") for priority in (0, 3)]
+batches = some.lists(
+    some.tuples(
+        some.sampled_from(envelopes),
+        some.lists(some.binary(max_size=6) | some.just(b"\x01\0\1" * 9), max_size=25),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches, some.lists(some.integers(1, 200), min_size=1, max_size=8), some.booleans())
+def test_any_chunking_gives_the_same_messages(
+    batch: list[tuple[Envelope, list[bytes]]], cuts: list[int], deliver: bool
+) -> None:
+    server, client = ServerConnection(ServerOptions(), 0.0), ClientConnection(ClientOptions(), 0.0)
+    for _ in range(6):
+        for event in server.receive_data(b"".join(client.data_to_send()), 0.0):
+            if isinstance(event, LoginRequested):
+                server.accept_login()
+            elif isinstance(event, OpenRequested):
+                server.accept_open()
+        if any(
+            isinstance(event, ConnectionOpened)
+            for event in client.receive_data(b"".join(server.data_to_send()), 0.0)
+        ):
+            client.open_channel(1)
+    tag = 1
+    for envelope, bodies in batch:
+        if deliver:
+            server.send_deliveries(1, "c", tag, False, run_of(bodies, envelope))
+        else:
+            client.publish(1, run_of(bodies, envelope))
+        tag += len(bodies)
+    sender, receiver = (server, client) if deliver else (client, server)
+    stream = b"".join(sender.data_to_send())
+    events: list[Any] = []
+    position = turn = 0
+    while position < len(stream):
+        size = cuts[turn % len(cuts)]
+        events += receiver.receive_data(stream[position : position + size], 0.0)
+        position += size
+        turn += 1
+    seen = [
+        (event.run.envelope.key, event.run.envelope.priority, body)
+        for event in events
+        for body in event.run.bodies
+    ]
+    assert seen == [(envelope.key, envelope.priority, body) for envelope, bodies in batch for body in bodies]
+    assert all(event.run.size == sum(map(len, event.run.bodies)) for event in events)
+    if deliver:
+        tags = [event.first_delivery_tag + place for event in events for place in range(len(event.run))]
+        assert tags == list(range(1, tag))
+
+
+def test_byte_by_byte_large_body_is_linear(open_pair: Any) -> None:
+    open_pair.client.publish(1, run_of([b"z" * 300000], KEY))
+    stream = b"".join(open_pair.client.data_to_send())
+    events: list[Event] = []
+    for place in range(len(stream)):
+        events += open_pair.server.receive_data(stream[place : place + 1], 0.0)
+    assert bodies_of(events) == [b"z" * 300000]
+
+
+def test_a_run_is_one_event_with_one_envelope(open_pair: Any) -> None:
+    open_pair.client.publish(1, Run([b"x" * 50] * 5000, 250000, KEY))
+    events, _ = open_pair.exchange()
+    assert len(events) == 1
+    assert len(events[0].run) == 5000
