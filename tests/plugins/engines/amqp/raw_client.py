@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from struct import pack
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.content import encode_properties
@@ -35,12 +35,13 @@ class RawClient:
 
     def __init__(self, port: int, **options: Any) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = ClientConnection(ClientOptions(heartbeat=0, **options), 0.0)
         self._events: list[Event] = []
         self.wait_for(ConnectionOpened)
         self.open_channel(1)
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

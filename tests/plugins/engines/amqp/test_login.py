@@ -67,7 +67,7 @@ def test_a_user_may_open_the_virtual_hosts_that_are_listed(serve: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "response", "name"),
+    "mechanism, response, name",
     [
         ("PLAIN", b"\0guest\0guest", "guest"),
         ("PLAIN", b"admin\0guest\0guest", "guest"),

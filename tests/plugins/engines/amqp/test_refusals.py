@@ -251,7 +251,7 @@ def client(server: Server) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("method", "level", "code", "text"), [row[1:] for row in ONE_METHOD], ids=[r[0] for r in ONE_METHOD]
+    "method, level, code, text", [row[1:] for row in ONE_METHOD], ids=[r[0] for r in ONE_METHOD]
 )
 def test_a_wrong_method_is_refused_as_rabbitmq_does(
     client: RawClient, method: Method, level: str, code: int, text: str
@@ -356,9 +356,7 @@ ACTIONS: list[tuple[str, Callable[[RawClient], None], str, int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("act", "level", "code", "text"), [row[1:] for row in ACTIONS], ids=[r[0] for r in ACTIONS]
-)
+@pytest.mark.parametrize("act, level, code, text", [row[1:] for row in ACTIONS], ids=[r[0] for r in ACTIONS])
 def test_a_wrong_action_is_refused_as_rabbitmq_does(
     client: RawClient, act: Callable[[RawClient], None], level: str, code: int, text: str
 ) -> None:
@@ -383,7 +381,7 @@ ALLOWED: list[tuple[str, Method, type[Method]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "answer"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+@pytest.mark.parametrize("method, answer", [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
 def test_an_odd_method_is_allowed_as_rabbitmq_does(
     client: RawClient, method: Method, answer: type[Method]
 ) -> None:

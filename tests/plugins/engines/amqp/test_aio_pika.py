@@ -1,0 +1,141 @@
+"""Everyday life with aio-pika, as its tutorials and manual show it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aio_pika
+import aio_pika.abc
+import aio_pika.exceptions
+import pytest
+from aio_pika.patterns import RPC
+
+from tests.plugins.engines.amqp.conftest import Server
+
+pytestmark = pytest.mark.peer("aio-pika")
+
+Program = Callable[[aio_pika.abc.AbstractConnection], Awaitable[None]]
+
+
+def run(server: Server, program: Program) -> None:
+    """Run a program with a connection, and bound its time."""
+
+    async def main() -> None:
+        async with asyncio.timeout(20), await aio_pika.connect(server.url) as connection:
+            await program(connection)
+
+    asyncio.run(main())
+
+
+def test_publish_with_confirm_and_iterate(server: Server) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=10)
+        queue = await channel.declare_queue("q", auto_delete=True)
+        for number in range(25):
+            await channel.default_exchange.publish(aio_pika.Message(b"%d" % number), routing_key="q")
+        bodies = []
+        async with queue.iterator() as messages:
+            async for message in messages:
+                async with message.process():
+                    bodies.append(message.body)
+                if len(bodies) == 25:
+                    break
+        assert bodies == [b"%d" % number for number in range(25)]
+
+    run(server, program)
+
+
+def test_confirms_in_flight(server: Server) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        channel = await connection.channel()
+        await channel.declare_queue("q")
+        publish = channel.default_exchange.publish
+        await asyncio.gather(*(publish(aio_pika.Message(b"x"), routing_key="q") for _ in range(1000)))
+        declared = await channel.declare_queue("q", passive=True)
+        assert declared.declaration_result.message_count == 1000
+
+    run(server, program)
+
+
+def test_an_unroutable_message_is_an_error(server: Server) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        channel = await connection.channel(on_return_raises=True)
+        with pytest.raises(aio_pika.exceptions.DeliveryError):
+            await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key="nowhere")
+
+    run(server, program)
+
+
+def test_topic_exchange_and_callback(server: Server) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        channel = await connection.channel()
+        logs = await channel.declare_exchange("topic_logs", aio_pika.ExchangeType.TOPIC)
+        queue = await channel.declare_queue(exclusive=True)
+        await queue.bind(logs, "kern.*")
+        received: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def on_message(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+            async with message.process():
+                received.put_nowait(message.body)
+
+        await queue.consume(on_message)
+        await logs.publish(aio_pika.Message(b"no"), routing_key="cron.info", mandatory=False)
+        await logs.publish(aio_pika.Message(b"yes"), routing_key="kern.info")
+        assert await received.get() == b"yes"
+
+    run(server, program)
+
+
+def test_rejected_requeued_and_redelivered(server: Server) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        channel = await connection.channel()
+        queue = await channel.declare_queue("q")
+        await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key="q")
+        message = await queue.get()
+        assert message is not None
+        await message.reject(requeue=True)
+        again = await queue.get()
+        assert again is not None
+        assert again.redelivered
+        await again.nack(requeue=False)
+        assert await queue.get(fail=False) is None
+
+    run(server, program)
+
+
+def test_a_transaction(server: Server) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        channel = await connection.channel(publisher_confirms=False)
+        queue = await channel.declare_queue("q")
+        async with channel.transaction():
+            await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key="q")
+        assert await queue.get() is not None
+
+    run(server, program)
+
+
+def test_a_missing_queue_is_an_error_and_the_connection_lives(server: Server) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        channel = await connection.channel()
+        with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity):
+            await channel.declare_queue("none", passive=True)
+        await (await connection.channel()).declare_queue("q")
+
+    run(server, program)
+
+
+def test_remote_procedure_calls(server: Server) -> None:
+    async def double(*, number: int) -> int:
+        return number * 2
+
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        rpc = await RPC.create(await connection.channel())
+        await rpc.register("double", double, auto_delete=True)
+        assert await asyncio.gather(*(rpc.call("double", {"number": n}) for n in range(10))) == list(
+            range(0, 20, 2)
+        )
+        await rpc.close()
+
+    run(server, program)
