@@ -148,18 +148,57 @@ def envelope_of(exchange: str, key: str, raw: bytes) -> Envelope:
     """
     if raw == b"\x10\x00\x02":  # a delivery mode only: what most clients send
         return Envelope(key=key, exchange=exchange, persistent=True, properties=ContentProperties(raw))
-    properties = ContentProperties(raw)
-    values = properties.values_by_name
-    expiration = values.get("expiration")
+    mode, priority, reply_to, expiration = _scan(raw)
     return Envelope(
         key=key,
         exchange=exchange,
-        reply_to=values.get("reply_to", ""),
-        persistent=values.get("delivery_mode") == PERSISTENT,
-        priority=values.get("priority", 0),
+        reply_to=reply_to,
+        persistent=mode == PERSISTENT,
+        priority=priority,
         expiration=int(expiration) if expiration and _is_number(expiration) else None,
-        properties=properties,
+        properties=ContentProperties(raw),
     )
+
+
+def _scan(raw: bytes) -> tuple[int, int, str, str]:  # noqa: C901 - straight down the property list
+    """Check the property list; return delivery mode, priority, reply-to and expiration.
+
+    A quarter of the cost of decoding all: messages with properties of their own come through here.
+    """
+    flags = raw[0] << 8 | raw[1]
+    if flags & _UNDEFINED_FLAGS:
+        raise MalformedField("a content header has flags for properties that do not exist")
+    position = 2
+    mode = priority = 0
+    reply_to = expiration = ""
+    for flag in (0x8000, 0x4000):
+        if flags & flag:
+            position += 1 + raw[position]
+    if flags & 0x2000:
+        _, position = decode_table(raw, position)
+    if flags & 0x1000:
+        mode = raw[position]
+        position += 1
+    if flags & 0x0800:
+        priority = raw[position]
+        position += 1
+    if flags & 0x0400:
+        position += 1 + raw[position]
+    if flags & 0x0200:
+        end = position + 1 + raw[position]
+        reply_to = raw[position + 1 : end].decode("utf-8", "surrogateescape")
+        position = end
+    if flags & 0x0100:
+        end = position + 1 + raw[position]
+        expiration = raw[position + 1 : end].decode("utf-8", "surrogateescape")
+        position = end
+    if flags & 0x00FC:
+        for flag in (0x0080, 0x0040, 0x0020, 0x0010, 0x0008, 0x0004):
+            if flags & flag:
+                position += 8 if flag == 0x0040 else 1 + raw[position]
+    if position != len(raw):
+        raise MalformedField("the properties do not fill their content header exactly")
+    return mode, priority, reply_to, expiration
 
 
 def _is_number(text: str) -> bool:

@@ -11,8 +11,8 @@ from typing import Protocol as Interface
 
 from kernel.contracts.message import Envelope, Run
 from plugins.protocols.amqp091.channel import Channel
-from plugins.protocols.amqp091.content import envelope_of
 from plugins.protocols.amqp091.delivered_runs import DeliveredRuns, report_delivered
+from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import ConnectionFault, MalformedField
 from plugins.protocols.amqp091.events import Event, Got, Returned
 from plugins.protocols.amqp091.frames import HEADER, OVERHEAD
@@ -47,7 +47,7 @@ class Contents:
         self.maximum_body_size = maximum_body_size
         self.incomplete: set[int] = set()
         """Channels with a message under way; while there are any, all goes frame by frame."""
-        self._envelopes: dict[tuple[str, str, bytes], Envelope] = {}
+        self._envelopes = Envelopes()
 
     def limit_frames(self, frame_max: int) -> None:
         """No body frame may have more; 0: no limit."""
@@ -100,7 +100,7 @@ class Contents:
         method = channel.method
         assert isinstance(method, basic.Publish | basic.Deliver | basic.GetOk | basic.Return)
         try:
-            envelope = self._envelope(method.exchange, method.routing_key, raw)
+            envelope = self._envelopes.make(method.exchange, method.routing_key, raw)
         except (MalformedField, IndexError, struct.error) as problem:
             text = f"content header: {problem}"
             raise ConnectionFault(ReplyCode.SYNTAX_ERROR, text, _BASIC, method.method_id) from problem
@@ -111,15 +111,6 @@ class Contents:
         if size == 0:
             self._complete(channel, b"", events)
         return None
-
-    def _envelope(self, exchange: str, key: str, raw: bytes) -> Envelope:
-        triple = (exchange, key, raw)
-        envelope = self._envelopes.get(triple)
-        if envelope is None:
-            if len(self._envelopes) >= MAXIMUM_TEMPLATES:
-                self._envelopes.clear()
-            envelope = self._envelopes[triple] = envelope_of(exchange, key, raw)
-        return envelope
 
     def _complete(self, channel: Channel, body: bytes, events: list[Event]) -> None:
         method, envelope = channel.method, channel.envelope
@@ -145,7 +136,7 @@ class ServerContents(Contents):
 
     def __init__(self, maximum_body_size: int) -> None:
         super().__init__(maximum_body_size)
-        self.runs: PublishedRuns = PublishedRuns(maximum_body_size)
+        self.runs: PublishedRuns = PublishedRuns(maximum_body_size, self._envelopes)
         self._methods: dict[bytes, Method] = {}
 
     def known(self, frame: bytes) -> Method | None:

@@ -73,7 +73,7 @@ class DeliveredRuns:
         """Read as many whole messages as there are at ``position``; return where they end."""
         end = len(data)
         template: DeliveryTemplate | None = None
-        expected_tag = first_tag = -1
+        expected_tag = first_tag = last_size = -1
         bodies: list[bytes] = []
         total = 0
         while position + 12 <= end:
@@ -114,7 +114,9 @@ class DeliveredRuns:
             position = stop + 1
             expected_tag = tag + 1
             total += size
-            more = _read_stride(data, position, template, expected_tag, size)
+            # Two of a size in a row make it worth while to try for more.
+            more = _read_stride(data, position, template, expected_tag, size) if size == last_size else None
+            last_size = size
             if more:
                 bodies += more
                 total += size * len(more)

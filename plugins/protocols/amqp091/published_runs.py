@@ -11,17 +11,23 @@ frame 4 us.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from itertools import chain
 from struct import Struct
 from typing import Any
 
 from kernel.contracts.message import PLAIN, Envelope, Run
+from plugins.protocols.amqp091.envelopes import Envelopes
+from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published
-from plugins.protocols.amqp091.frames import END, END_OCTET
+from plugins.protocols.amqp091.frames import BODY, END, END_OCTET, HEADER, OVERHEAD, frame_header
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct, header_parts
 
 _frame_size = Struct(">I").unpack_from
+_content_sizes = Struct(">IQ").unpack_from
+_BASIC = 60 << 16
+"""Class and weight of a content header, read as one number."""
 
 FIRST_BLOCK = 16
 """How many messages are verified at once to begin with; twice as many after each success."""
@@ -32,7 +38,8 @@ LARGEST_BLOCK = 1 << 16
 class PublishedRuns:
     """Reads whole messages for a server."""
 
-    def __init__(self, maximum_body_size: int) -> None:
+    def __init__(self, maximum_body_size: int, envelopes: Envelopes) -> None:
+        self._envelopes = envelopes
         self.maximum_body_size = maximum_body_size
         """The most that a body in one frame may have."""
         self._templates: dict[bytes, Template] = {}
@@ -99,12 +106,17 @@ class PublishedRuns:
                     total = 0
                     last_size = -1
             body_start = position + head_length
-            if body_start > end:
+            if body_start > end:  # a message with shorter properties may still be whole: frame by frame
                 break
             its_header, size, its_tail, frame_size = unpack(data, position + len(method))
             stop = body_start + size
             if its_tail != tail or its_header != header or size != frame_size:
-                break
+                following = self._read_other_properties(template, data, position, bodies, total, events)
+                if following == position:
+                    break
+                position = following
+                template, steady, reported, bodies, total, last_size = None, False, False, [], 0, -1
+                continue
             if stop >= end or data[stop] != END or not 0 < size <= maximum:
                 break
             bodies.append(data[body_start:stop])
@@ -121,6 +133,54 @@ class PublishedRuns:
         if bodies:
             report_published(channel, mandatory, immediate, envelope, bodies, total, events)
         return position
+
+    def _read_other_properties(
+        self,
+        template: Template | None,
+        data: bytes,
+        position: int,
+        bodies: list[bytes],
+        total: int,
+        events: list[Event],
+    ) -> int:
+        """Read one message with the template's method frame but a content header of its own.
+
+        Requests with a correlation id each, say.  An envelope that is met again becomes the template.
+        What was read before is reported first; returns ``position`` if this message is not a plain one.
+        """
+        if template is None:
+            return position
+        channel, mandatory, immediate = template.channel, template.mandatory, template.immediate
+        header_start = position + len(template.method)
+        kind, number, header_size = frame_header.unpack_from(data, header_start)
+        body_frame = header_start + OVERHEAD + header_size
+        if kind != HEADER or number != channel or not 14 <= header_size <= self.maximum_body_size:
+            return position
+        if body_frame + 7 > len(data) or data[body_frame - 1] != END:
+            return position
+        class_and_weight, size = _content_sizes(data, header_start + 7)
+        kind, number, frame_size = frame_header.unpack_from(data, body_frame)
+        stop = body_frame + 7 + frame_size
+        if class_and_weight != _BASIC or kind != BODY or number != channel or size != frame_size:
+            return position
+        if stop >= len(data) or data[stop] != END or not 0 < size <= self.maximum_body_size:
+            return position
+        raw = data[header_start + 19 : body_frame - 1]
+        exchange, key = template.envelope.exchange, template.envelope.key
+        envelope = self._envelopes.find(exchange, key, raw)
+        if envelope is not None:
+            self.learn(channel, template.method, mandatory, immediate, envelope, raw)
+        else:
+            try:
+                envelope = self._envelopes.make(exchange, key, raw)
+            except (MalformedField, IndexError, struct.error):
+                return position
+        if bodies:
+            report_published(channel, mandatory, immediate, template.envelope, bodies, total, events)
+        body = data[body_frame + 7 : stop]
+        report_published(channel, mandatory, immediate, envelope, [body], size, events)
+        following: int = stop + 1
+        return following
 
 
 def report_published(

@@ -23,7 +23,6 @@ from plugins.protocols.amqp091.events import (
     Event,
     Got,
     LoginRequested,
-    MethodReceived,
     OpenRequested,
     Published,
     Rejected,
