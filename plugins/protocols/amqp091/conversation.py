@@ -1,9 +1,9 @@
 """Conversation: what both sides of a connection have in common.
 
-Three layers, from the wire up: ``receive_data`` collects whole frames (each octet is copied a bounded
-number of times, however small the chunks); ``_read`` hands runs of messages and acknowledgements to
-their readers and everything else to ``_frame``; the frame handlers check it against the states and make
-events.  A fault is raised as ``ConnectionFault`` and becomes connection.close in one place.
+Three layers, from the wire up: ``FrameStream`` collects whole frames; ``_read_runs`` hands runs of
+messages and acknowledgements to their readers, and everything else comes to ``_frame``; the handlers
+check it against the states and make events.  A fault is raised as ``ConnectionFault`` and becomes
+connection.close in one place, ``_fail``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from plugins.protocols.amqp091.events import (
     MethodReceived,
     Rejected,
 )
-from plugins.protocols.amqp091.heartbeats import Heartbeats
+from plugins.protocols.amqp091.frame_stream import FrameStream
 from plugins.protocols.amqp091.message_encoder import MessageEncoder
 from plugins.protocols.amqp091.methods import basic, channel, connection
 from plugins.protocols.amqp091.methods.method import Method
@@ -45,7 +45,7 @@ from plugins.protocols.amqp091.states import (
 _OPEN_CHANNEL = ChannelState.OPEN
 
 
-class Conversation:
+class Conversation(FrameStream):
     """One conversation.  All calls come from one thread; none waits.
 
     Bytes in: ``receive_data``; bytes out: ``data_to_send`` after any other call.  A fault of the peer
@@ -56,89 +56,29 @@ class Conversation:
 
     peer: ClassVar[str] = ""
     """Who is at the other end: "client" or "server"."""
-    first_state: ClassVar[ConnectionState]
 
     def __init__(self, options: CommonOptions, contents: Contents, now: float) -> None:
+        super().__init__(now)
         self.options = options
-        self.state = self.first_state
         self.channels: dict[int, Channel] = {}
         self.channel_max = options.channel_max
-        self.frame_max = frames.INITIAL_FRAME_SIZE
-        """What was negotiated; 0 means no limit."""
+        """The highest channel number that was negotiated; 0 means no limit."""
         self.heartbeat = 0
-        self._now = now
+        """The negotiated interval in seconds; 0 means none."""
         self._deadline: float | None = now + options.handshake_timeout
-        self._heartbeats = Heartbeats()
         self._out: list[Buffer] = []
         self._encoder = MessageEncoder(self._out, self.frame_max)
         self._contents = contents
-        self._pending: list[bytes] = []
-        self._pending_size = 0
-        self._needed = 0
-        self._deaf = False
-        """The stream lost its frame boundaries: whatever comes is not looked at."""
         self._reported = False
 
     def __repr__(self) -> str:
         open_channels = sum(item.state is _OPEN_CHANNEL for item in self.channels.values())
         return f"<{type(self).__name__} {self.state.name}, {open_channels} channels open>"
 
-    # Bytes in.
-
-    def receive_data(self, data: Buffer, now: float) -> list[Event]:
-        """Take bytes from the peer; return what they mean, in order."""
-        self._now = now
-        self._heartbeats.received(now)
-        if self._deaf or self.state is ConnectionState.CLOSED or not data:
-            return []
-        chunk = data if type(data) is bytes else bytes(data)
-        if self._pending:
-            self._pending.append(chunk)
-            self._pending_size += len(chunk)
-            if self._pending_size < self._needed:
-                return []
-            chunk = b"".join(self._pending)
-        events: list[Event] = []
-        position = self._read(chunk, events)
-        rest = chunk[position:]
-        self._pending = [rest] if rest else []
-        self._pending_size = len(rest)
-        return events
-
     def receive_eof(self, now: float) -> list[Event]:
         """The peer hung up: a last ConnectionClosed, unless there was one already."""
         self._now = now
         return self._lost("the peer hung up", by_peer=True)
-
-    def _read(self, data: bytes, events: list[Event]) -> int:
-        """Read whole frames; return where they end.  ``_needed`` says when to try again."""
-        position = 0
-        end = len(data)
-        while self.state is not ConnectionState.CLOSED and not self._deaf:
-            if end - position < 8:
-                self._needed = 8
-                return position
-            try:
-                if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
-                    taken = self._read_protocol_header(data[position : position + 8], events)
-                    if taken:
-                        position += taken
-                        continue
-                following = self._read_runs(data, position, events)
-                if following == position:
-                    following = self._frame_end(data, position)
-                    if following > end:
-                        self._needed = following - position
-                        return position
-                    start, position = position, following
-                    self._frame(data, start, following - 1, events)
-                position = following
-            except ConnectionFault as fault:
-                self._fail(fault, events)
-        return end
-
-    def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
-        raise NotImplementedError
 
     def _read_runs(self, data: bytes, position: int, events: list[Event]) -> int:
         """Try the readers of whole runs; return how far they came."""
@@ -152,22 +92,6 @@ class Conversation:
             if item is not None and item.state is _OPEN_CHANNEL:
                 return read_acknowledgements(data, position, item.number, events)
         return position
-
-    def _frame_end(self, data: bytes, position: int) -> int:
-        """Return the position after the frame, which may lie beyond the data."""
-        kind, _, size = frames.frame_header.unpack_from(data, position)
-        if kind not in (frames.METHOD, frames.HEADER, frames.BODY, frames.HEARTBEAT):
-            self._deaf = True
-            raise ConnectionFault(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
-        if self.frame_max and size > self.frame_max - frames.OVERHEAD:
-            self._deaf = True
-            text = f"a frame with {size} octets of payload is larger than frame_max {self.frame_max} allows"
-            raise ConnectionFault(ReplyCode.FRAME_ERROR, text)
-        following: int = position + frames.OVERHEAD + size
-        if following <= len(data) and data[following - 1] != frames.END:
-            self._deaf = True
-            raise ConnectionFault(ReplyCode.FRAME_ERROR, f"frame end is {data[following - 1]:#04x}, not 0xce")
-        return following
 
     # Frames.
 
