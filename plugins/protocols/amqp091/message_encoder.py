@@ -4,7 +4,8 @@ What a run's messages have in common is put together once; then one C loop makes
 Bodies of more than COPY_LIMIT octets go out by reference, and those that do not fit into one frame are
 cut without a copy.
 
-Measured (100 octets, Python 3.11): publish 0.04 us, deliver 0.1 us a message.
+Measured as in published_runs.py: publish 0.03 us, deliver 0.11 us a message in equal runs, about 0.2
+where sizes are mixed.
 """
 
 from __future__ import annotations

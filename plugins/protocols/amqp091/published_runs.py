@@ -5,8 +5,9 @@ each other they go into one run; as soon as two of them have the same size, the 
 cut at that stride in C and verified as a whole.  What is not exactly as expected is left to the caller,
 who reads it frame by frame and finds out what is wrong, or makes a new template of it.
 
-Measured (100 octets, Python 3.11): 0.1 us a message in equal runs, 0.6 us with 50 keys mixed; frame by
-frame 4 us.
+Measured (100 octets, Python 3.11, two shared cores; pamqp took 10 us in the same minute): 0.12 us a
+message in equal runs, 0.47 with one key and mixed sizes, 0.85 with 50 keys and sizes mixed, 3.1 with
+properties of its own for each message.  ``benchmarks/amqp_codec.py`` has them all.
 """
 
 from __future__ import annotations
