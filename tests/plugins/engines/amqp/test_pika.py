@@ -26,7 +26,7 @@ def consume(
     channel: BlockingChannel, queue: str, count: int, **arguments: Any
 ) -> list[tuple[Any, Any, bytes]]:
     """Consume just so many."""
-    got = []
+    got: list[tuple[Any, Any, bytes]] = []
     for item in channel.consume(queue, inactivity_timeout=5, **arguments):
         assert item[0] is not None, f"only {len(got)} of {count} came"
         got.append(item)

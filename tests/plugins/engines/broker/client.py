@@ -1,0 +1,82 @@
+"""A client of the broker model, for tests: a receiver that keeps what it is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernel.contracts.message import Envelope, Run, run_of
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.queue import Queue
+from plugins.engines.broker.receiver import Receiver, Window
+from plugins.engines.broker.virtual_host import VirtualHost
+
+PLENTY = 1 << 40
+
+
+class Client:
+    """One receiver, and short words for what tests do most."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self.window = Window(PLENTY)
+        self.cancelled: list[str] = []
+        self.receiver = Receiver(
+            self.window, lambda: None, lambda consumer: self.cancelled.append(consumer.tag)
+        )
+
+    def consume(
+        self,
+        queue: Queue,
+        tag: str = "c",
+        *,
+        prefetch: int = 0,
+        settled: bool = False,
+        exclusive: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Consumer:
+        consumer = Consumer(
+            tag,
+            queue,
+            self.receiver,
+            settled=settled,
+            exclusive=exclusive,
+            prefetch=prefetch,
+            arguments=arguments or {},
+        )
+        self.vhost.subscribe(consumer, 0.0)
+        return consumer
+
+    def received(self, now: float = 0.0) -> list[tuple[int, bytes]]:
+        """Settle and return (tag, body) of what came."""
+        self.vhost.broker.settle(now)
+        return [
+            (delivery.first_tag + offset, body)
+            for delivery in self.receiver.take_deliveries()
+            for offset, body in enumerate(delivery.span.as_run().bodies)
+        ]
+
+    def bodies(self, now: float = 0.0) -> list[bytes]:
+        return [body for _, body in self.received(now)]
+
+
+def make_vhost() -> VirtualHost:
+    return Broker(clock=1_700_000_000.0).vhost("/")
+
+
+def run(
+    *bodies: bytes,
+    key: str = "q",
+    exchange: str = "",
+    headers: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Run:
+    properties = {"headers": dict(headers)} if headers else {}
+    return run_of(bodies, Envelope(key=key, exchange=exchange, properties=properties, **fields))
+
+
+def ready(queue: Queue, now: float = 0.0) -> list[bytes]:
+    """Return what waits in a queue, in order."""
+    queue.settle(now)
+    return [body for lane in reversed(queue.backlog.lanes) for span in lane for body in span.as_run().bodies]

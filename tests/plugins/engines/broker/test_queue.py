@@ -1,0 +1,294 @@
+"""Queues: order, credit, limits, time, dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plugins.engines.broker.errors import AccessRefused
+from plugins.engines.broker.queue import Queue
+from plugins.engines.broker.virtual_host import VirtualHost
+from tests.plugins.engines.broker.client import Client, make_vhost, ready, run
+
+
+@pytest.fixture
+def vhost() -> VirtualHost:
+    return make_vhost()
+
+
+def declare(vhost: VirtualHost, name: str = "q", **arguments: Any) -> Queue:
+    return vhost.declare_queue(
+        name, None, 0.0, arguments={f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    )
+
+
+def test_a_consumer_gets_the_shared_run_itself(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    client = Client(vhost)
+    client.consume(queue, settled=True)
+    sent = run(b"a", b"b")
+    vhost.publish(sent, 0.0)
+    vhost.settle(0.0)
+    (delivery,) = client.receiver.take_deliveries()
+    assert delivery.span.as_run() is sent
+
+
+def test_one_run_in_many_queues_is_one_run(vhost: VirtualHost) -> None:
+    queues = [declare(vhost, f"q{number}") for number in range(3)]
+    for queue in queues:
+        vhost.bind("amq.fanout", queue)
+    sent = run(b"a", exchange="amq.fanout")
+    assert vhost.publish(sent, 0.0) == 1
+    assert {id(queue.backlog.lanes[0][0].run) for queue in queues} == {id(sent)}
+
+
+def test_what_nobody_wants_is_told(vhost: VirtualHost) -> None:
+    assert vhost.publish(run(b"x", key="nowhere"), 0.0) is None
+
+
+def test_prefetch_cuts_a_run(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    client = Client(vhost)
+    client.consume(queue, prefetch=3)
+    vhost.publish(run(*b"abcdefg".hex(" ").encode().split()), 0.0)
+    assert len(client.received()) == 3
+    client.receiver.acknowledge(1, 2, multiple=True)
+    assert [tag for tag, _ in client.received()] == [4, 5]
+    assert (queue.backlog.count, queue.outstanding) == (2, 3)
+
+
+def test_a_shared_prefetch_bounds_all_consumers_together(vhost: VirtualHost) -> None:
+    first, second = declare(vhost, "a"), declare(vhost, "b")
+    client = Client(vhost)
+    client.receiver.prefetch = 3
+    client.consume(first, "a")
+    client.consume(second, "b")
+    vhost.publish(run(b"1", b"2", key="a"), 0.0)
+    vhost.publish(run(b"3", b"4", key="b"), 0.0)
+    assert len(client.received()) == 3
+    client.receiver.acknowledge(1, 1, multiple=False)
+    assert client.bodies() == [b"4"]
+
+
+def test_a_closed_window_holds_deliveries_up(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    client = Client(vhost)
+    client.consume(queue, settled=True)
+    client.window.left = 250
+    vhost.publish(run(*[b"x" * 100] * 10), 0.0)
+    assert len(client.received()) == 3
+    client.window.left = 1000
+    client.receiver.wake()
+    assert len(client.received()) == 7
+
+
+def test_consumers_take_turns(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    clients = [Client(vhost) for _ in range(3)]
+    for client in clients:
+        client.consume(queue)
+    vhost.publish(run(*[b"%d" % number for number in range(7)]), 0.0)
+    assert [client.bodies() for client in clients] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+
+
+def test_a_crowd_of_messages_is_dealt_in_shares(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    clients = [Client(vhost) for _ in range(2)]
+    for client in clients:
+        client.consume(queue)
+    vhost.publish(run(*[b"x"] * 10_000), 0.0)
+    vhost.settle(0.0)
+    shares = [client.receiver.take_deliveries() for client in clients]
+    assert sum(map(len, shares)) < 300
+    counts = [sum(len(delivery.span) for delivery in share) for share in shares]
+    assert sum(counts) == 10_000
+    assert abs(counts[0] - counts[1]) <= 256
+
+
+def test_the_higher_consumer_priority_is_served_while_it_has_credit(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    low, high = Client(vhost), Client(vhost)
+    low.consume(queue)
+    high.consume(queue, prefetch=2, arguments={"x-priority": 10})
+    vhost.publish(run(b"1", b"2", b"3"), 0.0)
+    assert (high.bodies(), low.bodies()) == ([b"1", b"2"], [b"3"])
+
+
+def test_a_single_active_consumer_is_followed_by_the_next(vhost: VirtualHost) -> None:
+    queue = declare(vhost, single_active_consumer=True)
+    first, second = Client(vhost), Client(vhost)
+    active = first.consume(queue)
+    second.consume(queue)
+    vhost.publish(run(b"1", b"2", b"3"), 0.0)
+    assert (len(first.received()), len(second.received())) == (3, 0)
+    vhost.unsubscribe(active, 0.0)
+    first.receiver.recover()
+    assert second.bodies() == [b"1", b"2", b"3"]
+
+
+def test_an_exclusive_consumer_is_alone(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    client = Client(vhost)
+    client.consume(queue, "a", exclusive=True)
+    with pytest.raises(AccessRefused):
+        client.consume(queue, "b")
+
+
+def test_requeued_messages_find_their_place_in_any_order(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    client = Client(vhost)
+    vhost.publish(run(*[b"%d" % number for number in range(10)]), 0.0)
+    for _ in range(6):
+        client.receiver.take_one(queue, 0.0, settled=False)
+    for tag in (4, 1, 6, 2):
+        client.receiver.reject(tag, tag, multiple=False, requeue=True, now=0.0)
+    assert ready(queue) == [b"0", b"1", b"3", b"5", b"6", b"7", b"8", b"9"]
+    client.receiver.recover()
+    assert ready(queue) == [b"%d" % number for number in range(10)]
+
+
+def test_requeued_neighbours_grow_together(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    client = Client(vhost)
+    vhost.publish(run(*[b"x"] * 1000), 0.0)
+    for _ in range(1000):
+        client.receiver.take_one(queue, 0.0, settled=False)
+    for tag in range(1, 1001):
+        client.receiver.reject(tag, tag, multiple=False, requeue=True, now=0.0)
+    assert len(queue.backlog.lanes[0]) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, kept",
+    [
+        ({"max_length": 2}, [b"cc", b"dd"]),
+        ({"max_length": 0}, []),
+        ({"max_length_bytes": 5}, [b"cc", b"dd"]),
+        ({"max_length": 2, "overflow": "reject-publish"}, [b"aa", b"bb"]),
+        ({"max_length_bytes": 3, "overflow": "reject-publish"}, [b"aa", b"bb"]),
+        ({"max_length": 2, "max_priority": 3}, [b"cc", b"dd"]),
+    ],
+)
+def test_a_full_queue_keeps(vhost: VirtualHost, arguments: dict[str, Any], kept: list[bytes]) -> None:
+    queue = declare(vhost, **arguments)
+    vhost.publish(run(b"aa", b"bb", b"cc", b"dd"), 0.0)
+    assert ready(queue) == kept
+
+
+def test_a_full_queue_tells_how_many_it_took(vhost: VirtualHost) -> None:
+    declare(vhost, max_length=3, overflow="reject-publish")
+    assert vhost.publish(run(b"1", b"2"), 0.0) == 2
+    assert vhost.publish(run(b"3", b"4", b"5"), 0.0) == 1
+    assert vhost.publish(run(b"6"), 0.0) == 0
+
+
+def test_a_full_queue_hands_over_before_it_drops(vhost: VirtualHost) -> None:
+    queue = declare(vhost, max_length=1)
+    client = Client(vhost)
+    client.consume(queue, settled=True)
+    vhost.publish(run(b"1", b"2", b"3"), 0.0)
+    assert client.bodies() == [b"1", b"2", b"3"]
+
+
+def test_messages_expire_at_their_time(vhost: VirtualHost) -> None:
+    queue = declare(vhost, message_ttl=1000)
+    vhost.publish(run(b"queue's"), 0.0)
+    vhost.publish(run(b"own", expiration=5000), 0.0)
+    vhost.publish(run(b"own, shorter", expiration=100), 0.0)
+    assert vhost.broker.next_deadline() is None  # known once settled
+    vhost.settle(0.0)
+    assert vhost.broker.next_deadline() == 1.0
+    vhost.broker.handle_timeout(0.999)
+    assert queue.backlog.count == 3  # what stands behind waits, as with RabbitMQ
+    vhost.broker.handle_timeout(1.0)
+    assert queue.backlog.count == 0
+
+
+def test_a_message_without_time_reaches_only_who_waits_for_it(vhost: VirtualHost) -> None:
+    queue = declare(vhost, message_ttl=0)
+    client = Client(vhost)
+    client.consume(queue, settled=True)
+    vhost.publish(run(b"now"), 5.0)
+    assert client.bodies(5.0) == [b"now"]
+    client.window.left = 0
+    vhost.publish(run(b"gone"), 5.0)
+    vhost.settle(5.0)
+    assert queue.backlog.count == 0
+
+
+def test_an_unused_queue_expires(vhost: VirtualHost) -> None:
+    queue = declare(vhost, expires=1000)
+    client = Client(vhost)
+    vhost.broker.handle_timeout(0.9)
+    client.receiver.take_one(queue, 0.9, settled=True)
+    vhost.broker.handle_timeout(1.0)
+    assert "q" in vhost.queues
+    consumer = client.consume(queue)
+    vhost.broker.handle_timeout(2.0)
+    assert "q" in vhost.queues
+    vhost.unsubscribe(consumer, 3.0)
+    vhost.broker.handle_timeout(3.5)
+    assert "q" in vhost.queues
+    vhost.broker.handle_timeout(4.0)
+    assert "q" not in vhost.queues
+
+
+def test_dead_letters_tell_how_they_died(vhost: VirtualHost) -> None:
+    dead = declare(vhost, "dead")
+    vhost.declare_exchange("dlx", "fanout")
+    vhost.bind("dlx", dead)
+    declare(vhost, message_ttl=10, dead_letter_exchange="dlx")
+    vhost.publish(run(b"x", expiration=5), 0.0)
+    vhost.settle(0.0)
+    vhost.broker.handle_timeout(0.02)
+    (span,) = dead.backlog.take_all()
+    assert (span.envelope.exchange, span.envelope.key, span.envelope.expiration) == ("dlx", "q", None)
+    (death,) = span.envelope.properties["headers"]["x-death"]
+    assert death["time"].timestamp() == 1_700_000_000
+    assert (death["reason"], death["original-expiration"]) == ("expired", "5")
+
+
+def test_deaths_of_one_kind_are_counted(vhost: VirtualHost) -> None:
+    queue = declare(vhost, dead_letter_exchange="", dead_letter_routing_key="q")
+    client = Client(vhost)
+    vhost.publish(run(b"x"), 0.0)
+    for _ in range(3):
+        taken = client.receiver.take_one(queue, 0.0, settled=False)
+        assert taken is not None
+        client.receiver.reject(taken[0], taken[0], multiple=False, requeue=False, now=0.0)
+    (span,) = queue.backlog.take_all()
+    headers = span.envelope.properties["headers"]
+    assert [(d["queue"], d["reason"], d["count"]) for d in headers["x-death"]] == [("q", "rejected", 3)]
+
+
+def test_dead_letters_do_not_go_round_by_themselves(vhost: VirtualHost) -> None:
+    first = declare(vhost, "a", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="b")
+    second = declare(vhost, "b", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="a")
+    vhost.publish(run(b"x", key="a"), 0.0)
+    for now in (0.0, 0.02, 0.04, 0.06):
+        vhost.settle(now)
+        vhost.broker.handle_timeout(now)
+    assert (first.backlog.count, second.backlog.count) == (0, 0)
+
+
+def test_a_deleted_queue_tells_its_consumers_and_loses_its_bindings(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    client = Client(vhost)
+    client.consume(queue, "me")
+    vhost.declare_exchange("x", auto_delete=True)
+    vhost.bind("x", queue, "k")
+    vhost.publish(run(b"1"), 0.0)
+    tag = client.received()[0][0]
+    vhost.delete_queue("q", None, 0.0)
+    assert client.cancelled == ["me"]
+    assert "x" not in vhost.exchanges
+    client.receiver.acknowledge(tag, tag, multiple=False)
+    assert vhost.publish(run(b"2"), 0.0) is None
+
+
+def test_what_a_connection_owns_goes_with_it(vhost: VirtualHost) -> None:
+    owner = object()
+    vhost.declare_queue("mine", owner, 0.0, exclusive=True)
+    vhost.release(owner, 0.0)
+    assert "mine" not in vhost.queues
