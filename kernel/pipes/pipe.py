@@ -193,11 +193,13 @@ class Pipe:
                 oldest = self._items.popleft()  # atomic: the reader and we never get the same one
             except IndexError:
                 break
-            if type(oldest) is not Run:
-                oldest = run_of([oldest])
-            self.written -= len(oldest.bodies)
-            self.written_bytes -= oldest.size
-            self.dropped += len(oldest.bodies)
+            if type(oldest) is Run:
+                count, size = len(oldest.bodies), oldest.size
+            else:  # loose: its bytes were never counted
+                count, size = 1, 0
+            self.written -= count
+            self.written_bytes -= size
+            self.dropped += count
         return True
 
     # ------------------------------------------------------------------ reading
@@ -209,7 +211,7 @@ class Pipe:
         pop = items.popleft
         taken: list[Any] = []
         try:
-            if most >= len(items):
+            if most >= len(items) and most >= self.written - self.taken - _LOOSE_GRANT:
                 taken = [pop() for _ in range(len(items))]
             else:
                 while most > 0:
@@ -221,19 +223,20 @@ class Pipe:
         if not taken:
             return taken
         runs = taken if type(taken[0]) is Run and len(taken) == 1 else _runs_of(taken)
-        if runs:
-            self._count(runs)
+        self._count(taken, runs)
         return runs
 
     def more(self) -> bool:
         """Whether something waits."""
         return bool(self._items)
 
-    def _count(self, runs: Sequence[Run]) -> None:
+    def _count(self, items: Sequence[Any], runs: Sequence[Run]) -> None:
         count = size = 0
         for run in runs:
             count += len(run.bodies)
             size += run.size
+        if runs is not items:  # some were loose, whose bytes the writer did not count either
+            size = sum(item.size for item in items if type(item) is Run) if len(runs) > 1 else 0
         self.taken += count
         self.taken_bytes += size
         if self.confirms:
