@@ -28,7 +28,8 @@ class Confirms:
         """The number of the last message published (the first is 1)."""
         self.told = 0
         """The last message that the publisher has heard of."""
-        self._waiting: deque[tuple[int, int]] = deque()
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        """Messages that wait for the routes: their mark, the last of them, and how many they are."""
         self._refused: deque[tuple[int, int]] = deque()
 
     def add(self, count: int, accepted: int, mark: int) -> None:
@@ -41,9 +42,7 @@ class Confirms:
         if accepted < count:
             self._refused.append((first + accepted, self.published))
         if mark:
-            if self._waiting and self._waiting[-1][0] == mark:
-                self._waiting.pop()
-            self._waiting.append((mark, self.published))
+            self._waiting.append((mark, self.published, count))
 
     def verdicts(self, confirmed: int) -> list[Verdict]:
         """Return what the publisher can be told, ``confirmed`` being what the routes have confirmed."""
@@ -63,7 +62,10 @@ class Confirms:
         ready = self.told
         while waiting and waiting[0][0] <= confirmed:
             ready = waiting.popleft()[1]
-        return ready if waiting else self.published
+        if not waiting:
+            return self.published
+        mark, last, count = waiting[0]
+        return max(ready, last - min(mark - confirmed, count))
 
     def _tell(self, last: int, verdicts: list[Verdict], *, accepted: bool) -> None:
         if last > self.told:

@@ -1,0 +1,104 @@
+"""The engine's port: what clients publish goes out, what routes bring goes in, confirmations wait for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kernel.contracts.message import Envelope, run_of
+from plugins.engines.amqp.options import ExchangeOptions, QueueOptions
+from plugins.protocols.amqp091.events import Acknowledged
+from plugins.protocols.amqp091.methods import basic, confirm, queue
+from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.raw_client import RawClient
+
+
+def test_without_routes_nothing_is_offered(server: Server) -> None:
+    with RawClient(server.port) as client:
+        client.publish(b"x", "q")
+        client.ask(basic.Qos(), basic.QosOk)
+    assert server.feed_port.runs_sent == []
+
+
+def test_with_routes_a_message_is_offered_once_however_many_queues_get_it(server: Server) -> None:
+    server.feed_port.routes = ["feed -> elsewhere"]
+    with RawClient(server.port) as client:
+        for name in ("a", "b"):
+            client.ask(queue.Declare(queue=name), queue.DeclareOk)
+            client.ask(queue.Bind(queue=name, exchange="amq.fanout"), queue.BindOk)
+        client.publish(b"x", "key", "amq.fanout")
+        client.ask(basic.Qos(), basic.QosOk)
+    (run,) = server.feed_port.runs_sent
+    assert (run.envelope.exchange, run.envelope.key, list(run.bodies)) == ("amq.fanout", "key", [b"x"])
+
+
+def test_a_confirm_waits_for_a_route_that_confirms(server: Server) -> None:
+    port = server.feed_port
+    port.routes, port.confirms = ["feed -> journal"], True
+    with RawClient(server.port) as client:
+        client.ask(confirm.Select(), confirm.SelectOk)
+        for number in range(3):
+            client.publish(b"%d" % number, "q")
+        client.ask(basic.Qos(), basic.QosOk)
+        server.host.call(lambda: server.engine.on_confirmed(2))
+        first = client.wait_for(Acknowledged)
+        assert (first.last_delivery_tag, first.multiple) == (2, True)
+        server.host.call(lambda: server.engine.on_confirmed(3))
+        assert client.wait_for(Acknowledged).last_delivery_tag == 3
+
+
+def test_a_publisher_is_not_read_while_a_route_is_full(server: Server) -> None:
+    port = server.feed_port
+    port.routes, port.room = ["feed -> slow"], False
+    with RawClient(server.port) as client, RawClient(server.port) as other:
+        client.publish(b"one", "q")
+        assert port.arrived.wait(5)
+        client.send(basic.Qos())
+        client.publish(b"two", "q")
+        other.ask(basic.Qos(), basic.QosOk)  # who does not publish is served
+        other.ask(basic.Qos(), basic.QosOk)
+        assert port.count() == 1
+        port.room = True
+        server.host.call(server.engine.on_writable)
+        client.answer(basic.QosOk)
+        client.ask(basic.Qos(), basic.QosOk)
+        assert port.count() == 2
+
+
+@pytest.mark.parametrize(
+    "envelope, default_exchange",
+    [
+        (Envelope(key="q"), ""),
+        (Envelope(key="q", exchange="amq.direct"), ""),
+        (Envelope(key="q", exchange="not here"), ""),
+        (Envelope(key="anything"), "feed"),
+        (Envelope(key="anything", exchange="not here"), "feed"),
+    ],
+)
+def test_what_routes_bring_is_published(
+    serve: Callable[..., Server], envelope: Envelope, default_exchange: str
+) -> None:
+    server = serve(
+        default_exchange=default_exchange,
+        exchanges=(ExchangeOptions(name="feed", type="fanout"),),
+        queues=(QueueOptions(name="q"),),
+    )
+    port = server.feed_port
+    with RawClient(server.port) as client:
+        client.ask(queue.Bind(queue="q", exchange="feed"), queue.BindOk)
+        client.ask(queue.Bind(queue="q", exchange="amq.direct", routing_key="q"), queue.BindOk)
+        port.waiting.append(run_of([b"1", b"2"], envelope))
+        server.host.call(server.engine.on_output)
+        declared = client.ask(queue.Declare(queue="q", passive=True), queue.DeclareOk)
+    assert (declared.message_count, port.confirmed_in, port.runs_sent) == (2, 2, [])
+
+
+def test_the_parts_of_a_message_from_a_route_are_joined(serve: Callable[..., Server]) -> None:
+    server = serve(queues=(QueueOptions(name="q"),))
+    server.feed_port.waiting.append(run_of([(b"a", b"b")], Envelope(key="q"), multipart=True))
+    server.host.call(server.engine.on_output)
+    bodies = server.host.call(
+        lambda: server.engine.broker.vhost("/").queues["q"].backlog.take_all()[0].run.bodies
+    )
+    assert bodies == [b"ab"]

@@ -1,0 +1,113 @@
+"""Connections as sockets: slow readers, hang-ups, many at once, time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from plugins.engines.amqp.connection_host import UNWRITTEN_BYTES
+from plugins.engines.amqp.session import WINDOW_BYTES
+from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.methods import basic, queue
+from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.raw_client import RawClient, frame
+
+
+def test_a_slow_reader_is_handed_a_window_and_no_more(server: Server) -> None:
+    body = b"x" * 65536
+    count = 400
+    with RawClient(server.port) as slow, RawClient(server.port) as publisher:
+        slow.ask(queue.Declare(queue="q"), queue.DeclareOk)
+        slow.ask(basic.Consume(queue="q", no_ack=True), basic.ConsumeOk)
+        for _ in range(count):
+            publisher.publish(body, "q")
+        publisher.ask(basic.Qos(), basic.QosOk)
+        left = server.host.call(lambda: server.engine.broker.vhost("/").queues["q"].backlog.count)
+        unwritten = server.host.call(lambda: max(c.unwritten for c in server.engine._connections))
+        assert left > 0
+        assert unwritten <= WINDOW_BYTES + 2 * len(body)
+        received = 0
+        while received < count:
+            received += len(slow.wait_for(Delivered).run.bodies)
+        assert received == count
+
+
+def test_a_client_that_asks_and_never_reads_is_not_read(server: Server) -> None:
+    with RawClient(server.port) as rude:
+        rude.ask(queue.Declare(queue="q" * 200), queue.DeclareOk)
+        declare = queue.Declare(queue="q" * 200, passive=True)
+        rude._socket.settimeout(1)
+        with pytest.raises(TimeoutError):
+            rude.send_bytes(_frames(declare, 200_000))
+        unwritten = server.host.call(lambda: max(c.unwritten for c in server.engine._connections))
+        assert unwritten < 2 * UNWRITTEN_BYTES
+
+
+def _frames(method: queue.Declare, count: int) -> bytes:
+    return frame(1, 1, method.encode()) * count
+
+
+def test_a_client_that_hangs_up_in_the_middle_gives_back_what_it_held(server: Server) -> None:
+    with RawClient(server.port) as client:
+        client.ask(queue.Declare(queue="q"), queue.DeclareOk)
+        client.publish(b"x", "q")
+        client.send(basic.Get(queue="q"))
+        client.ask(basic.Qos(), basic.QosOk)
+    with RawClient(server.port) as other:
+        other.ask(basic.Consume(queue="q"), basic.ConsumeOk)
+        delivered = other.wait_for(Delivered)
+    assert (list(delivered.run.bodies), delivered.redelivered) == ([b"x"], True)
+
+
+def test_a_client_that_says_nothing_is_hung_up_on(serve: Callable[..., Server]) -> None:
+    server = serve(handshake_seconds=0.05)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+        while wire.recv(4096):
+            pass
+    assert server.host.call(server.engine.statistics)["connections"] == 0
+
+
+def test_random_bytes_end_their_connection_only(server: Server) -> None:
+    with RawClient(server.port) as witness:
+        for octets in (
+            b"\x00" * 100,
+            b"AMQP\x00\x00\x09\x01" + b"\xff" * 100,
+            b"AMQP\x00\x00\x09\x01\x01\x00",
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+                wire.sendall(octets)
+                wire.shutdown(socket.SHUT_WR)
+                while wire.recv(4096):
+                    pass
+        witness.ask(basic.Qos(), basic.QosOk)
+
+
+def test_many_connections_come_and_go(server: Server) -> None:
+    clients = [RawClient(server.port) for _ in range(50)]
+    assert server.engine.statistics()["connections"] == 50
+    for client in clients:
+        client.ask(queue.Declare(queue="", exclusive=True), queue.DeclareOk)
+        client.__exit__()
+    with RawClient(server.port) as last:
+        last.ask(basic.Qos(), basic.QosOk)
+        queues = server.host.call(lambda: len(server.engine.broker.vhost("/").queues))
+    assert queues == 0
+
+
+def test_stopping_says_good_bye(server: Server) -> None:
+    with RawClient(server.port) as client:
+        server.host.call(server.engine.stop)
+        assert client.refusal() == ("connection", 320, "CONNECTION_FORCED - the broker is shut down")
+
+
+def test_statistics_count_past_connections_too(server: Server) -> None:
+    with RawClient(server.port) as client:
+        client.ask(queue.Declare(queue="q"), queue.DeclareOk)
+        client.publish(b"x", "q")
+        client.ask(basic.Consume(queue="q", no_ack=True), basic.ConsumeOk)
+        client.wait_for(Delivered)
+    with RawClient(server.port):
+        statistics = server.engine.statistics()
+    assert (statistics["messages_in"], statistics["messages_out"]) == (1, 1)
