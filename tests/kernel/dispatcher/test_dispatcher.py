@@ -1,0 +1,352 @@
+"""Who is connected to whom, and that it may change while messages flow."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kernel.contracts.message import run_of
+from tests.kernel.dispatcher.conftest import Owner, System, make_run
+
+
+def test_a_message_reaches_the_target_of_its_route(system: System) -> None:
+    system.route("a", "b")
+    system.port("a")
+    system.port("b")
+    system.turn()
+    assert system.send("a", b"hello")
+    assert system.take("b") == [b"hello"]
+    assert system.owners["b"].outputs == 1
+
+
+@pytest.mark.parametrize("order", ["route first", "source first", "target first", "route last"])
+def test_it_does_not_matter_who_comes_first(system: System, order: str) -> None:
+    steps = {"route": lambda: system.route("a", "b"), "source": lambda: system.port("a"), "target": lambda: system.port("b")}
+    first = order.split()[0]
+    names = [name for name in steps if name != first] + [first] if order == "route last" else [
+        first, *(name for name in steps if name != first)
+    ]
+    for name in names:
+        steps[name]()
+        system.turn()
+    system.send("a", b"1")
+    assert system.take("b") == [b"1"]
+
+
+def test_the_matrix_counts_pipes_by_writing_and_reading_thread(system: System) -> None:
+    system.route("a", "b")
+    system.route("b", "a")
+    system.route("a", "c")
+    system.port("a", thread="one")
+    system.port("b", thread="two")
+    system.port("c", thread="one")
+    system.turn()
+    assert system.dispatcher.matrix() == [[1, 1], [1, 0]]
+
+
+def test_every_port_of_a_group_gets_a_pipe_of_its_own(system: System) -> None:
+    system.route("a", "listener")
+    system.port("a")
+    system.port("listener/1", "listener", thread="t")
+    system.port("listener/2", "listener", thread="t")
+    system.turn()
+    system.send("a", b"x")
+    system.turn()
+    assert [system.ports[name].take()[0].bodies for name in ("listener/1", "listener/2")] == [[b"x"], [b"x"]]
+
+
+def test_the_same_body_object_reaches_every_destination(system: System) -> None:
+    system.route("a", "b", "c")
+    for name in "abc":
+        system.port(name)
+    system.turn()
+    body = bytes(1000)
+    system.ports["a"].send([run_of([body])])
+    system.turn()
+    assert system.ports["b"].take()[0].bodies[0] is body
+    assert system.ports["c"].take()[0].bodies[0] is body
+
+
+def test_a_full_destination_does_not_hold_up_the_others(system: System) -> None:
+    system.route("a", "full", "free", high=2)
+    for name in ("a", "full", "free"):
+        system.port(name)
+    system.turn()
+    for number in range(10):
+        system.send("a", b"%d" % number)
+        assert system.take("free") == [b"%d" % number]
+    assert len(system.take("full")) == 10
+
+
+def test_the_source_is_told_to_stop_and_told_to_go_on(system: System) -> None:
+    system.route("a", "b", high=2)
+    system.port("a")
+    system.port("b")
+    system.turn()
+    assert system.send("a", b"1")
+    assert not system.send("a", b"2")
+    system.turn()
+    assert system.owners["a"].writables == 0
+    assert system.take("b") == [b"1", b"2"]
+    system.turn()
+    assert system.owners["a"].writables == 1
+    assert system.send("a", b"3")
+
+
+def test_messages_sent_before_there_is_a_destination_are_held_in_order(system: System) -> None:
+    system.route("a", "b")
+    system.port("a")
+    assert not system.send("a", b"1")
+    assert not system.send("a", b"2", key="k")
+    system.port("b")
+    system.turn()
+    assert system.take("b") == [b"1", b"2"]
+    assert system.owners["a"].writables == 1
+
+
+def test_without_a_route_messages_go_nowhere_and_nothing_waits(system: System) -> None:
+    system.port("a")
+    assert system.send("a", b"1")
+
+
+def test_a_route_that_drops_counts_what_found_no_destination(system: System) -> None:
+    system.route("a", "b", when_full="drop-newest")
+    port = system.port("a")
+    assert system.send("a", b"1", b"2")
+    assert port.routes[0].unrouted == 2
+
+
+def test_what_a_closed_source_wrote_is_still_read(system: System) -> None:
+    system.route("a", "b")
+    system.port("a")
+    system.port("b")
+    system.turn()
+    system.send("a", b"last")
+    system.ports["a"].close()
+    assert system.take("b") == [b"last"]
+    assert system.dispatcher.pipes() == []
+
+
+def test_a_port_closed_twice_leaves_once(system: System) -> None:
+    port = system.port("a")
+    port.close()
+    port.close()
+    assert system.dispatcher.ports() == []
+
+
+def test_a_removed_route_still_delivers_what_is_in_its_pipes(system: System) -> None:
+    spec = system.route("a", "b")
+    system.port("a")
+    system.port("b")
+    system.turn()
+    system.send("a", b"1")
+    system.dispatcher.remove_route(spec)
+    system.turn()
+    system.send("a", b"nobody's")
+    assert system.take("b") == [b"1"]
+
+
+def test_a_source_that_waited_for_a_removed_route_goes_on(system: System) -> None:
+    spec = system.route("a", "b", high=1)
+    system.port("a")
+    system.port("b")
+    system.turn()
+    assert not system.send("a", b"1")
+    system.dispatcher.remove_route(spec)
+    system.turn()
+    assert system.owners["a"].writables == 1
+
+
+def test_a_source_that_waited_for_a_dead_destination_goes_on(system: System) -> None:
+    system.route("a", "b", "c", high=2)
+    for name in "abc":
+        system.port(name)
+    system.turn()
+    assert not system.send("a", b"1", b"2")
+    system.take("c")
+    system.turn()
+    assert system.owners["a"].writables == 0
+    system.ports["b"].close()
+    system.turn()
+    assert system.owners["a"].writables == 1
+
+
+def test_what_was_on_its_way_to_a_dead_worker_goes_to_another(system: System) -> None:
+    system.route("a", "w", router="round-robin")
+    system.port("a")
+    system.port("w/1", "w", thread="t1")
+    system.port("w/2", "w", thread="t2")
+    system.turn()
+    system.send("a", *[b"%d" % number for number in range(6)])
+    system.turn()
+    system.ports["w/1"].close()
+    system.turn()
+    got = [bytes(body) for runs in [system.ports["w/2"].take()] for run in runs for body in run.bodies]
+    assert sorted(got) == [b"%d" % number for number in range(6)]
+
+
+def test_what_a_dead_destination_leaves_waits_for_its_return(system: System) -> None:
+    system.route("a", "b")
+    system.port("a")
+    system.port("b")
+    system.turn()
+    system.send("a", b"1")
+    system.send("a", b"2")
+    system.turn()
+    system.ports["b"].close()
+    system.turn()
+    system.send("a", b"3")
+    system.port("b")
+    system.turn()
+    assert system.take("b") == [b"1", b"2", b"3"]
+
+
+def test_what_a_dead_subscriber_leaves_is_counted(system: System) -> None:
+    system.route("a", "b", "c")
+    for name in "abc":
+        system.port(name)
+    system.turn()
+    system.send("a", b"1", b"2")
+    system.turn()
+    system.ports["b"].close()
+    system.turn()
+    assert system.ports["a"].abandoned == 2
+    assert system.take("c") == [b"1", b"2"]
+
+
+def test_a_filter_is_asked_once_while_the_envelope_repeats(system: System) -> None:
+    asked: list[str] = []
+
+    def wants(envelope: object) -> bool:
+        asked.append(envelope.key)  # type: ignore[attr-defined]
+        return envelope.key == "yes"  # type: ignore[attr-defined, no-any-return]
+
+    system.route("a", "b", wants=wants)
+    system.port("a")
+    system.port("b")
+    system.turn()
+    yes, no = make_run(b"1", key="yes"), make_run(b"2", key="no")
+    for run in (yes, yes, no, no, yes):
+        system.ports["a"].send([run])
+    assert asked == ["yes", "no", "yes"]
+    assert system.take("b") == [b"1", b"1", b"1"]
+
+
+def test_replies_go_back_to_whom_they_name(system: System) -> None:
+    system.route("server", "client", router="reply")
+    system.port("server")
+    system.port("client/1", "client", thread="t")
+    system.port("client/2", "client", thread="t")
+    system.turn()
+    system.send("server", b"for 2", reply_to="client/2")
+    system.send("server", b"for nobody", reply_to="client/9")
+    system.turn()
+    assert system.ports["client/1"].take() == []
+    assert [list(run.bodies) for run in system.ports["client/2"].take()] == [[b"for 2"]]
+    assert system.ports["server"].routes[0].unrouted == 1
+
+
+def test_subscriptions_reach_the_router_before_and_after_the_connection(system: System) -> None:
+    system.route("a", "b", router="by-key")
+    system.port("a")
+    port = system.port("b", subscriptions=["early.*"])
+    system.turn()
+    port.subscribe("late.#")
+    system.turn()
+    for key in ("early.x", "late.x.y", "other"):
+        system.send("a", key.encode(), key=key)
+    assert system.take("b") == [b"early.x", b"late.x.y"]
+    port.unsubscribe("late.#")
+    system.turn()
+    system.send("a", b"unwanted", key="late.x.y")
+    assert system.take("b") == []
+
+
+def test_subscriptions_made_early_apply_to_routes_added_later(system: System) -> None:
+    port = system.port("b")
+    port.subscribe("k")
+    system.route("a", "b", router="by-key")
+    system.port("a")
+    system.turn()
+    system.send("a", b"1", key="k")
+    assert system.take("b") == [b"1"]
+
+
+def test_nothing_is_lost_on_routes_that_stay_while_others_come_and_go(system: System) -> None:
+    system.route("a", "stays")
+    system.port("a")
+    system.port("stays")
+    system.turn()
+    sent: list[bytes] = []
+    got: list[bytes] = []
+    for number in range(60):
+        body = b"%d" % number
+        system.send("a", body)
+        sent.append(body)
+        if number % 3 == 0:
+            guest = system.port(f"guest{number}", "guest", thread="g")
+            spec = system.route("a", "guest", confirm=number % 2 == 0)
+        elif number % 3 == 1:
+            system.dispatcher.remove_route(spec)
+        else:
+            guest.close()
+        if number % 7 == 0:
+            got += system.take("stays")
+        if number % 5 == 0:
+            system.turn()
+    assert got + system.take("stays") == sent
+
+
+def test_nothing_is_lost_while_another_thread_changes_routes(system: System) -> None:
+    """The writing thread never stops; ports and routes come and go beside it."""
+    system.route("a", "stays")
+    system.port("stays")
+    system.thread("a")
+    total = 20_000
+    ready = threading.Event()
+
+    def write() -> None:
+        system.port("a", thread="a")
+        mailbox = system.slots["a"].mailbox
+        for number in range(total):
+            if number == 100:
+                ready.set()
+            if mailbox.posted:
+                mailbox.process()
+            system.ports["a"].send([run_of([b"%d" % number])])
+        ready.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    ready.wait(10)
+    got: list[bytes] = []
+    slot = system.thread("guests")
+    rounds = 0
+    while writer.is_alive():
+        rounds += 1
+        spec = system.route("a", "guest", router="round-robin" if rounds % 2 else "fan-out")
+        port = system.dispatcher.open_port(slot, f"guest/{rounds}", "guest", Owner())
+        slot.mailbox.process()
+        port.take(10)
+        if rounds % 3:
+            system.dispatcher.remove_route(spec)
+            port.close()
+        else:
+            port.close()
+            system.dispatcher.remove_route(spec)
+        got += system.take("stays", 1000)
+    writer.join()
+    system.turn()
+    got += system.take("stays")
+    assert got == [b"%d" % number for number in range(total)]
+
+
+def test_statistics_may_be_read_while_ports_leave(system: System) -> None:
+    system.route("a", "b")
+    system.port("a")
+    port = system.port("b")
+    assert len(system.dispatcher.pipes()) == 1
+    port.close()
+    assert system.dispatcher.pipes() == []
+    assert [each.name for each in system.dispatcher.ports()] == ["a"]

@@ -1,0 +1,158 @@
+"""Doorbell and mailbox: a sleeping reader is always woken, a waking one never disturbed."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+
+import pytest
+
+from kernel.pipes.doorbell import Doorbell
+from kernel.pipes.mailbox import Mailbox
+
+
+def readable(fd: int) -> bool:
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    return Mailbox()
+
+
+@pytest.fixture(autouse=True)
+def _closed(mailbox: Mailbox) -> object:
+    yield  # type: ignore[misc]
+    mailbox.bell.close()
+
+
+def test_a_reader_that_is_awake_is_not_rung_for(mailbox: Mailbox) -> None:
+    mailbox.post(lambda: None)
+    assert not readable(mailbox.bell.fileno())
+
+
+def test_a_sleeping_reader_is_rung_for_once(mailbox: Mailbox) -> None:
+    mailbox.bell.sleeping = True
+    mailbox.post(lambda: None)
+    assert readable(mailbox.bell.fileno())
+    assert not mailbox.bell.sleeping
+    mailbox.bell.clear()
+    mailbox.post(lambda: None)
+    assert not readable(mailbox.bell.fileno())
+
+
+def test_wait_returns_false_when_nobody_rang(mailbox: Mailbox) -> None:
+    mailbox.bell.sleeping = True
+    assert not mailbox.bell.wait(0)
+    assert not mailbox.bell.sleeping
+
+
+def test_wait_clears_the_bell(mailbox: Mailbox) -> None:
+    mailbox.bell.ring()
+    assert mailbox.bell.wait(5)
+    assert not readable(mailbox.bell.fileno())
+
+
+def test_process_calls_what_was_posted_in_order_and_leaves_later_posts_for_later(mailbox: Mailbox) -> None:
+    called: list[int] = []
+
+    def first() -> None:
+        called.append(1)
+        mailbox.post(lambda: called.append(3))
+
+    mailbox.post(first)
+    mailbox.post(lambda: called.append(2))
+    assert mailbox.process()
+    assert called == [1, 2]
+    assert mailbox.process()
+    assert called == [1, 2, 3]
+    assert not mailbox.process()
+
+
+def test_ringing_a_closed_bell_is_harmless() -> None:
+    bell = Doorbell()
+    bell.close()
+    bell.ring()
+    bell.close()
+    assert bell.fileno() == -1
+
+
+def test_ringing_without_end_does_not_block() -> None:
+    bell = Doorbell()
+    try:
+        for _ in range(200_000):
+            bell.ring()
+        assert bell.wait(0)
+        assert not bell.wait(0)
+    finally:
+        bell.close()
+
+
+def test_a_closed_bell_gives_its_descriptor_back() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    bells = [Doorbell() for _ in range(10)]
+    for bell in bells:
+        bell.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_no_wake_up_is_ever_lost_between_two_threads() -> None:
+    """Each side posts, then sleeps for the other's answer: one lost wake-up and both sleep for ever."""
+    rounds = 10_000
+    boxes = (Mailbox(), Mailbox())
+    counts = [0, 0]
+
+    def play(me: int) -> None:
+        box, other = boxes[me], boxes[1 - me]
+
+
+        def other_arrived() -> None:
+            counts[1 - me] += 1
+
+        if me == 0:
+            other.post(other_arrived)
+        while counts[me] < rounds:
+            if box.process():
+                other.post(other_arrived)
+                continue
+            box.bell.sleeping = True
+            if box.posted:
+                box.bell.sleeping = False
+                continue
+            if not box.bell.wait(10):
+                return
+
+    thread = threading.Thread(target=play, args=(1,))
+    thread.start()
+    play(0)
+    thread.join(20)
+    for box in boxes:
+        box.bell.close()
+    assert not thread.is_alive()
+    assert min(counts) >= rounds - 1, "a wake-up was lost"
+
+
+def test_many_writers_wake_one_reader() -> None:
+    box = Mailbox()
+    arrived: list[int] = []
+    writers, each = 4, 5000
+
+    def write(number: int) -> None:
+        for _ in range(each):
+            box.post(lambda: arrived.append(number))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    while len(arrived) < writers * each:
+        if box.process():
+            continue
+        box.bell.sleeping = True
+        if not box.posted:
+            assert box.bell.wait(10), "a wake-up was lost"
+        box.bell.sleeping = False
+    for thread in threads:
+        thread.join()
+    box.bell.close()
+    assert [arrived.count(number) for number in range(writers)] == [each] * writers
