@@ -21,10 +21,9 @@ class Doorbell:
     def __init__(self) -> None:
         self.sleeping = False
         if hasattr(os, "eventfd"):
-            self._read_fd = self._write_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._read_fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC)
         else:  # macOS
             self._read_fd, self._write_fd = os.pipe()
-            os.set_blocking(self._read_fd, False)
             os.set_blocking(self._write_fd, False)
         self._poll = select.poll()
         self._poll.register(self._read_fd, select.POLLIN)
@@ -45,18 +44,21 @@ class Doorbell:
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until rung, at most ``timeout`` seconds; the caller set ``sleeping`` and looked again."""
-        rung = bool(self._poll.poll(None if timeout is None else max(timeout, 0) * 1000))
+        if timeout is not None and not self._poll.poll(max(timeout, 0) * 1000):
+            self.sleeping = False
+            return False
+        os.read(self._read_fd, 4096)
         self.sleeping = False
-        if rung:
-            self.clear()
-        return rung
+        return True
 
     def clear(self) -> None:
         """Forget that the bell was rung."""
-        try:
+        if self._poll.poll(0):
             os.read(self._read_fd, 4096)
-        except BlockingIOError:
-            pass
+
+    def silence(self) -> None:
+        """Forget it; the caller knows that it was rung."""
+        os.read(self._read_fd, 4096)
 
     def close(self) -> None:
         """Give the descriptors back.  The reader's thread."""

@@ -21,10 +21,13 @@ import trio
 
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads.poller import Blame, new_poller
-from kernel.threads.trio_descriptor import trio_descriptor
+from kernel.threads.trio_inside import trio_inside
 
-_TURNS_BEFORE_TRIO = 64
-"""How many busy turns the engines may have before trio's tasks get one."""
+_TURNS_BEFORE_TRIO = 1000
+"""How many turns the engines may have before trio looks around, though nothing says that it should."""
+
+FOR_EVER = 3600.0
+"""Seconds; trio waits a day at the most."""
 
 
 class Loop:
@@ -38,6 +41,8 @@ class Loop:
         self._timer_of: dict[object, tuple[int, Callable[[], None], Blame]] = {}
         self._order = itertools.count()
         self.trio_ready = False
+        self.trio_wanted: Callable[[], bool] = _always
+        """Whether a task of trio's can run."""
         self.stopping = False
         self._may_stop: Callable[[], bool] | None = None
 
@@ -64,12 +69,13 @@ class Loop:
 
     async def run(self) -> None:
         """Take turns until stopped."""
-        self.poller.watch(self.mailbox.bell.fileno(), self.mailbox.bell.clear, None, _raise)
-        descriptor = trio_descriptor() if self._own_thread else None
-        if descriptor is None:
+        self.poller.watch(self.mailbox.bell.fileno(), self.mailbox.bell.silence, None, _raise)
+        inside = trio_inside() if self._own_thread else None
+        if inside is None:
             await self._run_as_task()
         else:
-            self.poller.watch(descriptor, self._trio_has_something, None, _raise)
+            self.poller.watch(inside.descriptor, self._trio_has_something, None, _raise)
+            self.trio_wanted = inside.wanted
             await _Sleeper(self).run()
 
     def close(self) -> None:
@@ -91,16 +97,33 @@ class Loop:
                     await trio.lowlevel.wait_readable(self.poller.fileno())
             bell.sleeping = False
 
-    def turn(self) -> bool:
-        """Do what there is to do now, a bounded amount; return whether there was anything."""
-        worked = self.mailbox.process()
-        if self._timers:
-            worked |= self._fire_timers()
-        worked |= self.poller.poll(0) > 0
-        if self._may_stop is not None and self._may_stop():
-            self.stopping = True
-            return True
-        return worked
+    def turn(self, timeout: float | None = 0) -> bool:
+        """Do what there is to do now, a bounded amount; when there is nothing, wait for it up to ``timeout`` seconds.
+
+        One system call a turn, also on the way to sleep: each gives other threads the chance to take the interpreter's
+        lock away, and getting it back is what costs.  Returns whether something was done.
+        """
+        mailbox = self.mailbox
+        bell = mailbox.bell
+        worked = mailbox.process()
+        if self._timers and self.fire_timers():
+            worked = True
+        if worked:
+            if self._may_stop is not None and self._may_stop():
+                self.stopping = True
+                return True
+            if self.trio_wanted():
+                timeout = 0
+        if timeout != 0:
+            bell.sleeping = True
+            if mailbox.posted:
+                timeout = 0
+            elif self._timers:
+                left = max(self.next_timer() - trio.current_time(), 0)
+                timeout = left if timeout is None else min(timeout, left)
+        ready = self.poller.poll(timeout)
+        bell.sleeping = False
+        return ready > 0 or worked
 
     def next_timer(self) -> float:
         """When the next timer is due."""
@@ -112,7 +135,8 @@ class Loop:
             heapq.heappop(timers)  # replaced or cancelled
         return math.inf
 
-    def _fire_timers(self) -> bool:
+    def fire_timers(self) -> bool:
+        """Call those that are due."""
         fired = False
         now = trio.current_time()
         while self.next_timer() <= now:
@@ -159,38 +183,32 @@ class _Sleeper(trio.abc.Instrument):
             self._wake_trio()
 
     def _wait(self, timeout: float) -> None:
-        loop, mailbox = self._loop, self._loop.mailbox
+        loop = self._loop
         if timeout <= 0:  # trio is busy: a turn each
             loop.turn()
             return
-        until = trio.current_time() + timeout
-        turns = 0
+        until = math.inf if timeout > FOR_EVER else trio.current_time() + timeout
         loop.trio_ready = False
-        while not loop.stopping:
-            worked = loop.turn()
+        left: float | None = None
+        for _ in range(_TURNS_BEFORE_TRIO):
+            if until != math.inf:
+                left = until - trio.current_time()
+                if left <= 0:
+                    break
+            loop.turn(left)
             if loop.trio_ready:
                 return  # trio will not wait: its descriptor is ready
-            if worked:
-                turns += 1
-                if turns < _TURNS_BEFORE_TRIO:
-                    continue
-            now = trio.current_time()
-            statistics = trio.lowlevel.current_statistics()
-            if worked or statistics.tasks_runnable or statistics.seconds_to_next_deadline <= 0 or now >= until:
-                self._wake_trio()
-                return
-            left = min(until - now, statistics.seconds_to_next_deadline, loop.next_timer() - now)
-            mailbox.bell.sleeping = True
-            if not mailbox.posted:
-                loop.poller.poll(None if math.isinf(left) else max(left, 0))
-                if loop.trio_ready:
-                    mailbox.bell.sleeping = False
-                    return
-            mailbox.bell.sleeping = False
+            if loop.stopping or loop.trio_wanted():
+                break
+        self._wake_trio()
 
     def _wake_trio(self) -> None:
         """Make trio's own wait return at once; it was computed before we came."""
         self._token.run_sync_soon(_nothing, idempotent=True)
+
+
+def _always() -> bool:
+    return True
 
 
 def _nothing() -> None:

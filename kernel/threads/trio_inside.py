@@ -1,0 +1,33 @@
+"""Trio inside: the two things that are taken from behind trio's public face.
+
+Without them everything works, with one more scheduler pass a wake-up; so whatever may change in a later trio, the answer
+is then None and nothing breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+
+import msgspec
+
+
+class TrioInside(msgspec.Struct, frozen=True):
+    """What we know of the trio run that we are in."""
+
+    descriptor: int
+    """The epoll descriptor that it sleeps on."""
+    wanted: Callable[[], bool]
+    """Whether a task waits for its turn (the public way to ask costs 1.9 us, this one 0.05)."""
+
+
+def trio_inside() -> TrioInside | None:
+    """Look into the trio run that we are in; None when it does not look as expected."""
+    try:
+        from trio._core._run import GLOBAL_RUN_CONTEXT
+
+        runner = GLOBAL_RUN_CONTEXT.runner
+        descriptor = int(runner.io_manager._epoll.fileno())  # type: ignore[union-attr]
+        waiting: Sized = runner.runq
+        return TrioInside(descriptor, lambda: len(waiting) > 0)
+    except (ImportError, AttributeError, ValueError, TypeError):
+        return None
