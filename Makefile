@@ -21,6 +21,7 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf .venv && $(PYTHON) -m venv .venv; } || { rm -rf .venv; \
 		echo "make setup: $(PYTHON) cannot make environments (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(PIP) install --quiet --requirement requirements/dev.lock
+	@rm -rf messaging_kernel.egg-info # a stale one in this folder would hide the entry points of the new
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

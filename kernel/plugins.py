@@ -1,0 +1,300 @@
+"""Plugins: which are installed, what each of them brings, and why some were refused.
+
+Every plugin is a module announced by an entry point of the group ``kernel.plugins``; ours are found in the
+same way.  pluggy's own loader lets the exception of the first bad plugin fly, without a name, so this module has a
+loop of its own: a bad plugin is refused by name, with its distribution and its reason, and takes nobody down.
+Either all that a plugin registers is taken, or nothing.  Nobody else calls a hook: there is one typed function each.
+
+``KERNEL_PLUGINS`` in the environment says what is loaded: ``backend,stream`` only those, ``-amqp`` all but that.
+A registry is made once a kernel and keeps no state outside of itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pluggy
+
+from kernel import API_LEVEL, builtin_kinds, hookspecs
+from kernel.contracts.errors import PluginError, UnknownName
+from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, ProtocolKind, RouterKind, ThreadKind
+
+GROUP = "kernel.plugins"
+OUR_DISTRIBUTION = "messaging-kernel"
+
+_REGISTERS: dict[str, tuple[str, type[msgspec.Struct]]] = {
+    "protocols": ("register_protocols", ProtocolKind),
+    "engines": ("register_engines", EngineKind),
+    "routers": ("register_routers", RouterKind),
+    "thread_kinds": ("register_thread_kinds", ThreadKind),
+    "apis": ("register_apis", ApiKind),
+    "commands": ("register_commands", CommandKind),
+}
+GROUPS = tuple(_REGISTERS)
+"""The registry's dictionaries, by name."""
+
+_SINGULAR = {
+    "protocols": "protocol",
+    "engines": "engine kind",
+    "routers": "router",
+    "thread_kinds": "thread kind",
+    "apis": "api",
+    "commands": "command",
+}
+_ONE_NAMESPACE = {"engines", "apis"}
+"""Both are what ``kind`` of an ``[engines.NAME]`` table may say, so that no name may be in both."""
+
+_log = logging.getLogger(__name__)
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Which plugin of which distribution."""
+
+    plugin: str
+    distribution: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r} of {self.distribution} {self.version}"
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """A kind, and who brought it."""
+
+    kind: Any
+    origin: Origin
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A plugin that was not taken, and why."""
+
+    origin: Origin
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.origin} is refused: {self.reason}"
+
+
+class PluginRegistry:
+    """What is installed.  The dictionaries are from names to :class:`Installed`."""
+
+    def __init__(self) -> None:
+        self.protocols: dict[str, Installed] = {}
+        self.engines: dict[str, Installed] = {}
+        self.routers: dict[str, Installed] = {}
+        self.thread_kinds: dict[str, Installed] = {}
+        self.apis: dict[str, Installed] = {}
+        self.commands: dict[str, Installed] = {}
+        self.plugins: dict[str, Origin] = {}
+        self.refused: list[Refused] = []
+        self._manager = pluggy.PluginManager("kernel")
+        self._manager.add_hookspecs(hookspecs)
+
+    @classmethod
+    def load(
+        cls,
+        entry_points: Iterable[metadata.EntryPoint] | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> PluginRegistry:
+        """Load the kernel's own kinds and every installed plugin that ``KERNEL_PLUGINS`` does not exclude."""
+        registry = cls()
+        registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, _our_version()))
+        points = metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+        found = [(_origin(point), point) for point in points]
+        found.sort(key=lambda pair: (pair[0].distribution != OUR_DISTRIBUTION, str(pair[0])))
+        wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
+        for origin, point in found:
+            if wanted.has(origin.plugin):
+                registry._load_one(origin, point)
+        for name in wanted.unknown(origin.plugin for origin, _ in found):
+            registry._refuse(Origin(name, "KERNEL_PLUGINS", ""), "no such plugin is installed")
+        return registry
+
+    # ------------------------------------------------------------------ what there is
+
+    def group(self, group: str) -> dict[str, Installed]:
+        """Return the dictionary of that name (one of ``GROUPS``)."""
+        table: dict[str, Installed] = getattr(self, group)
+        return table
+
+    def kind(self, group: str, name: str) -> Any:
+        """Return a kind; ``UnknownName`` says which are near, or why its plugin was refused."""
+        installed = self.group(group).get(name)
+        if installed is None:
+            raise UnknownName(f"unknown {_SINGULAR[group]} {name!r}; {self.hint(group, name)}")
+        return installed.kind
+
+    def hint(self, group: str, name: str) -> str:
+        """Say what could have been meant by a name that is not there."""
+        for refused in self.refused:
+            if refused.origin.plugin == name:
+                return str(refused)
+        groups = ("engines", "apis") if group in _ONE_NAMESPACE else (group,)
+        known = sorted(known for each in groups for known in self.group(each))
+        near = difflib.get_close_matches(name, known, n=1)
+        if near:
+            return f"did you mean {near[0]!r}?"
+        return f"installed: {', '.join(known) or 'none'}"
+
+    # ------------------------------------------------------------------ loading
+
+    def add(self, module: ModuleType | object, origin: Origin) -> None:
+        """Take all that a plugin module registers, or raise ``PluginError`` and take nothing."""
+        if origin.plugin in self.plugins:
+            raise PluginError(f"there is a plugin of that name already: {self.plugins[origin.plugin]}")
+        level = getattr(module, "REQUIRES_API_LEVEL", 1)
+        if not isinstance(level, int) or level > API_LEVEL:
+            raise PluginError(f"it requires API level {level}; this kernel has {API_LEVEL}")
+        try:
+            self._manager.register(module, name=origin.plugin)
+            self._manager.check_pending()
+            kinds = self._collect(origin.plugin)
+            self._refuse_duplicates(kinds)
+        except BaseException as error:
+            if self._manager.get_plugin(origin.plugin) is not None:
+                self._manager.unregister(name=origin.plugin)
+            if isinstance(error, pluggy.PluginValidationError):
+                raise PluginError(_one_line(error)) from error
+            raise
+        self.plugins[origin.plugin] = origin
+        for group, kind in kinds:
+            self.group(group)[kind.name] = Installed(kind, origin)
+
+    def _load_one(self, origin: Origin, point: metadata.EntryPoint) -> None:
+        try:
+            self.add(point.load(), origin)
+        except PluginError as error:
+            self._refuse(origin, str(error))
+        except (Exception, SystemExit) as error:  # whatever a stranger's module raises is its own affair
+            self._refuse(origin, f"{type(error).__name__}: {_one_line(error)}")
+
+    def _refuse(self, origin: Origin, reason: str) -> None:
+        refused = Refused(origin, reason)
+        self.refused.append(refused)
+        _log.info("%s", refused)
+
+    def _collect(self, plugin: str) -> list[tuple[str, Any]]:
+        """Ask one plugin for its kinds, and check what it returns."""
+        others = [module for name, module in self._manager.list_name_plugin() if name != plugin]
+        kinds: list[tuple[str, Any]] = []
+        for group, (hook, kind_class) in _REGISTERS.items():
+            caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
+            for answer in caller():
+                kinds += [(group, _checked(hook, kind, kind_class)) for kind in _iterate(hook, answer)]
+        return kinds
+
+    def _refuse_duplicates(self, kinds: Sequence[tuple[str, Any]]) -> None:
+        seen: set[tuple[str, str]] = set()
+        for group, kind in kinds:
+            for rival in _ONE_NAMESPACE if group in _ONE_NAMESPACE else (group,):
+                if kind.name in self.group(rival):
+                    owner = self.group(rival)[kind.name].origin
+                    raise PluginError(f"its {_SINGULAR[group]} {kind.name!r} exists already, from {owner}")
+            space = "kinds" if group in _ONE_NAMESPACE else group
+            if (space, kind.name) in seen:
+                raise PluginError(f"it registers {_SINGULAR[group]} {kind.name!r} twice")
+            seen.add((space, kind.name))
+
+    # ------------------------------------------------------------------ the other hooks, one function each
+
+    def check_plan(self, plan: Any) -> list[str]:
+        """Ask all plugins for complaints about a plan."""
+        return [
+            f"{complaint} ({origin})"
+            for origin, answer in self._ask("check_plan", plan=plan)
+            for complaint in (answer if isinstance(answer, list | tuple) else [f"{answer}"])
+        ]
+
+    def kernel_started(self, kernel: Any) -> None:
+        """Tell all plugins that the engines are up."""
+        self._ask("kernel_started", kernel=kernel)
+
+    def kernel_stopping(self, kernel: Any, reason: str) -> None:
+        """Tell all plugins that the kernel is about to stop."""
+        self._ask("kernel_stopping", kernel=kernel, reason=reason)
+
+    def _ask(self, hook: str, **arguments: Any) -> list[tuple[Origin, Any]]:
+        """Call one hook of each plugin alone: one that raises is logged by name, and the others are still asked."""
+        modules = dict(self._manager.list_name_plugin())
+        answers: list[tuple[Origin, Any]] = []
+        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
+            plugin = implementation.plugin_name
+            others = [module for name, module in modules.items() if name != plugin]
+            caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
+            origin = self.plugins[plugin]
+            try:
+                answers += [(origin, _listed(answer)) for answer in caller(**arguments)]
+            except Exception as error:  # named, logged, and no reason to take the kernel down
+                _log.exception("%s failed in %s", origin, hook)
+                answers.append((origin, [f"failed in {hook}: {type(error).__name__}: {_one_line(error)}"]))
+        return answers
+
+
+class _Selection(msgspec.Struct, frozen=True):
+    """What ``KERNEL_PLUGINS`` says."""
+
+    only: frozenset[str]
+    without: frozenset[str]
+
+    @classmethod
+    def parse(cls, text: str) -> _Selection:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        return cls(
+            frozenset(name for name in names if not name.startswith("-")),
+            frozenset(name[1:] for name in names if name.startswith("-")),
+        )
+
+    def has(self, name: str) -> bool:
+        return name not in self.without and (not self.only or name in self.only)
+
+    def unknown(self, installed: Iterable[str]) -> list[str]:
+        return sorted(self.only.difference(installed))
+
+
+def _origin(point: metadata.EntryPoint) -> Origin:
+    if point.dist is None:  # made by hand
+        return Origin(point.name, "an unknown distribution", "")
+    return Origin(point.name, point.dist.name, point.dist.version)
+
+
+def _our_version() -> str:
+    try:
+        return metadata.version(OUR_DISTRIBUTION)
+    except metadata.PackageNotFoundError:  # run from a tree that was never installed
+        return "(not installed)"
+
+
+def _iterate(hook: str, answer: Any) -> list[Any]:
+    if not isinstance(answer, Iterable):
+        raise PluginError(f"its {hook} returned {type(answer).__name__}, not an iterable of kinds")
+    return list(answer)
+
+
+def _checked(hook: str, kind: Any, kind_class: type[msgspec.Struct]) -> Any:
+    """Return the kind if it is one that this hook may return."""
+    if not isinstance(kind, kind_class):
+        raise PluginError(f"its {hook} returned a {type(kind).__name__}, not a {kind_class.__name__}")
+    name = getattr(kind, "name", None)
+    if not isinstance(name, str) or not name or any(letter.isspace() for letter in name):
+        raise PluginError(f"its {hook} returned a {kind_class.__name__} with the name {name!r}")
+    options = getattr(kind, "options", msgspec.Struct)
+    if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
+        raise PluginError(f"the options of {name!r} are {options!r}, not a msgspec.Struct class")
+    return kind
+
+
+def _listed(answer: Any) -> Any:
+    """Run a generator where its exception is still its plugin's."""
+    return list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str) else answer
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "; ".join(lines) or type(error).__name__
