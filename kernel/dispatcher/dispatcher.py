@@ -58,18 +58,26 @@ class Dispatcher:
         """Join a group.  Called by the thread of ``slot``; the routes out are in place when it returns."""
         port = Port(name, group, owner, slot.mailbox.post, options)
         port.leave = self._leave
-        with self._lock:
-            self._slot_of[port] = slot
-            self._groups[group].append(port)
-            for spec in self._specs:
-                if spec.source == group:
-                    port.attach_route(Route(spec))
-                    for target in self._ports_of(spec):
-                        self._connect(spec, port, target, here=True)
-                if group in spec.targets and spec.source != group:
-                    for source in self._groups[spec.source]:
-                        self._connect(spec, source, port)
+        try:
+            with self._lock:
+                self._join(slot, port)
+        except BaseException:  # a router of a route from or to here
+            port.close()
+            raise
         return port
+
+    def _join(self, slot: ThreadSlot, port: Port) -> None:
+        group = port.group
+        self._slot_of[port] = slot
+        self._groups[group].append(port)
+        for spec in self._specs:
+            if spec.source == group:
+                port.attach_route(Route(spec))
+                for target in self._ports_of(spec):
+                    self._connect(spec, port, target, here=True)
+            if group in spec.targets and spec.source != group:
+                for source in self._groups[spec.source]:
+                    self._connect(spec, source, port)
 
     def _leave(self, port: Port) -> None:
         with self._lock:

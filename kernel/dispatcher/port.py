@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from kernel.contracts.engine import PortOwner
 from kernel.contracts.message import Run
@@ -19,6 +19,20 @@ from kernel.pipes.fair_queue import FairQueue
 from kernel.pipes.pipe import Pipe
 
 EVERYTHING = 1 << 30
+
+P = ParamSpec("P")
+
+
+def _blamed(method: Callable[Concatenate[Port, P], None]) -> Callable[Concatenate[Port, P], None]:
+    """Make what a router raises the failure of the port's engine, not of the thread that both live in."""
+
+    def guarded(self: Port, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.on_failure(error)
+
+    return guarded
 
 
 class Port:
@@ -48,6 +62,7 @@ class Port:
         """Set by the dispatcher."""
         self._owner = owner
         self._queue = FairQueue()
+        self._queue.on_ended = self._forget_when_confirmed
         self._confirming: set[Pipe] = set()
         self._taken: deque[list[Any]] = deque()  # [pipe, count]: what was taken from confirming pipes, in order
         self._ledger: Ledger | None = None
@@ -133,6 +148,8 @@ class Port:
             part = min(count, first[1])
             if first[0] is not None:
                 first[0].confirm(part)
+                if first[0].ended:
+                    self._forget_when_confirmed(first[0])
             first[1] -= part
             count -= part
             if not first[1]:
@@ -188,6 +205,11 @@ class Port:
         if pipe.more():
             self._ready(pipe)
 
+    def _forget_when_confirmed(self, pipe: Pipe) -> None:
+        """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
+        if pipe.ended and not pipe.more() and not pipe.unconfirmed():
+            self._confirming.discard(pipe)
+
     def ready_callback(self, pipe: Pipe) -> Callable[[], None]:
         """What the writer of ``pipe`` posts when it has written."""
         return partial(self._ready, pipe)
@@ -216,6 +238,7 @@ class Port:
         self._topology_changed()
         self._writable_again()
 
+    @_blamed
     def attach_out(self, spec: object, pipe: Pipe, options: dict[str, Any]) -> None:
         """A destination has joined one of our routes."""
         for route in self.routes:
@@ -230,6 +253,7 @@ class Port:
         self._topology_changed()
         self._writable_again()
 
+    @_blamed
     def detach_out(self, pipe: Pipe) -> None:
         """A destination has left: its reader will not touch the pipe again."""
         for route in self.routes:
@@ -247,6 +271,7 @@ class Port:
             for pipe in route.pipes:
                 pipe.end()
 
+    @_blamed
     def _on_asked(self, route: Route, pipe: Pipe, verb: str, pattern: str) -> None:
         if pipe not in route.pipes:
             return
@@ -255,6 +280,7 @@ class Port:
         else:
             route.unsubscribe(pipe, pattern)
 
+    @_blamed
     def _on_pipe_writable(self) -> None:
         for route in self.routes:
             if route.held:

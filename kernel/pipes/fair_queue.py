@@ -6,6 +6,9 @@ with the one at the border: O(1) (the scheme is John Nagle's fair queueing, RFC 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from kernel.contracts.message import Run
 from kernel.pipes.pipe import Pipe
 
@@ -13,9 +16,11 @@ from kernel.pipes.pipe import Pipe
 class FairQueue:
     """The incoming pipes of one port.  One thread."""
 
-    __slots__ = ("_active", "_at", "_next", "_pipes")
+    __slots__ = ("_active", "_at", "_next", "_pipes", "on_ended")
 
     def __init__(self) -> None:
+        self.on_ended: Callable[[Pipe], Any] | None = None
+        """Called with a pipe that has been read to its end and has left."""
         self._pipes: list[Pipe] = []
         self._at: dict[Pipe, int] = {}
         self._active = 0
@@ -71,6 +76,8 @@ class FairQueue:
                 self._deactivate(pipe)
                 if pipe.ended:
                     self.detach(pipe)
+                    if self.on_ended is not None:
+                        self.on_ended(pipe)
             if runs:
                 return pipe, runs
         return None

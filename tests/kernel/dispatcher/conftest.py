@@ -59,7 +59,12 @@ class System:
         return self.slots[name]
 
     def port(
-        self, name: str, group: str | None = None, thread: str | None = None, owner: Any = None, **options: Any
+        self,
+        name: str,
+        group: str | None = None,
+        thread: str | None = None,
+        owner: Any = None,
+        **options: Any,
     ) -> Port:
         """A port in a thread of its own, unless said otherwise."""
         self.owners[name] = owner or Owner()
@@ -95,7 +100,7 @@ class System:
     def turn(self, *threads: str) -> None:
         """Let threads do what was posted to them until nothing is left."""
         names = threads or tuple(self.slots)
-        while any([self.slots[name].mailbox.process() for name in names]):
+        while sum(self.slots[name].mailbox.process() for name in names):
             pass
 
     def take(self, name: str, most: int = 1 << 30) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -22,11 +23,13 @@ def test_a_message_reaches_the_target_of_its_route(system: System) -> None:
 
 @pytest.mark.parametrize("order", ["route first", "source first", "target first", "route last"])
 def test_it_does_not_matter_who_comes_first(system: System, order: str) -> None:
-    steps = {"route": lambda: system.route("a", "b"), "source": lambda: system.port("a"), "target": lambda: system.port("b")}
-    first = order.split()[0]
-    names = [name for name in steps if name != first] + [first] if order == "route last" else [
-        first, *(name for name in steps if name != first)
-    ]
+    steps: dict[str, Callable[[], object]] = {
+        "route": lambda: system.route("a", "b"),
+        "source": lambda: system.port("a"),
+        "target": lambda: system.port("b"),
+    }
+    first, place = order.split()
+    names = sorted(steps, key=lambda name: (name == first) == (place == "last"))
     for name in names:
         steps[name]()
         system.turn()

@@ -116,7 +116,9 @@ def test_activation_and_reading_cost_the_same_among_few_and_many_idle_pipes() ->
     assert costs[0] == costs[1]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["put", "take", "detach", "attach"]), st.integers(0, 5)), max_size=100))
+@given(
+    st.lists(st.tuples(st.sampled_from(["put", "take", "detach", "attach"]), st.integers(0, 5)), max_size=100)
+)
 def test_active_pipes_are_those_with_something_whatever_happens(steps: list[tuple[str, int]]) -> None:
     queue, pipes = make_queue(6)
     attached = set(pipes)

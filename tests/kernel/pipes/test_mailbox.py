@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,14 +18,10 @@ def readable(fd: int) -> bool:
 
 
 @pytest.fixture
-def mailbox() -> Mailbox:
-    return Mailbox()
-
-
-@pytest.fixture(autouse=True)
-def _closed(mailbox: Mailbox) -> object:
-    yield  # type: ignore[misc]
-    mailbox.bell.close()
+def mailbox() -> Iterator[Mailbox]:
+    made = Mailbox()
+    yield made
+    made.bell.close()
 
 
 def test_a_reader_that_is_awake_is_not_rung_for(mailbox: Mailbox) -> None:
@@ -105,7 +102,6 @@ def test_no_wake_up_is_ever_lost_between_two_threads() -> None:
 
     def play(me: int) -> None:
         box, other = boxes[me], boxes[1 - me]
-
 
         def other_arrived() -> None:
             counts[1 - me] += 1

@@ -294,7 +294,7 @@ def test_confirmed_taken_and_waiting_make_up_what_was_written(steps: list[tuple[
 
 @pytest.mark.parametrize("high", [8, 32_768])
 @pytest.mark.parametrize("loose", [False, True], ids=["runs", "loose"])
-def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose: bool) -> None:
+def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose: bool) -> None:  # noqa: C901
     total = 40_000
     reader_box, writer_box = Mailbox(), Mailbox()
     pipe = Pipe(
@@ -359,7 +359,9 @@ def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose:
 
 def test_drop_oldest_under_two_threads_accounts_for_every_message() -> None:
     total = 30_000
-    pipe = Pipe("drops", WaterMarks(high=4, when_full="drop-oldest"), post_to_reader=Posts(), post_to_writer=Posts())
+    pipe = Pipe(
+        "drops", WaterMarks(high=4, when_full="drop-oldest"), post_to_reader=Posts(), post_to_writer=Posts()
+    )
     got: list[bytes] = []
     finished = threading.Event()
 

@@ -1,0 +1,338 @@
+"""Confirmation from end to end, rewinding, and what happens when an owner raises."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernel.contracts.message import run_of
+from tests.kernel.dispatcher.conftest import Owner, System
+
+
+def test_a_source_learns_what_every_destination_has_confirmed(system: System) -> None:
+    system.route("a", "b", "c", confirm=True)
+    for name in "abc":
+        system.port(name)
+    system.turn()
+    a, b, c = (system.ports[name] for name in "abc")
+    assert a.confirms
+    assert b.must_confirm
+    system.send("a", b"1", b"2")
+    system.take("b")
+    system.take("c")
+    b.confirm(2)
+    system.turn()
+    assert a.confirmed() == 0
+    c.confirm(1)
+    c.confirm(1)
+    system.turn()
+    assert a.confirmed() == a.sent() == 2
+    assert system.owners["a"].confirmations == [2]
+
+
+def test_routes_that_do_not_confirm_do_not_count(system: System) -> None:
+    system.route("a", "b", confirm=True)
+    system.route("a", "c")
+    for name in "abc":
+        system.port(name)
+    system.turn()
+    system.send("a", b"1")
+    system.take("b")
+    system.ports["b"].confirm(1)
+    system.turn()
+    assert system.ports["a"].confirmed() == 1
+    assert not system.ports["c"].must_confirm
+
+
+def test_a_message_that_nobody_wants_is_confirmed(system: System) -> None:
+    system.route("a", "b", confirm=True, wants=lambda envelope: envelope.key == "k")
+    system.port("a")
+    system.port("b")
+    system.turn()
+    system.send("a", b"1")
+    system.turn()
+    assert system.owners["a"].confirmations == [1]
+
+
+def test_confirmations_of_mixed_pipes_are_booked_in_the_order_of_taking(system: System) -> None:
+    system.route("a", "t", confirm=True)
+    system.route("b", "t")
+    system.route("c", "t", confirm=True)
+    for name in "abct":
+        system.port(name)
+    system.turn()
+    order = []
+    for name in "abc":
+        system.send(name, name.encode() * 1, name.encode() * 2)
+        order += system.take("t")
+    assert len(order) == 6
+    target = system.ports["t"]
+    target.confirm(3)
+    system.turn()
+    assert (system.ports["a"].confirmed(), system.ports["c"].confirmed()) == (2, 0)
+    target.confirm(3)
+    system.turn()
+    assert (system.ports["a"].confirmed(), system.ports["c"].confirmed()) == (2, 2)
+
+
+def test_rewind_gives_what_was_taken_and_not_confirmed_in_order(system: System) -> None:
+    system.route("a", "t", confirm=True)
+    system.route("b", "t", confirm=True)
+    for name in "abt":
+        system.port(name)
+    system.turn()
+    target = system.ports["t"]
+    system.send("a", b"a1", b"a2", b"a3")
+    system.take("t")
+    system.send("b", b"b1")
+    system.take("t")
+    system.send("a", b"a4")
+    system.take("t")
+    target.confirm(2)
+    assert [body for run in target.rewind() for body in run.bodies] == [b"a3", b"b1", b"a4"]
+    target.confirm(3)
+    system.turn()
+    assert (system.ports["a"].confirmed(), system.ports["b"].confirmed()) == (4, 1)
+    assert target.rewind() == []
+
+
+def test_rewind_leaves_out_what_nobody_waits_for(system: System) -> None:
+    system.route("a", "t", confirm=True)
+    system.route("b", "t")
+    for name in "abt":
+        system.port(name)
+    system.turn()
+    for name, body in (("a", b"a1"), ("b", b"b1"), ("a", b"a2")):
+        system.send(name, body)
+        system.take("t")
+    target = system.ports["t"]
+    assert [body for run in target.rewind() for body in run.bodies] == [b"a1", b"a2"]
+    target.confirm(2)
+    system.turn()
+    assert system.ports["a"].confirmed() == 2
+
+
+def test_unconfirmed_messages_of_a_dead_worker_are_handed_over(system: System) -> None:
+    system.route("a", "w", router="round-robin", confirm=True)
+    system.port("a")
+    system.port("w/1", "w", thread="t1")
+    system.port("w/2", "w", thread="t2")
+    system.turn()
+    system.send("a", *[b"%d" % number for number in range(8)])
+    system.turn()
+    one, two = system.ports["w/1"], system.ports["w/2"]
+    first = [body for run in one.take() for body in run.bodies]
+    one.confirm(1)
+    second = [body for run in two.take() for body in run.bodies]
+    two.confirm(len(second))
+    system.turn()
+    assert system.ports["a"].confirmed() < 8
+    one.close()
+    system.turn()
+    handed = [body for run in two.take() for body in run.bodies]
+    assert handed == first[1:]
+    system.turn()
+    assert system.ports["a"].confirmed() < 8, "the heir has not confirmed yet"
+    two.confirm(len(handed))
+    system.turn()
+    assert system.ports["a"].confirmed() == 8
+
+
+def test_unconfirmed_messages_wait_for_the_return_of_the_only_destination(system: System) -> None:
+    system.route("a", "b", confirm=True)
+    system.port("a")
+    system.port("b")
+    system.turn()
+    for body in (b"1", b"2", b"3"):
+        system.send("a", body)
+    system.take("b")
+    system.ports["b"].confirm(1)
+    system.ports["b"].close()
+    system.turn()
+    assert system.ports["a"].confirmed() == 1
+    assert not system.send("a", b"4")
+    system.port("b")
+    system.turn()
+    assert system.take("b") == [b"2", b"3", b"4"]
+    system.ports["b"].confirm(3)
+    system.turn()
+    assert system.ports["a"].confirmed() == 4
+
+
+def test_nobody_is_told_after_the_source_has_gone(system: System) -> None:
+    system.route("a", "b", confirm=True)
+    system.port("a")
+    system.port("b")
+    system.turn()
+    system.send("a", b"1")
+    system.ports["a"].close()
+    assert system.take("b") == [b"1"]
+    system.ports["b"].confirm(1)
+    system.turn()
+    assert system.owners["a"].confirmations == []
+
+
+def test_a_target_forgets_confirming_sources_that_have_gone(system: System) -> None:
+    """A listener that confirms has a new source port for each connection that it ever had."""
+    system.route("a", "b", confirm=True)
+    system.port("b")
+    for number in range(50):
+        port = system.port(f"a/{number}", "a", thread="a")
+        system.turn()
+        port.send([run_of([b"x"])])
+        assert system.take("b") == [b"x"]
+        system.ports["b"].confirm(1)
+        port.close()
+        system.turn()
+        system.take("b")
+    assert not system.ports["b"].must_confirm
+
+
+def test_dropping_and_confirming_together_never_leave_the_source_waiting(system: System) -> None:
+    for when_full in ("drop-newest", "drop-oldest"):
+        source, target = f"a {when_full}", f"b {when_full}"
+        system.route(source, target, confirm=True, when_full=when_full, high=2)
+        system.port(source)
+        system.port(target)
+        system.turn()
+        for number in range(10):
+            system.send(source, b"%d" % number)
+        system.ports[target].confirm(len(system.take(target)))
+        system.turn()
+        assert system.ports[source].confirmed() == 10, when_full
+
+
+class Failing(Owner):
+    """An engine that raises whenever it is called."""
+
+    def on_output(self) -> None:
+        raise ZeroDivisionError("output")
+
+    def on_writable(self) -> None:
+        raise ZeroDivisionError("writable")
+
+    def on_confirmed(self, count: int) -> None:
+        raise ZeroDivisionError("confirmed")
+
+
+def test_an_owner_that_raises_is_blamed_and_its_thread_goes_on(system: System) -> None:
+    blamed: list[str] = []
+    system.route("a", "b", confirm=True, high=1)
+    for name in "ab":
+        system.port(name, owner=Failing()).on_failure = lambda error: blamed.append(str(error))
+    system.turn()
+    system.send("a", b"1")
+    system.take("b")
+    system.ports["b"].confirm(1)
+    system.turn()
+    assert sorted(set(blamed)) == ["confirmed", "output", "writable"]
+
+
+class BadRouter:
+    """A router of a plugin that raises where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __getattr__(self, name: str) -> object:
+        def method(*_: object) -> object:
+            if name == self._where:
+                raise ZeroDivisionError(name)
+            return ()
+
+        return method
+
+
+@pytest.mark.parametrize("where", ["attach", "detach", "subscribe"])
+def test_a_router_that_raises_is_blamed_and_its_thread_goes_on(system: System, where: str) -> None:
+    blamed: list[str] = []
+    system.port("a").on_failure = lambda error: blamed.append(str(error))
+    spec = msgspec.structs.replace(
+        system.route("x", "y"), source="a", targets=("b",), make_router=lambda: BadRouter(where)
+    )
+    system.dispatcher.add_route(spec)
+    port = system.port("b")
+    port.subscribe("pattern")
+    system.turn()
+    port.close()
+    system.turn()
+    assert blamed == [where]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["send", "take", "confirm", "die", "join", "turn"]),
+            st.integers(0, 2),
+            st.integers(1, 6),
+        ),
+        max_size=60,
+    ),
+    st.sampled_from(["round-robin", "fan-out"]),
+)
+def test_every_message_is_confirmed_by_somebody_before_the_source_hears_of_it(
+    steps: list[tuple[str, int, int]], router: str
+) -> None:
+    system = System()
+    try:
+        _run_steps(system, steps, router)
+    finally:
+        system.close()
+
+
+def _run_steps(system: System, steps: list[tuple[str, int, int]], router: str) -> None:  # noqa: C901
+    system.route("a", "w", router=router, confirm=True, high=5)
+    source = system.port("a")
+    workers: dict[int, str] = {}
+    taken: dict[str, list[bytes]] = {}
+    confirmed: set[bytes] = set()
+    sent: list[bytes] = []
+    generation = 0
+
+    def confirm(worker: str, count: int) -> None:
+        count = min(count, len(taken[worker]))
+        confirmed.update(taken[worker][:count])
+        del taken[worker][:count]
+        system.ports[worker].confirm(count)
+
+    for what, number, count in steps:
+        worker = workers.get(number)
+        if what == "send":
+            fresh = [b"%d" % (len(sent) + at) for at in range(count)]
+            source.send([run_of(fresh)])
+            sent += fresh
+        elif what == "turn":
+            system.turn()
+        elif what == "join" and worker is None:
+            generation += 1
+            workers[number] = name = f"w/{generation}"
+            system.port(name, "w", thread=f"t{number}")
+            taken[name] = []
+        elif worker is not None and what == "take":
+            system.turn(f"t{number}")
+            taken[worker] += [bytes(body) for run in system.ports[worker].take(count) for body in run.bodies]
+        elif worker is not None and what == "confirm":
+            confirm(worker, count)
+        elif worker is not None and what == "die":
+            system.ports[worker].close()
+            del workers[number]
+        if router == "round-robin":
+            assert confirmed.issuperset(sent[: source.confirmed()])
+    if not workers:
+        workers[0] = f"w/{generation + 1}"
+        system.port(workers[0], "w", thread="t0")
+        taken[workers[0]] = []
+    for _ in range(200):  # now everybody reads and confirms
+        system.turn()
+        for name in workers.values():
+            taken[name] += [bytes(body) for run in system.ports[name].take() for body in run.bodies]
+            confirm(name, 1 << 30)
+        system.turn()
+        if source.confirmed() == len(sent):
+            break
+    assert source.confirmed() == source.sent() == len(sent)
+    if router == "round-robin":
+        assert confirmed == set(sent)
