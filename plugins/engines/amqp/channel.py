@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 REPLY_TO = "amq.rabbitmq.reply-to"
 """The name that stands for "to this channel, without a queue" (RabbitMQ's direct reply-to)."""
 
+_MOST_ADMITTED = 256
+"""Envelopes that a channel remembers to have checked."""
+
 
 class Channel:
     """One channel of a session."""
@@ -49,8 +52,8 @@ class Channel:
         self.transaction: list[Callable[[], None]] | None = None
         """What to do at tx.commit; None: the channel has no transactions."""
         self.reply_queue: Queue | None = None
-        self._admitted: Envelope | None = None
-        self._admitted_as: Envelope | None = None
+        self._admitted: dict[Envelope, Envelope] = {}
+        self._admitted_at = 0
 
     def __repr__(self) -> str:
         return f"<Channel {self.number}, {len(self.receiver.ledger)} outstanding>"
@@ -72,36 +75,39 @@ class Channel:
         """Messages came."""
         if event.immediate:
             raise NotImplementedHere("immediate=true")
-        run = self._admit(event.run)
+        run = event.run
+        envelope = run.envelope
+        if self._admitted_at != self.vhost.routes.changes:
+            self._admitted.clear()
+        admitted = self._admitted.get(envelope)
+        if admitted is None:
+            admitted = self._admit(envelope)
+        if admitted is not envelope:
+            run = Run(run.bodies, run.size, admitted)
         if self.transaction is not None:
             self.transaction.append(lambda: self._publish(run, event.mandatory, now))
         else:
             self._publish(run, event.mandatory, now)
 
     def _publish(self, run: Run, mandatory: bool, now: float) -> None:
-        count = len(run.bodies)
         accepted = self.vhost.publish(run, now)
         if accepted is None:
-            accepted = count
+            accepted = len(run.bodies)
             if mandatory:
                 self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", run)
         feed = self.session.feed
         mark = feed.offer(run) if feed.wanted else 0
         if self.confirms is not None:
-            self.confirms.add(count, accepted, mark)
+            self.confirms.add(len(run.bodies), accepted, mark)
 
-    def _admit(self, run: Run) -> Run:
-        """Check what the client may not say, once an envelope; return the run to publish."""
-        envelope = run.envelope
-        if envelope is not self._admitted:
-            self._admitted_as = self._check(envelope)
-            self._admitted = envelope
-        elif envelope.exchange and envelope.exchange not in self.vhost.exchanges:
-            self.vhost.check_publish(envelope.exchange)
-        admitted = self._admitted_as
-        if admitted is envelope or admitted is None:
-            return run
-        return Run(run.bodies, run.size, admitted)
+    def _admit(self, envelope: Envelope) -> Envelope:
+        """Check what the client may not say; return the envelope to publish under.  Remembered."""
+        admitted = self._check(envelope)
+        if len(self._admitted) >= _MOST_ADMITTED:
+            self._admitted.clear()
+        self._admitted_at = self.vhost.routes.changes
+        self._admitted[envelope] = admitted
+        return admitted
 
     def _check(self, envelope: Envelope) -> Envelope:
         exchange = envelope.exchange
@@ -204,9 +210,14 @@ class Channel:
         """Encode what the queues handed over."""
         send = self.session.connection.send_deliveries
         number = self.number
+        count = 0
         for consumer, first_tag, span in self.receiver.take_deliveries():
-            self.session.messages_out += span.stop - span.start
-            send(number, consumer.tag, first_tag, span.redelivered, span.as_run())
+            run = span.run
+            if span.stop - span.start != len(run.bodies):
+                run = span.as_run()
+            count += len(run.bodies)
+            send(number, consumer.tag, first_tag, span.redelivered, run)
+        self.session.messages_out += count
 
     def send_confirms(self, confirmed: int) -> None:
         """Tell the publisher what can be told."""

@@ -6,7 +6,8 @@ published into the broker, and not offered again (a bridge in both directions wo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,6 +31,8 @@ class Feed:
         """False while a route that blocks is full: publishers are not read."""
         self.messages_out = self.messages_in = 0
         self._default_exchange = default_exchange
+        self.wanted: Collection[Any] = ()
+        """The topology's routes from here: with none, nothing is offered."""
         self._port: Port | None = None
         self._waiting: list[Run] = []
         self._waiting_count = 0
@@ -38,12 +41,8 @@ class Feed:
     def open(self, port: Port) -> None:
         """Use this port."""
         self._port = port
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the topology has routes from here."""
         # Not in the contract: a port that does not tell its routes is offered everything.
-        return bool(getattr(self._port, "routes", True))
+        self.wanted = getattr(port, "routes", (port,))
 
     def offer(self, run: Run) -> int:
         """Take a run for the routes; return the mark that ``confirmed`` must reach, 0 if nobody confirms."""

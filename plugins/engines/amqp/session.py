@@ -83,10 +83,11 @@ class Session:
 
     def handle(self, events: list[Event], now: float) -> None:
         """Do what the client asked for."""
+        handlers = _HANDLERS
         for event in events:
+            handlers[type(event)](self, event, now)
             if self.ended:
                 return
-            _HANDLERS[type(event)](self, event, now)
 
     # Life of the connection
 

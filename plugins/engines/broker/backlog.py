@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from kernel.contracts.message import Run
 from plugins.engines.broker.span import Span
 
 
@@ -23,8 +24,10 @@ class Backlog:
 
     def append(self, span: Span, size: int) -> None:
         """Add new messages behind all others of their priority."""
-        self._lane_of(span).append(span)
-        self.count += len(span)
+        lanes = self.lanes
+        lane = lanes[0] if len(lanes) == 1 else self._lane_of(span)
+        lane.append(span)
+        self.count += span.stop - span.start
         self.size += size
 
     def put_back(self, span: Span) -> None:
@@ -48,22 +51,43 @@ class Backlog:
                 return lane[0]
         return None
 
-    def take(self, most: int, most_bytes: int) -> Span | None:
-        """Remove up to ``most`` messages from the front span.
-
-        ``most_bytes`` is kept to on the average size of the run, and never holds up a message alone:
-        counting each would cost more than it saves.
-        """
+    def take_one(self) -> Span | None:
+        """Remove the message that leaves next."""
         for lane in reversed(self.lanes):
             if lane:
-                return self._take_from(lane, most, most_bytes)
+                return self._taken(_front_of(lane, 1))
         return None
+
+    def take(self, most: int, most_bytes: int) -> tuple[list[Span], int, int]:
+        """Remove up to ``most`` messages; return their spans, how many and how large they are.
+
+        ``most_bytes`` is passed by a message at most; within a run it is kept to on the average, since
+        weighing each message would cost more than it saves.
+        """
+        spans: list[Span] = []
+        count = size = 0
+        for lane in reversed(self.lanes):
+            while lane and count < most and size < most_bytes:
+                span = lane[0]
+                run = span.run
+                length = span.stop - span.start
+                if count + length <= most and size + run.size <= most_bytes:
+                    lane.popleft()
+                else:
+                    span = _front_of(lane, min(most - count, _share(run, most_bytes - size)))
+                    length = span.stop - span.start
+                spans.append(span)
+                count += length
+                size += run.size if length == len(run.bodies) else span.size()
+        self.count -= count
+        self.size -= size
+        return spans, count, size
 
     def take_oldest(self, most: int) -> Span | None:
         """Remove up to ``most`` messages at the front of the lowest priority: what is shed first."""
         for lane in self.lanes:
             if lane:
-                return self._taken(lane.popleft() if len(lane[0]) <= most else lane[0].split(most))
+                return self._taken(_front_of(lane, most))
         return None
 
     def take_expired(self, now: float) -> list[Span]:
@@ -87,23 +111,20 @@ class Backlog:
         self.count = self.size = 0
         return spans
 
-    def _take_from(self, lane: deque[Span], most: int, most_bytes: int) -> Span:
-        span = lane[0]
-        run = span.run
-        if run.size > most_bytes:
-            most = min(most, max(1, most_bytes * len(run.bodies) // run.size))
-        if span.stop - span.start <= most:
-            return self._taken(lane.popleft())
-        return self._taken(span.split(most))
-
     def _taken(self, span: Span) -> Span:
         self.count -= span.stop - span.start
         self.size -= span.size()
         return span
 
     def _lane_of(self, span: Span) -> deque[Span]:
-        lanes = self.lanes
-        highest = len(lanes) - 1
-        if not highest:
-            return lanes[0]
-        return lanes[min(span.run.envelope.priority, highest)]
+        return self.lanes[min(span.run.envelope.priority, len(self.lanes) - 1)]
+
+
+def _share(run: Run, most_bytes: int) -> int:
+    """How many messages of average size make so many bytes, at least one."""
+    return max(1, most_bytes * len(run.bodies) // run.size) if run.size else len(run.bodies)
+
+
+def _front_of(lane: deque[Span], most: int) -> Span:
+    """Remove up to ``most`` messages of the first span."""
+    return lane.popleft() if len(lane[0]) <= most else lane[0].split(most)

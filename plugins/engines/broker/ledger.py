@@ -65,14 +65,13 @@ class Ledger:
     def __len__(self) -> int:
         return self.count
 
-    def hand_out(self, span: Span, queue: Queue, consumer: Consumer | None, *, settled: bool) -> int:
-        """Give a span its delivery tags and return the first; remember it unless it is settled already."""
+    def hand_out(self, span: Span, queue: Queue, consumer: Consumer | None) -> int:
+        """Give a span its delivery tags, remember it, and return the first of them."""
         tag = self.next_tag
         count = span.stop - span.start
         self.next_tag = tag + count
-        if not settled:
-            self._ranges.append(Handed(tag, span, queue, consumer))
-            self.count += count
+        self._ranges.append(Handed(tag, span, queue, consumer))
+        self.count += count
         return tag
 
     def settle_up_to(self, tag: int) -> list[Handed]:

@@ -124,7 +124,7 @@ class Queue:
         """Remove one message for a ``get``."""
         self.settle(now)
         self.last_used = now
-        span = self.backlog.take(1, 0)
+        span = self.backlog.take_one()
         if span is not None:
             self.outstanding += 1
             self.messages_out += 1
@@ -245,15 +245,15 @@ class Queue:
         return max(1, min(_LARGEST_SHARE, ready // (8 * consumers)))
 
     def _hand(self, consumer: Consumer, most: int) -> None:
-        span = self.backlog.take(most, consumer.receiver.window.left)
-        assert span is not None, "the backlog was not empty"
-        count = span.stop - span.start
+        receiver = consumer.receiver
+        spans, count, size = self.backlog.take(most, receiver.window.left)
         self.messages_out += count
-        if consumer.settled:
-            self._forget(span)
-        else:
+        if not consumer.settled:
             self.outstanding += count
-        consumer.receiver.hand(consumer, span)
+        elif self.durable:
+            for span in spans:
+                self._forget(span)
+        receiver.hand(consumer, spans, count, size)
 
     def _expiry(self, expiration: int | None, now: float) -> float | None:
         self._may_expire = True

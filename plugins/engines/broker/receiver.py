@@ -7,7 +7,7 @@ not yet encoded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 from plugins.engines.broker.errors import PreconditionFailed
 from plugins.engines.broker.ledger import Handed, Ledger, UnknownTag
@@ -27,12 +27,8 @@ class Window:
         self.left = left
 
 
-class Delivery(NamedTuple):
-    """Messages on their way to a consumer; their tags count up from ``first_tag``."""
-
-    consumer: Consumer
-    first_tag: int
-    span: Span
+Delivery: TypeAlias = "tuple[Consumer, int, Span]"
+"""Messages on their way to a consumer; their tags count up from the number."""
 
 
 class Receiver:
@@ -71,17 +67,25 @@ class Receiver:
         self.on_cancelled = on_cancelled
         """Called when the broker ends a consumer, because its queue is gone."""
 
-    def hand(self, consumer: Consumer, span: Span) -> None:
-        """Take a span from a queue for a consumer."""
-        if not consumer.settled:
-            count = span.stop - span.start
-            consumer.outstanding += count
-            self.outstanding += count
-        tag = self.ledger.hand_out(span, consumer.queue, consumer, settled=consumer.settled)
-        self.window.left -= span.size()
-        if not self.deliveries:
+    def hand(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
+        """Take spans from a queue for a consumer: ``count`` messages of together ``size`` bytes."""
+        self.window.left -= size
+        deliveries = self.deliveries
+        if not deliveries:
             self.on_deliveries()
-        self.deliveries.append(Delivery(consumer, tag, span))
+        ledger = self.ledger
+        if consumer.settled:
+            tag = ledger.next_tag
+            for span in spans:
+                deliveries.append((consumer, tag, span))
+                tag += span.stop - span.start
+            ledger.next_tag = tag
+            return
+        consumer.outstanding += count
+        self.outstanding += count
+        queue = consumer.queue
+        for span in spans:
+            deliveries.append((consumer, ledger.hand_out(span, queue, consumer), span))
 
     def take_deliveries(self) -> list[Delivery]:
         """Return and forget what is to be encoded now."""
@@ -94,9 +98,12 @@ class Receiver:
         span = queue.take(now)
         if span is None:
             return None
-        if settled:
-            queue.acknowledge(span)
-        return self.ledger.hand_out(span, queue, None, settled=settled), span
+        if not settled:
+            return self.ledger.hand_out(span, queue, None), span
+        queue.acknowledge(span)
+        tag = self.ledger.next_tag
+        self.ledger.next_tag += 1
+        return tag, span
 
     def acknowledge(self, first: int, last: int, *, multiple: bool) -> None:
         """The client has dealt with these: each from ``first`` to ``last``, or with ``multiple`` all up to ``last``."""

@@ -8,59 +8,73 @@ bindings forgets them all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel.contracts.message import Envelope
 from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.errors import AccessRefused, missing_exchange
 from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.without_copies import without_blind_copies
 
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
 
-_MOST_REMEMBERED = 50_000
-"""Keys are the clients' to choose, so the memory for them is bounded: then all is forgotten."""
+_MOST_KEYS = 50_000
+_MOST_ENVELOPES = 1000
+"""Keys and envelopes are the clients' to choose, so the memory for them is bounded: then all is forgotten."""
 
-QueueSet: TypeAlias = "tuple[Queue, ...]"
+
+class Route(NamedTuple):
+    """Where messages under one envelope go."""
+
+    queues: tuple[Queue, ...]
+    without_copies: Envelope | None
+    """The envelope to deliver them under, if theirs has keys that are nobody's business (BCC)."""
 
 
 class Routes:
     """Finds queues for envelopes."""
 
-    __slots__ = ("_by_key", "_exchanges", "_last", "_last_queues", "_queues", "_vhost")
+    __slots__ = ("_by_envelope", "_by_key", "_exchanges", "_queues", "_vhost", "changes")
 
     def __init__(self, vhost: str, exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue]) -> None:
         self._vhost = vhost
         self._exchanges = exchanges
         self._queues = queues
-        self._by_key: dict[tuple[str, str], QueueSet] = {}
-        self._last: Envelope | None = None
-        self._last_queues: QueueSet = ()
+        self._by_key: dict[tuple[str, str], tuple[Queue, ...]] = {}
+        self._by_envelope: dict[Envelope, Route] = {}
+        self.changes = 0
+        """Counts what makes old answers worthless, for those who remember any."""
 
     def forget(self) -> None:
         """Something changed that routes depend on."""
+        self.changes += 1
         self._by_key.clear()
-        self._last = None
+        self._by_envelope.clear()
 
-    def forget_envelope(self) -> None:
-        """A queue came or went that the default exchange leads to (what is cached by key does not know it)."""
-        self._last = None
+    def forget_envelopes(self) -> None:
+        """A queue came or went: the default exchange leads to it; what is cached by key does not know it."""
+        self._by_envelope.clear()
 
-    def find(self, envelope: Envelope) -> QueueSet:
-        """Return the queues for messages under this envelope; refuse a missing exchange."""
-        if envelope is self._last:
-            return self._last_queues
+    def find(self, envelope: Envelope) -> Route:
+        """Return the route of messages under this envelope; refuse a missing exchange."""
+        route = self._by_envelope.get(envelope)
+        if route is not None:
+            return route
         headers = headers_of(envelope)
         queues = self._from(envelope.exchange, envelope.key, headers)
+        without_copies = None
         if headers and ("CC" in headers or "BCC" in headers):
             for key in _copies(headers):
                 queues += self._from(envelope.exchange, key, headers)
             queues = tuple(dict.fromkeys(queues))
-        self._last = envelope
-        self._last_queues = queues
-        return queues
+            without_copies = without_blind_copies(envelope)
+        if len(self._by_envelope) >= _MOST_ENVELOPES:
+            self._by_envelope.clear()
+        route = self._by_envelope[envelope] = Route(queues, without_copies)
+        return route
 
-    def _from(self, name: str, key: str, headers: Mapping[str, Any]) -> QueueSet:
+    def _from(self, name: str, key: str, headers: Mapping[str, Any]) -> tuple[Queue, ...]:
         if not name:
             queue = self._queues.get(key)
             return () if queue is None else (queue,)
@@ -72,12 +86,12 @@ class Routes:
             raise missing_exchange(name, self._vhost)
         queues, by_key_alone = self._walk(exchange, key, headers)
         if by_key_alone:
-            if len(self._by_key) >= _MOST_REMEMBERED:
+            if len(self._by_key) >= _MOST_KEYS:
                 self._by_key.clear()
             self._by_key[name, key] = queues
         return queues
 
-    def _walk(self, start: Exchange, key: str, headers: Mapping[str, Any]) -> tuple[QueueSet, bool]:
+    def _walk(self, start: Exchange, key: str, headers: Mapping[str, Any]) -> tuple[tuple[Queue, ...], bool]:
         queues: dict[Queue, None] = {}
         seen: dict[Exchange, None] = {start: None}
         waiting = [start]

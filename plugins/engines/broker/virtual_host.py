@@ -18,7 +18,7 @@ from plugins.engines.broker.arguments import (
 )
 from plugins.engines.broker.binding import Binding, Destination, identity_of
 from plugins.engines.broker.consumer import Consumer
-from plugins.engines.broker.dead_letters import Reason, dead_envelope, headers_of, would_cycle
+from plugins.engines.broker.dead_letters import Reason, dead_envelope, would_cycle
 from plugins.engines.broker.declaration import (
     check_exchange_arguments,
     check_exchange_name,
@@ -40,7 +40,6 @@ from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.routes import Routes, check_publishable
 from plugins.engines.broker.span import Span
-from plugins.engines.broker.without_copies import hide_blind_copies
 
 if TYPE_CHECKING:
     from plugins.engines.broker.broker import Broker
@@ -61,7 +60,7 @@ class VirtualHost:
         self.exchanges: dict[str, Exchange] = make_system_exchanges(self.queues)
         self.touched: list[Queue] = []
         """Queues to be looked after in this turn."""
-        self._routes = Routes(name, self.exchanges, self.queues)
+        self.routes = Routes(name, self.exchanges, self.queues)
         self._owned: dict[object, list[Queue]] = {}
         self.messages_in = self.messages_unrouted = 0
 
@@ -72,16 +71,16 @@ class VirtualHost:
 
     def publish(self, run: Run, now: float) -> int | None:
         """Route a run; return how many of its first messages every queue accepted, None if no queue wants it."""
-        envelope = run.envelope
-        queues = self._routes.find(envelope)
-        self.messages_in += len(run.bodies)
-        if not queues:
-            self.messages_unrouted += len(run.bodies)
-            return None
-        if envelope.properties and "BCC" in headers_of(envelope):
-            run = hide_blind_copies(run)
+        queues, without_copies = self.routes.find(run.envelope)
+        count = len(run.bodies)
+        self.messages_in += count
+        if without_copies is not None:
+            run = Run(run.bodies, run.size, without_copies, run.multipart)
         if len(queues) == 1:
             return queues[0].publish(run, now)
+        if not queues:
+            self.messages_unrouted += count
+            return None
         return min([queue.publish(run, now) for queue in queues])
 
     def check_publish(self, exchange: str) -> None:
@@ -100,7 +99,7 @@ class VirtualHost:
         )
         run = span.as_run()
         run = Run(run.bodies, run.size, envelope, run.multipart)
-        for target in self._routes.find(envelope):
+        for target in self.routes.find(envelope).queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
                 target.publish(run, now)
 
@@ -150,7 +149,7 @@ class VirtualHost:
             arguments=arguments,
         )
         self.exchanges[name] = exchange
-        self._routes.forget()
+        self.routes.forget()
         if durable:
             self.store.keep_exchange(exchange)
         return exchange
@@ -189,7 +188,7 @@ class VirtualHost:
             self._drop_binding(binding)
         for binding in list(exchange.incoming.values()):
             self._remove_binding(binding)
-        self._routes.forget()
+        self.routes.forget()
         if exchange.durable:
             self.store.drop_exchange(exchange)
 
@@ -213,7 +212,7 @@ class VirtualHost:
         binding = Binding(source=exchange, destination=destination, key=key, arguments=arguments)
         exchange.add(binding)
         destination.incoming[identity] = binding
-        self._routes.forget()
+        self.routes.forget()
         if binding.durable:
             self.store.keep_binding(binding)
 
@@ -238,7 +237,7 @@ class VirtualHost:
     def _remove_binding(self, binding: Binding) -> None:
         exchange = binding.source
         exchange.remove(binding)
-        self._routes.forget()
+        self.routes.forget()
         self._drop_binding(binding)
         if exchange.auto_delete and not exchange.bindings and exchange.name in self.exchanges:
             self._remove_exchange(exchange)
@@ -288,7 +287,7 @@ class VirtualHost:
     def add_queue(self, queue: Queue, now: float) -> None:
         """Take a queue that was made elsewhere (a reply address, one read from a store)."""
         self.queues[queue.name] = queue
-        self._routes.forget_envelope()
+        self.routes.forget_envelopes()
         if queue.owner is not None:
             self._owned.setdefault(queue.owner, []).append(queue)
         queue.plan_expiry(now)
@@ -366,7 +365,7 @@ class VirtualHost:
         queue.backlog.take_all()
         for binding in list(queue.incoming.values()):
             self._remove_binding(binding)
-        self._routes.forget_envelope()
+        self.routes.forget_envelopes()
         if queue.owner is not None and queue in self._owned.get(queue.owner, ()):
             self._owned[queue.owner].remove(queue)
         if queue.durable:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Envelope
 from plugins.engines.broker.dead_letters import headers_of
 
 
-def hide_blind_copies(run: Run) -> Run:
-    """Return the run under an envelope without the BCC header."""
-    envelope = run.envelope
-    headers = {name: value for name, value in headers_of(envelope).items() if name != "BCC"}
-    properties = dict(envelope.properties) | {"headers": headers}
-    return Run(run.bodies, run.size, msgspec.structs.replace(envelope, properties=properties), run.multipart)
+def without_blind_copies(envelope: Envelope) -> Envelope | None:
+    """Return the envelope without the BCC header; None if it has none."""
+    headers = headers_of(envelope)
+    if "BCC" not in headers:
+        return None
+    kept = {name: value for name, value in headers.items() if name != "BCC"}
+    return msgspec.structs.replace(envelope, properties=dict(envelope.properties) | {"headers": kept})

@@ -22,7 +22,7 @@ def test_without_routes_nothing_is_offered(server: Server) -> None:
 
 
 def test_with_routes_a_message_is_offered_once_however_many_queues_get_it(server: Server) -> None:
-    server.feed_port.routes = ["feed -> elsewhere"]
+    server.feed_port.routes.append("feed -> elsewhere")
     with RawClient(server.port) as client:
         for name in ("a", "b"):
             client.ask(queue.Declare(queue=name), queue.DeclareOk)
@@ -35,7 +35,8 @@ def test_with_routes_a_message_is_offered_once_however_many_queues_get_it(server
 
 def test_a_confirm_waits_for_a_route_that_confirms(server: Server) -> None:
     port = server.feed_port
-    port.routes, port.confirms = ["feed -> journal"], True
+    port.routes.append("feed -> journal")
+    port.confirms = True
     with RawClient(server.port) as client:
         client.ask(confirm.Select(), confirm.SelectOk)
         for number in range(3):
@@ -50,7 +51,8 @@ def test_a_confirm_waits_for_a_route_that_confirms(server: Server) -> None:
 
 def test_a_publisher_is_not_read_while_a_route_is_full(server: Server) -> None:
     port = server.feed_port
-    port.routes, port.room = ["feed -> slow"], False
+    port.routes.append("feed -> slow")
+    port.room = False
     with RawClient(server.port) as client, RawClient(server.port) as other:
         client.publish(b"one", "q")
         assert port.arrived.wait(5)

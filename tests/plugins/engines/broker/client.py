@@ -52,9 +52,9 @@ class Client:
         """Settle and return (tag, body) of what came."""
         self.vhost.broker.settle(now)
         return [
-            (delivery.first_tag + offset, body)
-            for delivery in self.receiver.take_deliveries()
-            for offset, body in enumerate(delivery.span.as_run().bodies)
+            (first_tag + offset, body)
+            for _, first_tag, span in self.receiver.take_deliveries()
+            for offset, body in enumerate(span.as_run().bodies)
         ]
 
     def bodies(self, now: float = 0.0) -> list[bytes]:

@@ -60,16 +60,16 @@ class BrokerMachine(RuleBasedStateMachine):
         self.vhost.settle(0.0)
         arrived: list[tuple[int, int, int, Any]] = []
         for index, client in enumerate(self.clients):
-            for delivery in client.receiver.take_deliveries():
-                for offset, body in enumerate(delivery.span.as_run().bodies):
-                    arrived.append((int(body), index, delivery.first_tag + offset, delivery))
+            for consumer, first_tag, span in client.receiver.take_deliveries():
+                for offset, body in enumerate(span.as_run().bodies):
+                    arrived.append((int(body), index, first_tag + offset, (consumer, span)))
         arrived.sort(key=lambda item: item[0])
         numbers = [item[0] for item in arrived]
         assert numbers == self.ready[: len(numbers)], "what leaves is what stood in front"
         del self.ready[: len(numbers)]
-        for number, index, tag, delivery in arrived:
-            assert delivery.span.redelivered == (number in self.redelivered)
-            if delivery.consumer.settled:
+        for number, index, tag, (consumer, span) in arrived:
+            assert span.redelivered == (number in self.redelivered)
+            if consumer.settled:
                 self.done.append(number)
             else:
                 self.held[index][tag] = number

@@ -26,7 +26,7 @@ def _ledger(*sizes: int) -> Ledger:
     ledger = Ledger()
     for size in sizes:
         bodies = [b"%d" % (ledger.next_tag + offset) for offset in range(size)]
-        ledger.hand_out(Span(0, run_of(bodies), 0, size), queue, None, settled=False)
+        ledger.hand_out(Span(0, run_of(bodies), 0, size), queue, None)
     return ledger
 
 
