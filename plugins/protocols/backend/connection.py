@@ -14,7 +14,7 @@ from enum import Enum
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Run
 from plugins.protocols.backend.decoder import Decoder
-from plugins.protocols.backend.frames import Control, control_frame, encode_bodies, header
+from plugins.protocols.backend.frames import LONG, SHORT_HEADERS, Control, control_frame, encode_bodies, header
 from plugins.protocols.backend.greeting import (
     Greeting,
     decode_envelope,
@@ -180,6 +180,19 @@ class BackendConnection:
                     continue
             bodies = [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
             out += encode_bodies(bodies)
+
+    def encode_one(self, body: bytes) -> bytes | None:
+        """Return the bytes of one plain message, without detours; None when the long way has to be taken."""
+        if self._current is not PLAIN or self._out or not self.ready_to_send():
+            return None
+        size = len(body)
+        return SHORT_HEADERS[size] + body if size < LONG else header(size) + body
+
+    def decode_one(self, data: bytes) -> bytes | None:
+        """Return the body if ``data`` is just one plain short message; None when the long way has to be taken."""
+        if data and data[0] == len(data) - 1 and self._decoder.idle() and self.ready_to_send():
+            return data[1:]
+        return None
 
     def _use(self, envelope: Envelope) -> None:
         """Make ``envelope`` the one of what follows, by its number if the peer has it."""

@@ -42,6 +42,10 @@ class Decoder:
         """Whether the bytes so far end in the middle of a frame."""
         return bool(self._rest or self._gathered)
 
+    def idle(self) -> bool:
+        """Whether we stand between two messages of the plain envelope."""
+        return not self._rest and not self._gathered and self.envelope is PLAIN
+
     def decode(self, data: bytes) -> list[Run]:
         """Return the runs that ``data`` completes; a fault raises with those that came before it."""
         if self._missing > len(data):

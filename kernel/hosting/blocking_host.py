@@ -1,0 +1,225 @@
+"""Blocking host: a conversation driven by the application's own thread over a blocking socket (the paper's x-mode).
+
+There is no other thread, no pipe and no doorbell: ``send`` writes to the socket and ``receive`` reads from it, which is the
+lowest latency there is.  The price is the paper's, too: one thread and one connection, and nothing is sent,
+received or kept alive but while the application is in a call.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from kernel.contracts.errors import ConnectionLost, RemoteProtocolError, TimedOut, WouldBlock
+from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
+from kernel.contracts.protocol import StreamProtocol
+
+READ_SIZE = 256 * 1024
+_FOR_EVER = 365 * 86400.0
+
+
+class BlockingHost:
+    """One connection in the application's hand.  Not for several threads at once."""
+
+    def __init__(self, connected: socket.socket, protocol: StreamProtocol, peer: str, handshake: float = 10.0) -> None:
+        connected.setblocking(True)
+        self.peer = peer
+        self._socket = connected
+        self._protocol = protocol
+        self._recv = connected.recv
+        self._sendall = connected.sendall
+        self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _long_way)
+        self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _long_way)
+        self._ready: deque[Run] = deque()
+        self._lost = ""
+        protocol.handle_timeout(time.monotonic())
+        self._flush()
+        self._shake_hands(time.monotonic() + handshake)
+        self._set_kernel_timeout()
+
+    # ------------------------------------------------------------------ sending
+
+    def send(self, body: Buffer, *, key: str | None = None) -> None:
+        """Send one message: it is with the operating system when this returns."""
+        if key is None and type(body) is bytes:
+            data = self._encode_one(body)
+            if data is not None:
+                try:
+                    self._sendall(data)
+                except OSError as error:
+                    self._lose(error)
+                return
+        self.send_runs((run_of([body], PLAIN if key is None else Envelope(key=key)),))
+
+    def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
+        """Send a batch."""
+        self.send_runs((run_of(bodies, PLAIN if key is None else Envelope(key=key)),))
+
+    def send_runs(self, runs: Sequence[Run]) -> None:
+        """Send runs."""
+        if self._lost:
+            raise ConnectionLost(self._lost)
+        self._protocol.send_runs(runs, time.monotonic())
+        self._flush()
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, timeout: float | None = None) -> Buffer:
+        """Return the next body; wait for it, at most ``timeout`` seconds (``TimedOut``)."""
+        if timeout is None and not self._ready:
+            try:
+                data = self._recv(READ_SIZE)
+            except OSError as error:
+                data = self._no_data(error)
+            body = self._decode_one(data)
+            if body is not None:
+                return body
+            if not self._take_in(data):
+                self._fill(None)
+        elif not self._ready:
+            self._fill(timeout)
+        run = self._ready[0]
+        if len(run) == 1:
+            self._ready.popleft()
+        else:
+            self._ready[0] = run.slice(1, len(run))
+        return messages_of(run.slice(0, 1))[0].body if run.multipart else run.bodies[0]
+
+    def receive_nowait(self) -> Buffer:
+        """Return the next body, or raise ``WouldBlock``."""
+        try:
+            return self.receive(0)
+        except TimedOut:
+            raise WouldBlock(f"nothing to receive from {self.peer}") from None
+
+    def receive_many(self, timeout: float | None = None) -> list[Buffer]:
+        """Return all that has come; wait for the first."""
+        if not self._ready:
+            self._fill(timeout)
+        runs, self._ready = self._ready, deque()
+        return [message.body for run in runs for message in messages_of(run)]
+
+    def receive_message(self, timeout: float | None = None) -> Message:
+        """Return the next message with its envelope and parts."""
+        if not self._ready:
+            self._fill(timeout)
+        run = self._ready.popleft()
+        if len(run) > 1:
+            self._ready.appendleft(run.slice(1, len(run)))
+        return messages_of(run.slice(0, 1))[0]
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._socket.fileno()
+
+    # ------------------------------------------------------------------ the long way
+
+    def _fill(self, timeout: float | None) -> None:
+        """Read until a message is there."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ready:
+            if deadline is not None:
+                left = max(deadline - time.monotonic(), 0)
+                if not select.select([self._socket], [], [], left)[0]:
+                    raise TimedOut(f"nothing received from {self.peer} within {timeout} s")
+            try:
+                data = self._recv(READ_SIZE)
+            except OSError as error:
+                data = self._no_data(error)
+            self._take_in(data)
+
+    def _take_in(self, data: bytes) -> bool:
+        """Give bytes to the protocol; return whether messages are ready."""
+        now = time.monotonic()
+        protocol = self._protocol
+        try:
+            if not data:
+                protocol.receive_eof(now)
+                self._lose(None)
+            self._ready.extend(run for run in protocol.receive_data(data, now) if run.bodies)
+        except RemoteProtocolError as error:
+            self._ready.extend(error.runs)
+            self._lost = f"{self.peer}: {error}"
+            self._flush()
+            raise
+        self._flush()
+        if protocol.closed() and not self._ready:
+            self._lose(None)
+        return bool(self._ready)
+
+    def _no_data(self, error: OSError) -> bytes:
+        """The kernel's timeout passed (SO_RCVTIMEO): do what is due, then read on."""
+        while isinstance(error, BlockingIOError):
+            self._protocol.handle_timeout(time.monotonic())
+            self._flush()
+            try:
+                return self._recv(READ_SIZE)
+            except OSError as another:
+                error = another
+        self._lose(error)
+        raise AssertionError("not reached")
+
+    def _set_kernel_timeout(self) -> None:
+        """Have a blocking read return when the protocol wants to be called, at no extra call a read."""
+        deadline = self._protocol.next_deadline()
+        if deadline is None or deadline == float("inf"):
+            return
+        seconds = min(max(deadline - time.monotonic(), 0.01), _FOR_EVER)
+        packed = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+
+    def _shake_hands(self, deadline: float) -> None:
+        """Wait until messages may be sent."""
+        protocol = self._protocol
+        while not protocol.ready_to_send():
+            now = time.monotonic()
+            due = min(protocol.next_deadline() or deadline, deadline)
+            if select.select([self._socket], [], [], max(due - now, 0))[0]:
+                self._take_in(self._recv(READ_SIZE))
+            elif time.monotonic() >= deadline:
+                raise ConnectionLost(f"{self.peer}: the handshake did not end in time")
+            else:
+                protocol.handle_timeout(time.monotonic())
+                self._flush()
+
+    def _flush(self) -> None:
+        data = self._protocol.data_to_send()
+        try:
+            for buffer in data if len(data) < 2 else (data if max(map(len, data)) > 65536 else [b"".join(data)]):
+                self._sendall(buffer)
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError | None) -> None:
+        self._lost = f"{self.peer}: {error or 'closed by the peer'}"
+        raise ConnectionLost(self._lost) from error
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Say good-bye and hang up."""
+        if self._socket.fileno() >= 0:
+            self._protocol.close("closed", time.monotonic())
+            try:
+                self._flush()
+            except ConnectionLost:
+                pass
+            self._socket.close()
+
+    def __enter__(self) -> BlockingHost:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _long_way(_: Any) -> None:
+    """For protocols without a short cut."""

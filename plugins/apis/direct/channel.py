@@ -1,0 +1,86 @@
+"""Direct channel: connects or accepts one peer, and hands the application the conversation."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import ConnectionLost
+from kernel.hosting.address import Address, parse_address
+from kernel.hosting.blocking_host import BlockingHost
+from kernel.plugins import PluginRegistry
+from plugins.apis.direct.options import DirectOptions
+
+
+class DirectChannel(BlockingHost):
+    """A ``BlockingHost`` that a kernel knows of."""
+
+    def kernel_closed(self, reason: str) -> None:
+        """Called by the kernel, from any thread: wake whoever waits in a read."""
+        self._lost = self._lost or reason
+        try:
+            self._socket.shutdown(socket.SHUT_RD)
+        except OSError:  # not connected any more
+            pass
+
+    def dispose(self) -> None:
+        """Called by the kernel at its very end."""
+        self.close()
+
+
+def open_direct(
+    registry: PluginRegistry,
+    name: str,
+    options: DirectOptions,
+    on_listening: Callable[[str], object] | None = None,
+) -> DirectChannel:
+    """Return a channel to one peer; ``ConnectionLost`` says why there is none.
+
+    ``on_listening`` is called with the address once a listener listens.
+    """
+    address = parse_address(options.address, ("tcp", "unix"))
+    kind = registry.kind("protocols", address.protocol)
+    protocol_options = msgspec.convert({"heartbeat": 0, **options.protocol}, kind.options, strict=False)
+    try:
+        if options.mode == "listen":
+            connected = _accept(address, options.timeout, on_listening)
+        else:
+            connected = _connect(address, options.timeout)
+    except OSError as error:
+        raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from error
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    protocol: Any = kind.create(protocol_options, "server" if options.mode == "listen" else "client")
+    return DirectChannel(connected, protocol, str(address), options.timeout)
+
+
+def _connect(address: Address, timeout: float) -> socket.socket:
+    if address.transport == "tcp":
+        return socket.create_connection((address.host or "localhost", address.port), timeout)
+    connected = socket.socket(socket.AF_UNIX)
+    connected.settimeout(timeout)
+    connected.connect(address.place)
+    return connected
+
+
+def _accept(address: Address, timeout: float, on_listening: Callable[[str], object] | None) -> socket.socket:
+    if address.transport == "tcp":
+        listener = socket.create_server((address.host, address.port))
+        where = f"{address.protocol}+tcp://{address.host}:{listener.getsockname()[1]}"
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address.place)
+        listener.listen()
+        where = str(address)
+    with listener:
+        listener.settimeout(timeout)
+        if on_listening is not None:
+            on_listening(where)
+        connected = listener.accept()[0]
+    if address.transport == "unix":
+        Path(address.place).unlink(missing_ok=True)
+    return connected
