@@ -39,6 +39,12 @@ def _poll_thread(name: str, dispatcher: Any, report: Any, _: Any) -> Any:
     return PollThread(name, dispatcher, report)
 
 
+def _guest_thread(name: str, dispatcher: Any, report: Any, _: Any) -> Any:
+    from kernel.threads.guest_thread import GuestThread
+
+    return GuestThread(name, dispatcher, report)
+
+
 @hookimpl
 def register_routers() -> Iterable[RouterKind]:
     """Fan-out, round robin, by key, reply."""
@@ -57,5 +63,8 @@ def register_routers() -> Iterable[RouterKind]:
 
 @hookimpl
 def register_thread_kinds() -> Iterable[ThreadKind]:
-    """Poll threads."""
-    return [ThreadKind(name="poll", summary="a thread of its own that runs trio and hosts engines", create=_poll_thread)]
+    """Poll threads and guests."""
+    return [
+        ThreadKind(name="poll", summary="a thread of its own that runs trio and hosts engines", create=_poll_thread),
+        ThreadKind(name="guest", summary="engines inside the application's own trio run", create=_guest_thread),
+    ]

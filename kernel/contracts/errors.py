@@ -21,7 +21,7 @@ class WouldBlock(KernelError):  # noqa: N818 - trio's name for the same thing
     """A ``*_nowait`` call found nothing to receive, or no room to send."""
 
 
-class TimedOut(KernelError):  # noqa: N818
+class TimedOut(WouldBlock):
     """A call with a time-out did not finish in time; nothing was sent or taken."""
 
 

@@ -16,6 +16,6 @@ def lend(buffer: Buffer, on_returned: Callable[[], object]) -> memoryview:
     exactly once, in whichever thread dropped the last reference: it must be quick, must not raise
     and must not call into the kernel.
     """
-    view = memoryview(buffer)
+    view = memoryview(buffer).cast("B")  # in bytes, whatever its items are
     weakref.finalize(view, on_returned).atexit = False
     return view

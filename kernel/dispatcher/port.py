@@ -93,7 +93,7 @@ class Port:
     def writable(self) -> bool:
         """Whether nothing holds the source back."""
         for route in self.routes:
-            if route.held:
+            if route.held or route.starved:
                 return False
             for pipe in route.pipes:
                 if pipe.blocked:

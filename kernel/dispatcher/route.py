@@ -141,6 +141,11 @@ class Route:
         self._router.unsubscribe(pipe, pattern)
 
     @property
+    def starved(self) -> bool:
+        """Whether there is nobody to write to yet, and the route waits rather than drops."""
+        return not self.pipes and not self.spec.by_content and self.spec.marks.when_full == "block"
+
+    @property
     def plain(self) -> bool:
         """Whether a single pipe gets everything, so that the router need not be asked."""
         return not self.spec.by_content

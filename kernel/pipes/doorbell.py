@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
+from typing import Any
 
 _ONE = (1).to_bytes(8, "little")
 
@@ -16,10 +18,12 @@ _ONE = (1).to_bytes(8, "little")
 class Doorbell:
     """An eventfd (a pipe where the system has none) that is written only for a sleeping reader."""
 
-    __slots__ = ("_poll", "_read_fd", "_write_fd", "sleeping")
+    __slots__ = ("_poll", "_read_fd", "_write_fd", "on_ring", "sleeping")
 
     def __init__(self) -> None:
         self.sleeping = False
+        self.on_ring: Callable[[], Any] | None = None
+        """Called as well when the bell is rung, in the thread that rings."""
         if hasattr(os, "eventfd"):
             self._read_fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC)
         else:  # macOS
@@ -41,6 +45,8 @@ class Doorbell:
             pass
         except OSError:  # closed, between the writer's look and its ring
             pass
+        if self.on_ring is not None:
+            self.on_ring()
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until rung, at most ``timeout`` seconds; the caller set ``sleeping`` and looked again."""

@@ -41,6 +41,7 @@ class Kernel:
         self._apis: list[Any] = []
         self._specs: dict[str, list[RouteSpec]] = {}
         self._state = "new"
+        self._guests: Any = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -108,6 +109,33 @@ class Kernel:
     ) -> None:
         self.close(linger=LINGER if error is None else 0)
         self.join()
+
+    async def __aenter__(self) -> Kernel:
+        """As ``with``, in a trio task: threads of kind ``guest`` live in this task's trio run."""
+        import trio
+
+        self.__enter__()
+        self._guests = trio.open_nursery()
+        nursery = await self._guests.__aenter__()
+        for thread in self._threads.values():
+            if getattr(thread, "is_guest", False):
+                await nursery.start(thread.serve)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import trio
+
+        self.close(linger=LINGER if error is None else 0)
+        await self._guests.__aexit__(kind, error, trace)
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._join_threads)
+        self.join()
+
+    def _join_threads(self) -> None:
+        for thread in self._threads.values():
+            thread.join()
 
     def _written_out(self) -> bool:
         """Whether there is nothing left to write.  Asked by every closing thread after each of its turns."""

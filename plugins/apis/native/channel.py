@@ -8,16 +8,17 @@ way, which is the same for one message and for a million.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
 import msgspec
 
-from kernel.contracts.errors import KernelClosed, TimedOut, WouldBlock, WrongThread
+from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.pipes.mailbox import Mailbox
@@ -101,10 +102,7 @@ class Channel:
 
     def send_nowait(self, body: Buffer, *, key: str | None = None) -> None:
         """Send one message, or raise ``WouldBlock`` when the pipe is full."""
-        try:
-            self.send(body, key=key, timeout=0)
-        except TimedOut:
-            raise WouldBlock(f"channel {self.name!r}: the pipe is full") from None
+        self.send(body, key=key, timeout=0)
 
     def reply(self, message: Message, body: Buffer, *, timeout: float | None = None) -> None:
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
@@ -118,11 +116,20 @@ class Channel:
             return
         self._give_back()
         if not self._port.writable() or not self._port.routes:
-            self._wait(self._may_send, timeout, "no room to send")
+            self._wait(self.may_send, timeout, "no room to send")
         self._port.send((run,))
 
-    def _may_send(self) -> bool:
+    def may_send(self) -> bool:
+        """Whether a message would be taken at once."""
         return bool(self._port.routes) and self._port.writable()
+
+    def has_something(self) -> bool:
+        """Whether something can be received at once."""
+        return bool(self._runs) or self._port.has_input()
+
+    def all_confirmed(self) -> bool:
+        """Whether all that was sent on confirming routes has been confirmed."""
+        return self._port.confirmed() >= self._port.sent()
 
     def _refill(self, run: Run) -> bool:
         """Ask for places for loose messages; send this one if there were any."""
@@ -176,10 +183,7 @@ class Channel:
 
     def receive_nowait(self) -> Buffer:
         """Return the next body, or raise ``WouldBlock``."""
-        try:
-            return self.receive(0)
-        except TimedOut:
-            raise WouldBlock(f"channel {self.name!r}: nothing to receive") from None
+        return self.receive(0)
 
     def receive_many(self, most: int = 1 << 30, timeout: float | None = None) -> list[Buffer]:
         """Return what has come, at least one body and at most ``most``; wait for the first."""
@@ -279,22 +283,38 @@ class Channel:
     def wait_confirmed(self, timeout: float | None = None) -> None:
         """Wait until every destination has confirmed all that was sent on routes with ``confirm = true``."""
         self._check()
-        sent = self._port.sent()
         self._mailbox.process()
-        if self._port.confirmed() < sent:
-            self._wait(lambda: self._port.confirmed() >= sent, timeout, "not all is confirmed")
+        if not self.all_confirmed():
+            self._wait(self.all_confirmed, timeout, "not all is confirmed")
 
     # ------------------------------------------------------------------ waiting
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when something has come: then ``receive_nowait`` until ``WouldBlock``."""
+        """A descriptor that is readable when something has come: then ``receive_nowait`` until ``WouldBlock``.
+
+        For select, asyncio's ``add_reader`` or any other loop; ``WouldBlock`` arms it anew.
+        """
         bell = self._mailbox.bell
         bell.sleeping = True
-        if self._posted or self._runs or self._port.has_input():
+        if self._posted or self.has_something():
             bell.ring()
         return bell.fileno()
 
-    def _wait(self, done: Any, timeout: float | None, what: str) -> None:
+    def on_arrival(self, callback: Callable[[], Any] | None) -> None:
+        """Have ``callback()`` called when something has come, as ``fileno`` tells it: once until ``WouldBlock``.
+
+        It runs in the thread that the message came from: it must be quick and may only pass the news on
+        (``loop.call_soon_threadsafe``, ``event.set``).  None: no longer.
+        """
+        self._mailbox.bell.on_ring = callback
+        self.fileno()
+
+    def signal_on_arrival(self, number: int) -> None:
+        """Have this thread sent a signal (a real-time one, say) when something has come; as ``on_arrival``."""
+        thread = self._thread
+        self.on_arrival(lambda: signal.pthread_kill(thread, number))
+
+    def _wait(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Serve the mailbox until ``done()``."""
         mailbox, bell = self._mailbox, self._mailbox.bell
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -302,17 +322,30 @@ class Channel:
             if mailbox.process() and done():
                 return
             self._check()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                bell.clear()
             bell.sleeping = True
             if self._posted:
                 continue
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                if timeout:
-                    bell.sleeping = False
-                if done():
-                    return
+            if left is not None and left <= 0:  # the bell stays armed, for whoever watches the descriptor
                 raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
             bell.wait(left)
+
+    async def wait_in_trio(self, done: Callable[[], bool]) -> None:
+        """Serve the mailbox until ``done()``, as a trio task."""
+        import trio
+
+        mailbox, bell = self._mailbox, self._mailbox.bell
+        while not done():
+            self._check()
+            bell.clear()
+            bell.sleeping = True
+            if not self._posted:
+                await trio.lowlevel.wait_readable(bell.fileno())
+            bell.sleeping = False
+            mailbox.process()
+        self._check()
 
     def _check(self) -> None:
         if threading.get_ident() != self._thread:

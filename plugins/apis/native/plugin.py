@@ -16,10 +16,16 @@ def register_apis() -> Iterable[ApiKind]:
     return [
         ApiKind(
             name="native",
-            summary="what an application holds in its hand: send and receive, blocking, trio, callback or descriptor",
+            summary="what an application holds in its hand: send and receive, blocking, callback, signal or descriptor",
             options=NativeOptions,
             create=_create,
-        )
+        ),
+        ApiKind(
+            name="trio",
+            summary="the native API for trio tasks: async send and receive, async for",
+            options=NativeOptions,
+            create=_create_trio,
+        ),
     ]
 
 
@@ -27,3 +33,9 @@ def _create(kernel: Any, name: str, options: Any) -> Any:
     from plugins.apis.native.channel import Channel
 
     return Channel(kernel.dispatcher, name, options)
+
+
+def _create_trio(kernel: Any, name: str, options: Any) -> Any:
+    from plugins.apis.native.trio_channel import TrioChannel
+
+    return TrioChannel(_create(kernel, name, options))

@@ -1,0 +1,40 @@
+"""Guest thread: engines in the application's own trio run.  No extra thread at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent
+from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.threads.residence import Residence
+
+
+class GuestThread(Residence):
+    """Lives while ``serve`` runs; ``async with kernel`` sees to that."""
+
+    is_guest = True
+
+    def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
+        super().__init__(name, dispatcher, report)
+        self._gone = threading.Event()
+        self._gone.set()
+
+    def start(self) -> None:
+        """Nothing yet: the application's trio run has to call ``serve``."""
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Host engines until the kernel is closed."""
+        self._gone.clear()
+        try:
+            task_status.started()
+            await self.run(own_thread=False)
+        finally:
+            self._gone.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until ``serve`` has returned.  Not in the thread that it runs in."""
+        return self._gone.wait(timeout)

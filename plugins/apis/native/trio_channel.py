@@ -1,0 +1,101 @@
+"""Trio channel: the native API for tasks.  Everything that may wait is ``async`` and cancellation loses no message.
+
+It belongs to the trio run (and so the thread) that opened it.  A call that need not wait is a cancellation point, and
+every so often a scheduling point too, at a tenth of the price of one at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from kernel.contracts.errors import KernelClosed, WouldBlock
+from kernel.contracts.message import Buffer, Message, Run
+from plugins.apis.native.channel import Channel
+
+_CALLS_BETWEEN_SCHEDULING = 64
+
+
+class TrioChannel:
+    """Send and receive in a trio task.  Usable in ``async with`` and ``async for``."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._calls = 0
+        self.name = channel.name
+        self.kernel_closed = channel.kernel_closed
+        self.dispose = channel.dispose
+        self.subscribe = channel.subscribe
+        self.unsubscribe = channel.unsubscribe
+        self.confirm = channel.confirm
+        self.statistics = channel.statistics
+        self.close = channel.close
+
+    async def send(self, body: Buffer, *, key: str | None = None) -> None:
+        """Send one message; wait while the pipe is full."""
+        await self._call(lambda: self._channel.send(body, key=key, timeout=0), self._channel.may_send)
+
+    async def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
+        """Send a batch under one envelope."""
+        await self._call(lambda: self._channel.send_many(bodies, key=key, timeout=0), self._channel.may_send)
+
+    async def send_message(self, message: Message) -> None:
+        """Send a message with an envelope of its own."""
+        await self._call(lambda: self._channel.send_message(message, timeout=0), self._channel.may_send)
+
+    async def receive(self) -> Buffer:
+        """Return the next body."""
+        body: Buffer = await self._call(lambda: self._channel.receive(0), self._channel.has_something)
+        return body
+
+    async def receive_many(self, most: int = 1 << 30) -> list[Buffer]:
+        """Return what has come, at least one body."""
+        bodies: list[Buffer] = await self._call(lambda: self._channel.receive_many(most, 0), self._channel.has_something)
+        return bodies
+
+    async def receive_message(self) -> Message:
+        """Return the next message with its envelope and parts."""
+        message: Message = await self._call(lambda: self._channel.receive_message(0), self._channel.has_something)
+        return message
+
+    async def receive_run(self, most: int = 1 << 30) -> Run:
+        """Return the next messages that share one envelope."""
+        run: Run = await self._call(lambda: self._channel.receive_run(most, 0), self._channel.has_something)
+        return run
+
+    async def wait_confirmed(self) -> None:
+        """Wait until every destination has confirmed all that was sent on confirming routes."""
+        await self._call(lambda: self._channel.wait_confirmed(0), self._channel.all_confirmed)
+
+    async def _call(self, attempt: Callable[[], Any], may: Callable[[], bool]) -> Any:
+        """Try; where it would block, wait until it may do, and try again.  Nothing is taken before a wait."""
+        self._calls += 1
+        if self._calls % _CALLS_BETWEEN_SCHEDULING:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                return attempt()
+            except WouldBlock:
+                await self._channel.wait_in_trio(may)
+
+    async def __aiter__(self) -> AsyncIterator[Buffer]:
+        """Receive for ever; ends when the kernel is closed."""
+        while True:
+            try:
+                body = await self.receive()
+            except KernelClosed:
+                return
+            yield body
+
+    async def __aenter__(self) -> TrioChannel:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
