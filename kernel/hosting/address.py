@@ -39,7 +39,7 @@ def parse_address(text: str, transports: tuple[str, ...] = STREAM_TRANSPORTS) ->
         raise ValueError(f"{text!r}: there is no transport {transport!r} here, only {', '.join(transports)}")
     if transport in ("tcp", "tls"):
         host, colon, port = place.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
+        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ValueError(f"{text!r}: {place!r} is no host:port")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
             raise ValueError(f"{text!r}: an IPv6 host stands in brackets, as in [::1]:{port}")

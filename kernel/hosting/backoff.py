@@ -32,7 +32,7 @@ class Backoff:
     def next_wait(self) -> float:
         """Seconds to wait before the next attempt."""
         options = self._options
-        full = min(options.first * 2 ** min(self.attempts, 62), options.most)
+        full: float = min(options.first * 2.0 ** min(self.attempts, 62), options.most)
         self.attempts += 1
         return full * (1 - options.jitter * self._chance.random())
 

@@ -28,8 +28,8 @@ class Listener:
         self._engine = engine
         self._on_accept = on_accept
         self._path = address.place if address.transport == "unix" else None
-        self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
         self._sockets = _listen(address, backlog)
+        self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
         self.refused = 0
         """Connections that were turned away for want of a descriptor."""
         for sock in self._sockets:
@@ -99,7 +99,7 @@ class Listener:
 def _listen(address: Address, backlog: int) -> list[socket.socket]:
     if address.transport == "unix":
         return [_listen_unix(address.place, backlog)]
-    sockets = []
+    sockets: list[socket.socket] = []
     port = address.port
     flags = socket.AI_PASSIVE
     for family, kind, _, _, place in socket.getaddrinfo(address.host or None, port, type=socket.SOCK_STREAM, flags=flags):

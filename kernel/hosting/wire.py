@@ -36,11 +36,12 @@ class Wire(Protocol):
 class PlainWire:
     """tcp and unix."""
 
-    __slots__ = ("_socket",)
+    __slots__ = ("_begun", "_socket")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         self._socket = connected
+        self._begun: list[Buffer] = []
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -62,7 +63,7 @@ class PlainWire:
                     sent = sock.send(buffers[0])
                 else:
                     sent = sock.sendmsg([buffers[at] for at in range(min(len(buffers), BUFFERS_A_CALL))])
-                drop_sent(buffers, sent)
+                drop_sent(buffers, sent, self._begun)
         except (BlockingIOError, InterruptedError):
             return False
         return True
@@ -70,15 +71,17 @@ class PlainWire:
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
+        self._begun.clear()
 
 
 class TlsWire:
     """TLS over tcp, after the handshake."""
 
-    __slots__ = ("_socket",)
+    __slots__ = ("_begun", "_socket")
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         self._socket = connected
+        self._begun: list[Buffer] = []
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -111,7 +114,7 @@ class TlsWire:
                     joined = b"".join(buffers)
                     buffers.clear()
                     buffers.append(joined)
-                drop_sent(buffers, self._socket.send(buffers[0]))
+                drop_sent(buffers, self._socket.send(buffers[0]), self._begun)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         return True
@@ -119,17 +122,25 @@ class TlsWire:
     def close(self) -> None:
         """Hang up, without waiting for the peer's good-bye."""
         self._socket.close()
+        self._begun.clear()
 
 
-def drop_sent(buffers: deque[Buffer], sent: int) -> None:
-    """Remove the first ``sent`` bytes."""
+def drop_sent(buffers: deque[Buffer], sent: int, begun: list[Buffer]) -> None:
+    """Remove the first ``sent`` bytes.
+
+    ``begun`` keeps the buffer of which only the rest is still there: a slice does not keep the view that was lent, and
+    its owner would be told too early that it may change it.
+    """
     while sent:
         first = buffers[0]
         size = len(first)
         if sent >= size:
             sent -= size
             buffers.popleft()
+            begun.clear()
         else:
+            if not begun:
+                begun.append(first)
             buffers[0] = memoryview(first)[sent:]
             return
     while buffers and not len(buffers[0]):

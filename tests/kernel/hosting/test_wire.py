@@ -1,0 +1,115 @@
+"""Wires: partial writes, the end of the stream, and buffers that are let go exactly when they may be."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.contracts.loan import lend
+from kernel.contracts.message import Buffer
+from kernel.hosting.wire import PlainWire, drop_sent
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[PlainWire, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(5)
+    yield PlainWire(ours), theirs
+    ours.close()
+    theirs.close()
+
+
+Ends = tuple[PlainWire, socket.socket]
+
+
+def test_nothing_to_read_is_none_and_the_end_is_empty(ends: Ends) -> None:
+    wire, peer = ends
+    assert wire.receive(10) is None
+    peer.sendall(b"abc")
+    assert wire.receive(2) == b"ab"
+    assert wire.receive(2) == b"c"
+    peer.close()
+    assert wire.receive(2) == b""
+
+
+def test_all_buffers_are_written_in_order(ends: Ends) -> None:
+    wire, peer = ends
+    buffers: deque[Buffer] = deque([b"a", b"", bytearray(b"bc"), memoryview(b"def"), b""])
+    assert wire.send(buffers)
+    assert not buffers
+    assert peer.recv(100) == b"abcdef"
+
+
+def test_more_buffers_than_one_call_takes_are_written(ends: Ends) -> None:
+    wire, peer = ends
+    buffers: deque[Buffer] = deque([b"%04d" % number for number in range(3000)])
+    assert wire.send(buffers)
+    received = b""
+    while len(received) < 12_000:
+        received += peer.recv(65536)
+    assert received == b"".join(b"%04d" % number for number in range(3000))
+
+
+def test_a_full_socket_keeps_the_rest(ends: Ends) -> None:
+    wire, peer = ends
+    whole = bytes(range(256)) * 40_000
+    buffers: deque[Buffer] = deque([whole, b"tail"])
+    received = bytearray()
+    while not wire.send(buffers):
+        received += peer.recv(1 << 20)
+    peer.settimeout(0)
+    try:
+        while True:
+            received += peer.recv(1 << 20)
+    except BlockingIOError:
+        pass
+    assert bytes(received) == whole + b"tail"
+
+
+def test_writing_to_a_peer_that_is_gone_is_an_error(ends: Ends) -> None:
+    wire, peer = ends
+    peer.close()
+    with pytest.raises(OSError):
+        wire.send(deque([b"x" * 1000]))
+
+
+def test_a_lent_buffer_is_given_back_when_the_last_byte_is_written_and_not_before(ends: Ends) -> None:
+    wire, peer = ends
+    returned: list[bool] = []
+    size = 20_000_000
+    buffers: deque[Buffer] = deque([lend(bytearray(size), lambda: returned.append(True))])
+    received = 0
+    while not wire.send(buffers):
+        assert not returned, "the rest of the buffer is still to be written"
+        received += len(peer.recv(1 << 20))
+    assert returned == [True]
+
+
+def test_a_lent_buffer_is_given_back_when_the_wire_is_closed(ends: Ends) -> None:
+    wire, _ = ends
+    returned: list[bool] = []
+    buffers: deque[Buffer] = deque([lend(bytearray(20_000_000), lambda: returned.append(True))])
+    assert not wire.send(buffers)
+    buffers.clear()
+    assert not returned
+    wire.close()
+    assert returned == [True]
+
+
+@given(st.lists(st.binary(max_size=5), max_size=10), st.data())
+def test_dropping_sent_bytes_keeps_the_others(parts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(parts)
+    buffers: deque[Buffer] = deque(parts)
+    begun: list[Buffer] = []
+    position = 0
+    while position < len(whole):
+        sent = data.draw(st.integers(1, len(whole) - position))
+        drop_sent(buffers, sent, begun)
+        position += sent
+        assert b"".join(buffers) == whole[position:]
+        assert not buffers or len(buffers[0])

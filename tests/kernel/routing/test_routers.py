@@ -1,0 +1,143 @@
+"""Fan-out, round robin, by key and reply, each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.router import Outlet
+from kernel.routing.by_key import ByKey
+from kernel.routing.fan_out import FanOut
+from kernel.routing.reply import Reply
+from kernel.routing.round_robin import RoundRobin
+
+
+class FakeOutlet:
+    """An outlet that is full when told so."""
+
+    def __init__(self, target: str = "") -> None:
+        self.target = target
+        self.blocked = False
+        self.is_full = False
+
+    def full(self) -> bool:
+        return self.is_full
+
+
+def attach(router: Any, count: int) -> list[FakeOutlet]:
+    outlets = [FakeOutlet(f"port/{number}") for number in range(count)]
+    for outlet in outlets:
+        router.attach(outlet, {})
+    return outlets
+
+
+def chosen(choice: Sequence[tuple[Outlet, Run]]) -> list[tuple[Outlet, list[bytes]]]:
+    return [(outlet, list(run.bodies)) for outlet, run in choice]
+
+
+def test_fan_out_gives_the_run_itself_to_everybody() -> None:
+    router = FanOut()
+    outlets = attach(router, 3)
+    run = run_of([b"x"])
+    choice = router.choose(run)
+    assert [outlet for outlet, _ in choice] == outlets
+    assert all(part is run for _, part in choice)
+    router.detach(outlets[1])
+    assert [outlet for outlet, _ in router.choose(run)] == [outlets[0], outlets[2]]
+
+
+def test_round_robin_deals_single_messages_in_turn() -> None:
+    router = RoundRobin()
+    a, b, c = attach(router, 3)
+    order = [router.choose(run_of([b"x"]))[0][0] for _ in range(6)]
+    assert order == [a, b, c, a, b, c]
+
+
+def test_round_robin_deals_a_run_out_evenly() -> None:
+    router = RoundRobin()
+    attach(router, 3)
+    choice = chosen(router.choose(run_of([b"%d" % number for number in range(7)])))
+    assert [bodies for _, bodies in choice] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+
+
+def test_round_robin_passes_over_those_that_are_full() -> None:
+    router = RoundRobin()
+    a, b = attach(router, 2)
+    a.is_full = True
+    assert [chosen(router.choose(run_of([b"x"])))[0][0] for _ in range(3)] == [b, b, b]
+    b.is_full = True
+    assert router.choose(run_of([b"x"])) == ()
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sets(st.integers(0, 3))), max_size=30))
+def test_round_robin_gives_each_message_to_exactly_one(steps: list[tuple[int, set[int]]]) -> None:
+    router = RoundRobin()
+    outlets = attach(router, 4)
+    number = 0
+    for count, full in steps:
+        for at, outlet in enumerate(outlets):
+            outlet.is_full = at in full
+        bodies = [b"%d" % (number + at) for at in range(count)]
+        number += count
+        choice = chosen(router.choose(run_of(bodies, Envelope(key="k"))))
+        dealt = [body for _, part in choice for body in part]
+        assert sorted(dealt) == (sorted(bodies) if len(full) < 4 else [])
+        assert all(not outlet.full() for outlet, _ in choice)
+        sizes = [len(part) for _, part in choice]
+        assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_round_robin_keeps_the_envelope_and_the_parts_of_slices() -> None:
+    router = RoundRobin()
+    attach(router, 2)
+    envelope = Envelope(key="k")
+    run = run_of([(b"a", b"b"), (b"c", b"d"), (b"e",)], envelope, multipart=True)
+    parts = [part for _, part in router.choose(run)]
+    assert all(part.multipart and part.envelope is envelope for part in parts)
+    assert [part.size for part in parts] == [3, 2]
+
+
+def test_by_key_gives_to_subscribers_once_each() -> None:
+    router = ByKey()
+    a, b = attach(router, 2)
+    router.subscribe(a, "x.*")
+    router.subscribe(a, "#")
+    router.subscribe(b, "y")
+    assert [outlet for outlet, _ in router.choose(run_of([b""], Envelope(key="x.1")))] == [a]
+    router.unsubscribe(a, "#")
+    router.unsubscribe(a, "never subscribed")
+    assert router.choose(run_of([b""], Envelope(key="z"))) == []
+
+
+def test_by_key_forgets_the_subscriptions_of_who_leaves() -> None:
+    router = ByKey()
+    a, b = attach(router, 2)
+    router.subscribe(a, "k")
+    router.subscribe(b, "k")
+    router.detach(a)
+    assert [outlet for outlet, _ in router.choose(run_of([b""], Envelope(key="k")))] == [b]
+
+
+def test_subscribing_twice_takes_two_to_unsubscribe() -> None:
+    router = ByKey()
+    (a,) = attach(router, 1)
+    router.subscribe(a, "k")
+    router.subscribe(a, "k")
+    router.unsubscribe(a, "k")
+    assert router.choose(run_of([b""], Envelope(key="k")))
+    router.unsubscribe(a, "k")
+    assert not router.choose(run_of([b""], Envelope(key="k")))
+
+
+def test_reply_goes_to_the_port_that_the_envelope_names() -> None:
+    router = Reply()
+    a, b = attach(router, 2)
+    run = run_of([b""], Envelope(reply_to="port/1"))
+    assert [outlet for outlet, _ in router.choose(run)] == [b]
+    router.detach(b)
+    assert router.choose(run) == ()
+    router.detach(a)
