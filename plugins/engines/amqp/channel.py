@@ -49,7 +49,7 @@ class Channel:
         self.last_queue = ""
         """The queue declared last: what an empty queue name means."""
         self.confirms: Confirms | None = None
-        self.transaction: list[Callable[[], None]] | None = None
+        self.transaction: list[Callable[[float], None]] | None = None
         """What to do at tx.commit; None: the channel has no transactions."""
         self.reply_queue: Queue | None = None
         self._admitted: dict[Envelope, Envelope] = {}
@@ -85,7 +85,7 @@ class Channel:
         if admitted is not envelope:
             run = Run(run.bodies, run.size, admitted)
         if self.transaction is not None:
-            self.transaction.append(lambda: self._publish(run, event.mandatory, now))
+            self.transaction.append(lambda later: self._publish(run, event.mandatory, later))
         else:
             self._publish(run, event.mandatory, now)
 
@@ -139,7 +139,7 @@ class Channel:
     def on_acknowledged(self, event: Acknowledged) -> None:
         """The client has dealt with deliveries."""
         if self.transaction is not None:
-            self.transaction.append(lambda: self._acknowledge(event))
+            self.transaction.append(lambda _: self._acknowledge(event))
         else:
             self._acknowledge(event)
 
@@ -149,7 +149,7 @@ class Channel:
     def on_rejected(self, event: Rejected, now: float) -> None:
         """The client does not want deliveries."""
         if self.transaction is not None:
-            self.transaction.append(lambda: self._reject(event, now))
+            self.transaction.append(lambda later: self._reject(event, later))
         else:
             self._reject(event, now)
 

@@ -48,7 +48,7 @@ def tx_commit(here: Channel, method: tx.Commit, now: float) -> None:
     steps = _steps(here)
     here.transaction = []
     for step in steps:
-        step()
+        step(now)
     here.reply(tx.CommitOk())
 
 
@@ -59,7 +59,7 @@ def tx_rollback(here: Channel, method: tx.Rollback, now: float) -> None:
     here.reply(tx.RollbackOk())
 
 
-def _steps(here: Channel) -> list[Callable[[], None]]:
+def _steps(here: Channel) -> list[Callable[[float], None]]:
     if here.transaction is None:
         raise PreconditionFailed("channel is not transactional")
     return here.transaction

@@ -62,12 +62,12 @@ class Broker:
         return any(vhost.touched for vhost in self.vhosts.values())
 
     def call_at(self, when: float, queue: Queue) -> None:
-        """Call a queue's ``handle_timeout`` at ``when``."""
-        deadlines = self._deadlines
-        if deadlines and deadlines[0][0] == when and deadlines[0][2] is queue:
+        """Call a queue's ``handle_timeout`` at ``when``, unless it is to be called before that anyway."""
+        if queue.called_at is not None and queue.called_at <= when:
             return
+        queue.called_at = when
         self._asked += 1
-        heappush(deadlines, (when, self._asked, queue))
+        heappush(self._deadlines, (when, self._asked, queue))
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` wants to be called."""
@@ -77,7 +77,10 @@ class Broker:
         """Do what is due, and settle."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            heappop(deadlines)[2].handle_timeout(now)
+            when, _, queue = heappop(deadlines)
+            if queue.called_at == when:
+                queue.called_at = None
+                queue.handle_timeout(now)
         self.settle(now)
 
     def clock(self, now: float) -> float:

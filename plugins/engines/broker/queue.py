@@ -59,6 +59,8 @@ class Queue:
         self.deleted = False
         self.last_used = now
         self.messages_in = self.messages_out = 0
+        self.called_at: float | None = None
+        """When the broker will call ``handle_timeout``."""
         self._touched = False
         self._limited = policy.max_length is not None or policy.max_length_bytes is not None
         self._rejects = self._limited and policy.overflow != "drop-head"

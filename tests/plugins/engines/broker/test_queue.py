@@ -292,3 +292,11 @@ def test_what_a_connection_owns_goes_with_it(vhost: VirtualHost) -> None:
     vhost.declare_queue("mine", owner, 0.0, exclusive=True)
     vhost.release(owner, 0.0)
     assert "mine" not in vhost.queues
+
+
+def test_a_queue_waits_for_one_call_at_a_time(vhost: VirtualHost) -> None:
+    declare(vhost, message_ttl=1000)
+    for number in range(100):
+        vhost.publish(run(b"x"), number / 1000)
+        vhost.settle(number / 1000)
+    assert len(vhost.broker._deadlines) == 1
