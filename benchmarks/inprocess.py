@@ -1,0 +1,106 @@
+"""Roles that pass messages between two threads of one process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from benchmarks.kernels import BATCH
+from benchmarks.processes import Child, Role
+from benchmarks.scenario import Figures
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan
+from kernel.topology.system import Kernel
+
+BODY = b"x" * 100
+
+_PLAN = Plan(
+    engines=(EnginePlan(name="writer", kind="native"), EnginePlan(name="reader", kind="native")),
+    routes=(RoutePlan(source="writer", targets=("reader",)),),
+)
+
+
+def measure(role: Role, *arguments: Any) -> Figures:
+    """Run a role in a process of its own; it says how many messages a second it moved."""
+    with Child(role, *arguments) as child:
+        return {"rate": child.hear()}
+
+
+def channel_single(link: Connection, count: int) -> None:
+    """One call a message on both ends of a route."""
+    with Kernel(_PLAN) as kernel:
+        reader = kernel.open("reader")
+        receive = reader.receive
+
+        def write() -> None:
+            with kernel.open("writer") as writer:
+                send = writer.send
+                for _ in range(count):
+                    send(BODY)
+
+        link.send(_timed(write, lambda: [receive() for _ in range(count)], count))
+
+
+def channel_batch(link: Connection, count: int) -> None:
+    """Batch calls on both ends of a route."""
+    with Kernel(_PLAN) as kernel:
+        receive_many = kernel.open("reader").receive_many
+
+        def write() -> None:
+            with kernel.open("writer") as writer:
+                for _ in range(count // BATCH):
+                    writer.send_many([BODY] * BATCH)
+
+        def read() -> None:
+            received = 0
+            while received < count:
+                received += len(receive_many())
+
+        link.send(_timed(write, read, count))
+
+
+def simple_queue(link: Connection, count: int) -> None:
+    """One call a message on both ends of the fastest queue that Python has; it has no water marks."""
+    queue: SimpleQueue[bytes] = SimpleQueue()
+    put, get = queue.put, queue.get
+
+    def write() -> None:
+        for _ in range(count):
+            put(BODY)
+
+    link.send(_timed(write, lambda: [get() for _ in range(count)], count))
+
+
+def pyzmq_inproc(link: Connection, count: int) -> None:
+    """PUSH/PULL over ``inproc``."""
+    from benchmarks.peers.pyzmq_sockets import require, zmq
+
+    require()
+    with zmq.Context() as context, context.socket(zmq.PULL) as pull:
+        pull.bind("inproc://bench")
+
+        def write() -> None:
+            with context.socket(zmq.PUSH) as push:
+                push.connect("inproc://bench")
+                for _ in range(count):
+                    push.send(BODY)
+
+        link.send(_timed(write, lambda: [pull.recv() for _ in range(count)], count))
+
+
+def _timed(write: Callable[[], Any], read: Callable[[], Any], count: int) -> float:
+    """Return the rate, from before the first message is written until the last one is read.
+
+    Not from the first one *read*, as between processes: the interpreter lets the writer run on for milliseconds before
+    the reader sees that one, and a queue without water marks would get all that for nothing.
+    """
+    thread = threading.Thread(target=write)
+    start = time.perf_counter()
+    thread.start()
+    read()
+    seconds = time.perf_counter() - start
+    thread.join()
+    return count / seconds

@@ -1,0 +1,69 @@
+"""pyzmq with blocking sockets, as its guide shows them: PUSH/PULL one way, REQ/REP there and back."""
+
+from __future__ import annotations
+
+import time
+from multiprocessing.connection import Connection
+
+from benchmarks.processes import WARM, time_calls
+from benchmarks.scenario import Unavailable
+
+try:
+    import zmq
+except ImportError:  # the row will say so
+    zmq = None  # type: ignore[assignment]
+
+
+def require() -> None:
+    """Say so when pyzmq is not there."""
+    if zmq is None:
+        raise Unavailable("pyzmq is not installed")
+
+
+def receive(link: Connection, count: int, size: int, copy: bool) -> None:
+    """Receive with one call a message."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        link.send(f"tcp://127.0.0.1:{port}")
+        socket.recv(copy=copy)
+        start = time.perf_counter()
+        for _ in range(count - 1):
+            socket.recv(copy=copy)
+        link.send((count - 1) / (time.perf_counter() - start))
+
+
+def send(link: Connection, address: str, count: int, size: int, copy: bool) -> None:
+    """Send with one call a message."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.connect(address)
+        body = b"x" * size
+        for _ in range(count):
+            socket.send(body, copy=copy)
+        link.recv()
+
+
+def echo(link: Connection, count: int, size: int) -> None:
+    """Send back what comes."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.REP) as socket:
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        link.send(f"tcp://127.0.0.1:{port}")
+        for _ in range(WARM + count):
+            socket.send(socket.recv())
+
+
+def ask(link: Connection, address: str, count: int, size: int) -> None:
+    """Ask and wait for the answer."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.REQ) as socket:
+        socket.connect(address)
+        body = b"x" * size
+
+        def there_and_back() -> None:
+            socket.send(body)
+            socket.recv()
+
+        link.send(time_calls(there_and_back, count))
+        socket.close(0)

@@ -1,0 +1,135 @@
+"""Child processes: each side of a measurement runs in processes of its own, which are always reaped."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any
+
+from benchmarks.scenario import Figures, Unavailable
+
+PATIENCE = 120.0
+"""Seconds after which a measurement that does not end is given up."""
+
+WARM = 500
+"""Round trips that are made before the clock counts."""
+
+_CONTEXT = multiprocessing.get_context("spawn")  # a fresh interpreter each: nothing is inherited
+_PR_SET_PDEATHSIG = 1
+
+Role = Callable[..., Any]
+"""Runs in the child; its first argument is the connection to the parent."""
+
+
+class Child:
+    """A process that runs a role.  Leaving the ``with`` block ends it."""
+
+    def __init__(self, role: Role, *arguments: Any) -> None:
+        self._link, theirs = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=_run, args=(role, theirs, arguments), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.role = role.__name__
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def hear(self, partner: Child | None = None, seconds: float = PATIENCE) -> Any:
+        """Return the next thing that the child says; give up when its partner fails."""
+        sources: list[Any] = [self._link, partner._process.sentinel] if partner else [self._link]
+        ready = wait(sources, seconds)
+        if partner and self._link not in ready:
+            partner._check()
+            ready = wait([self._link], seconds)
+        if not ready:
+            raise Unavailable(f"{self.role}: no answer within {seconds:.0f} s")
+        try:
+            said = self._link.recv()
+        except EOFError:
+            self._process.join(5)
+            raise Unavailable(f"{self.role}: ended with status {self._process.exitcode}") from None
+        if isinstance(said, Unavailable):
+            raise said
+        return said
+
+    def say(self, what: Any) -> None:
+        """Tell the child something; harmless when it is gone."""
+        try:
+            self._link.send(what)
+        except OSError:
+            pass
+
+    def _check(self) -> None:
+        """Raise if the process has failed."""
+        if self._link.poll():
+            self.hear()  # it may say why
+        if self._process.exitcode:
+            raise Unavailable(f"{self.role}: ended with status {self._process.exitcode}")
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.say(None)  # for those that wait for the end
+        self._process.join(0 if error else 10)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._link.close()
+
+
+def _run(role: Role, link: Connection, arguments: Sequence[Any]) -> None:
+    # Whatever becomes of the parent, no benchmark stays behind and disturbs the next.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        role(link, *arguments)
+    except (Unavailable, ImportError) as why:
+        link.send(Unavailable(str(why)))
+
+
+def one_way(receiver: Role, sender: Role, *arguments: Any) -> Figures:
+    """Run a receiver and a sender; return the rate that the receiver saw.
+
+    The receiver says where it listens, then how many messages a second it got from its first to its last.
+    """
+    with Child(receiver, *arguments) as receiving:
+        place = receiving.hear()
+        with Child(sender, place, *arguments) as sending:
+            return {"rate": receiving.hear(sending)}
+
+
+def round_trip(echo: Role, asker: Role, *arguments: Any) -> Figures:
+    """Run an echo and an asker; return the percentiles of what the asker measured."""
+    with Child(echo, *arguments) as echoing:
+        place = echoing.hear()
+        with Child(asker, place, *arguments) as asking:
+            return percentiles(asking.hear(echoing))
+
+
+def percentiles(nanoseconds: list[int]) -> Figures:
+    """Return the median and the 99th percentile, in microseconds."""
+    ordered = sorted(nanoseconds)
+    return {name: ordered[int(len(ordered) * part)] / 1000 for name, part in (("p50", 0.50), ("p99", 0.99))}
+
+
+def time_calls(call: Callable[[], Any], count: int) -> list[int]:
+    """Call something again and again; return how many nanoseconds each call took, after ``WARM`` that do not count."""
+    clock = time.perf_counter_ns
+    for _ in range(WARM):
+        call()
+    taken = []
+    for _ in range(count):
+        start = clock()
+        call()
+        taken.append(clock() - start)
+    return taken

@@ -1,0 +1,38 @@
+"""There and back, 64 B, through poll threads on both sides; pyzmq likewise has a thread between caller and socket."""
+
+from __future__ import annotations
+
+from benchmarks import kernels
+from benchmarks.peers import pyzmq_sockets
+from benchmarks.processes import round_trip
+from benchmarks.scenario import Figures, Row, Scenario, Side
+
+SIZE = 64
+COUNT = 15_000
+
+
+def _ours(scale: float) -> Figures:
+    return round_trip(kernels.echo, kernels.ask, int(COUNT * scale), SIZE)
+
+
+def _pyzmq(scale: float) -> Figures:
+    return round_trip(pyzmq_sockets.echo, pyzmq_sockets.ask, int(COUNT * scale), SIZE)
+
+
+def _row(figure: str) -> Row:
+    return Row(
+        name=f"roundtrip_64B_poll_{figure}",
+        what=f"round trip, {SIZE} B, poll threads on both sides, {figure}",
+        figure=figure,
+        unit="µs",
+        bar="<= 1.0",
+        ours="kernel, poll threads",
+        peers=("pyzmq REQ/REP",),
+    )
+
+
+SCENARIO = Scenario(
+    name="roundtrip_poll",
+    sides=(Side("kernel, poll threads", _ours), Side("pyzmq REQ/REP", _pyzmq)),
+    rows=(_row("p50"), _row("p99")),
+)
