@@ -1,0 +1,275 @@
+"""From a topology file to a plan: every mistake at once, each with its file, its line and a hint.
+
+What an options class says is checked in ``option_check.py``; here is what concerns several parts of a file: names that lead
+nowhere, and routes that contradict themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import PlanError
+from kernel.pipes.water_marks import WaterMarks, WhenFull
+from kernel.plugins import PluginRegistry
+from kernel.topology.file import TopologyFile, read_file, read_text
+from kernel.topology.option_check import check_options, nearest
+from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan
+from kernel.topology.toml_lines import Path
+
+_SECTIONS = ("threads", "engines", "routes")
+
+
+class _RouteTable(msgspec.Struct, kw_only=True):
+    """What a ``[[routes]]`` table may hold."""
+
+    source: str = msgspec.field(name="from")
+    to: str | tuple[str, ...]
+    match: str | tuple[str, ...] = ()
+    exchange: str | None = None
+    router: str = "fan-out"
+    options: dict[str, Any] = {}
+    confirm: bool = False
+    when_full: WhenFull = "block"
+    high: int = WaterMarks().high
+    high_bytes: int = WaterMarks().high_bytes
+
+
+def load_plan(path: str | FilePath, registry: PluginRegistry) -> Plan:
+    """Read and check a topology file.  ``PlanError`` has all that is wrong with it."""
+    return make_plan(read_file(path), registry)
+
+
+def plan_of_text(text: str, registry: PluginRegistry, name: str = "<topology>") -> Plan:
+    """Check a topology that is not in a file."""
+    return make_plan(read_text(text, name), registry)
+
+
+def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
+    """Turn what was read into a plan that can be started, or complain about all of it."""
+    plan = _Checker(file, registry).plan()
+    if not file.complaints:
+        file.complaints += [f"{file.name}: {text}" for text in registry.check_plan(plan)]
+    if file.complaints:
+        raise PlanError(sorted(file.complaints, key=_line_of))
+    return plan
+
+
+def _line_of(complaint: str) -> int:
+    number = complaint.split(":", 2)[1]
+    return int(number) if number.isdigit() else 0
+
+
+class _Checker:
+    def __init__(self, file: TopologyFile, registry: PluginRegistry) -> None:
+        self._file = file
+        self._registry = registry
+        self._threads = self._tables("threads")
+        self._engines = self._tables("engines")
+
+    def plan(self) -> Plan:
+        file = self._file
+        for key in file.values:
+            if key not in _SECTIONS:
+                file.complain((key,), f"there is no section {key!r}; {nearest(key, _SECTIONS)}")
+        threads = [self._thread(name, table) for name, table in self._threads.items()]
+        engines = [self._engine(name, table) for name, table in self._engines.items()]
+        if not engines and not file.complaints:
+            file.complain((), "there are no [engines.NAME] tables: nothing would run")
+        routes = self._routes()
+        return Plan(
+            threads=tuple(thread for thread in threads if thread),
+            engines=tuple(engine for engine in engines if engine),
+            routes=tuple(routes),
+            file=file.name,
+        )
+
+    def _tables(self, section: str) -> dict[str, dict[str, Any]]:
+        """Return the ``[section.NAME]`` tables."""
+        tables = self._file.values.get(section, {})
+        if not isinstance(tables, dict):
+            self._file.complain((section,), f"{section!r} must be tables: [{section}.NAME]")
+            return {}
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                self._file.complain((section, name), f"{section}.{name} must be a table: [{section}.{name}]")
+        return {name: table for name, table in tables.items() if isinstance(table, dict)}
+
+    # ------------------------------------------------------------------ threads and engines
+
+    def _thread(self, name: str, table: dict[str, Any]) -> ThreadPlan | None:
+        path: Path = ("threads", name)
+        kind_name = self._text(path, table, "kind", "poll")
+        if kind_name is None:
+            return None
+        installed = self._registry.thread_kinds.get(kind_name)
+        if installed is None:
+            self._unknown((*path, "kind"), "thread_kinds", "thread kind", kind_name)
+            return None
+        options = self._options(path, table, installed.kind.options, {"kind"})
+        return ThreadPlan(name=name, kind=kind_name, options=options, line=self._file.line(path))
+
+    def _engine(self, name: str, table: dict[str, Any]) -> EnginePlan | None:
+        path: Path = ("engines", name)
+        thread = self._text(path, table, "thread", "")
+        kind_name = self._text(path, table, "kind", None)
+        if kind_name is None:
+            if "kind" not in table:
+                known = sorted({*self._registry.engines, *self._registry.apis})
+                self._file.complain(
+                    path, f"[engines.{name}] lacks 'kind'; installed: {', '.join(known) or 'none'}"
+                )
+            return None
+        installed = self._registry.engines.get(kind_name) or self._registry.apis.get(kind_name)
+        if installed is None:
+            self._unknown((*path, "kind"), "engines", "engine kind", kind_name)
+            return None
+        if thread:
+            self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
+        options = self._options(path, table, installed.kind.options, {"kind", "thread"})
+        self._check_protocol(path, options)
+        return EnginePlan(
+            name=name, kind=kind_name, thread=thread or None, options=options, line=self._file.line(path)
+        )
+
+    def _check_thread(self, path: Path, name: str, thread: str, *, is_api: bool) -> None:
+        place = (*path, "thread")
+        known = set(self._threads) or {DEFAULT_THREAD}
+        if is_api:
+            self._file.complain(
+                place,
+                f"[engines.{name}] is opened by application code, in a thread of its own: take 'thread' away",
+            )
+        elif thread not in known:
+            self._file.complain(
+                place,
+                f"[engines.{name}] wants thread {thread!r}, which is not there; {nearest(thread, known)}",
+            )
+
+    def _check_protocol(self, path: Path, options: dict[str, Any]) -> None:
+        """Check what an address says: ``protocol+transport://place`` names an installed protocol with options of its own."""
+        address = options.get("address")
+        scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
+        if not separator or "+" not in scheme:
+            return
+        name = scheme.partition("+")[0]
+        installed = self._registry.protocols.get(name)
+        if installed is None:
+            self._unknown((*path, "address"), "protocols", "protocol", name)
+        elif isinstance(options.get("protocol"), dict):
+            place = (*path, "protocol")
+            where = f"[{'.'.join(map(str, place))}]"
+            options["protocol"] = check_options(
+                self._file, place, options["protocol"], installed.kind.options, where
+            )
+
+    # ------------------------------------------------------------------ routes
+
+    def _routes(self) -> list[RoutePlan]:
+        tables = self._file.values.get("routes", [])
+        if isinstance(tables, dict):
+            self._file.complain(("routes",), "a route is one of many: write [[routes]]")
+            return []
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self._file.complain(("routes",), "'routes' must be tables: [[routes]]")
+            return []
+        routes: list[RoutePlan] = []
+        for number, table in enumerate(tables):
+            route = self._route(("routes", number), table)
+            if route is None:
+                continue
+            twin = next((known for known in routes if _same(known, route)), None)
+            if twin is None:
+                routes.append(route)
+            else:
+                text = f"this route is that of line {twin.line} once more: messages would come twice"
+                self._file.complain(("routes", number), text)
+        return routes
+
+    def _route(self, path: Path, table: dict[str, Any]) -> RoutePlan | None:
+        before = len(self._file.complaints)
+        checked = check_options(self._file, path, table, _RouteTable, "[[routes]]")
+        if len(self._file.complaints) > before:
+            self._check_ends(path, table)  # the rest of it may be wrong as well
+            return None
+        read = msgspec.convert(checked, _RouteTable)
+        self._check_ends(path, checked)
+        router = self._registry.routers.get(read.router)
+        options = read.options
+        if router is None:
+            self._unknown((*path, "router"), "routers", "router", read.router)
+        else:
+            where = f"[routes.options] of router {read.router!r}"
+            options = check_options(self._file, (*path, "options"), options, router.kind.options, where)
+        if read.confirm and read.when_full != "block":
+            text = (
+                f"confirm = true loses nothing, when_full = {read.when_full!r} throws away: take one of them"
+            )
+            self._file.complain((*path, "when_full"), text)
+        for key in ("high", "high_bytes"):
+            if getattr(read, key) < 1:
+                self._file.complain(
+                    (*path, key), f"[[routes]] {key} = {getattr(read, key)}: must be at least 1"
+                )
+        if len(self._file.complaints) > before:
+            return None
+        return RoutePlan(
+            source=read.source,
+            targets=_tuple(read.to),
+            match=_tuple(read.match),
+            exchange=read.exchange,
+            router=read.router,
+            router_options=options,
+            confirm=read.confirm,
+            marks=WaterMarks(high=read.high, high_bytes=read.high_bytes, when_full=read.when_full),
+            line=self._file.line(path),
+        )
+
+    def _check_ends(self, path: Path, table: dict[str, Any]) -> None:
+        """Check that a route begins and ends at engines, each of them once."""
+        source, to = table.get("from"), table.get("to")
+        if isinstance(source, str):
+            self._check_end((*path, "from"), "comes from", source)
+        targets = [to] if isinstance(to, str) else to if isinstance(to, list) else []
+        if to == []:
+            self._file.complain((*path, "to"), "this route leads nowhere: 'to' is empty")
+        for number, target in enumerate(targets):
+            if not isinstance(target, str):
+                continue
+            self._check_end((*path, "to", number), "leads to", target)
+            if target in targets[:number]:
+                self._file.complain((*path, "to", number), f"this route leads to {target!r} twice")
+
+    def _check_end(self, path: Path, verb: str, name: str) -> None:
+        engines = self._file.values.get("engines")
+        if name not in self._engines and not (isinstance(engines, dict) and name in engines):
+            text = f"this route {verb} {name!r}, which is no engine; {nearest(name, self._engines)}"
+            self._file.complain(path, text)
+
+    # ------------------------------------------------------------------ small change
+
+    def _options(
+        self, path: Path, table: dict[str, Any], options: type[msgspec.Struct], own: set[str]
+    ) -> dict[str, Any]:
+        values = {key: value for key, value in table.items() if key not in own}
+        return check_options(self._file, path, values, options, f"[{'.'.join(map(str, path))}]", own)
+
+    def _text(self, path: Path, table: dict[str, Any], key: str, default: str | None) -> str | None:
+        value = table.get(key, default)
+        if value is None or isinstance(value, str):
+            return value
+        self._file.complain((*path, key), f"[{'.'.join(map(str, path))}] {key} must be text")
+        return None
+
+    def _unknown(self, path: Path, group: str, noun: str, name: str) -> None:
+        self._file.complain(path, f"unknown {noun} {name!r}; {self._registry.hint(group, name)}")
+
+
+def _same(one: RoutePlan, other: RoutePlan) -> bool:
+    return msgspec.structs.replace(one, line=0) == msgspec.structs.replace(other, line=0)
+
+
+def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value

@@ -1,0 +1,109 @@
+"""A topology file, read: its values, where each of them stands, and what came from the environment.
+
+In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default when the variable is
+not set or empty, as in a shell; ``$$`` is a dollar.  What the values mean is not known here (see ``check.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import PlanError
+from kernel.topology.toml_lines import Path, lines_of
+
+_VARIABLE = re.compile(
+    r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\{(?P<bad>[^}]*)\}?)"
+)
+_PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)\s*$")
+
+
+class TopologyFile(msgspec.Struct, kw_only=True):
+    """The values of a file, still as they were written."""
+
+    name: str
+    """How complaints call it: the path that the user gave."""
+    values: dict[str, Any]
+    lines: dict[Path, int]
+    from_environment: set[Path]
+    """Strings that are one variable and nothing else: they may stand for a number or a truth value."""
+    complaints: list[str]
+
+    def line(self, path: Path) -> int:
+        """Return the line of a value, or of the nearest table around it."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path[:-1]
+        return 1
+
+    def complain(self, path: Path, text: str) -> None:
+        """Note what is wrong with a value."""
+        self.complaints.append(f"{self.name}:{self.line(path)}: {text}")
+
+
+def read_file(path: str | FilePath, environ: Mapping[str, str] = os.environ) -> TopologyFile:
+    """Read a topology file; ``PlanError`` when it is not there, or not TOML."""
+    try:
+        text = FilePath(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlanError([f"{path}: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise PlanError([f"{path}: not UTF-8, at byte {error.start}"]) from error
+    return read_text(text, str(path), environ)
+
+
+def read_text(text: str, name: str = "<topology>", environ: Mapping[str, str] = os.environ) -> TopologyFile:
+    """Read a topology from a text; ``name`` stands for the file in complaints."""
+    text = text.replace("\r\n", "\n")
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError([_syntax_error(str(error), text, name)]) from error
+    file = TopologyFile(name=name, values={}, lines=lines_of(text), from_environment=set(), complaints=[])
+    file.values = _interpolated(file, (), values, environ)
+    return file
+
+
+def _syntax_error(message: str, text: str, name: str) -> str:
+    place = _PLACE.search(message)
+    line = int(place.group(1)) if place and place.group(1) else text.count("\n") + 1
+    return f"{name}:{line}: not TOML: {_PLACE.sub('', message)}"
+
+
+def _interpolated(file: TopologyFile, path: Path, value: Any, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _interpolated(file, (*path, key), each, environ) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_interpolated(file, (*path, number), each, environ) for number, each in enumerate(value)]
+    if not isinstance(value, str) or "$" not in value:
+        return value
+    whole = _VARIABLE.fullmatch(value)
+    if whole and whole["name"]:
+        file.from_environment.add(path)
+    return _VARIABLE.sub(lambda match: _replacement(file, path, match, environ), value)
+
+
+def _replacement(file: TopologyFile, path: Path, match: re.Match[str], environ: Mapping[str, str]) -> str:
+    if match["dollar"]:
+        return "$"
+    name, default = match["name"], match["default"]
+    if not name:
+        file.complain(
+            path,
+            f"{match.group()!r} is not a variable; write ${{NAME}}, ${{NAME:-default}}, or $$ for a dollar",
+        )
+        return ""
+    found = environ.get(name, "")
+    if found or (default is None and name in environ):
+        return found
+    if default is None:
+        file.complain(path, f"the environment has no {name}; set it, or write ${{{name}:-default}}")
+        return ""
+    return str(default)

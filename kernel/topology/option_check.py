@@ -1,0 +1,182 @@
+"""Options as written in a file, held against the options class of their kind: all complaints, each with its place.
+
+``msgspec.convert`` stops at the first mistake and knows no lines, so structs are walked here, field by field, and only the
+values at the leaves are left to it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from kernel.topology.file import TopologyFile
+from kernel.topology.toml_lines import Path
+
+_PLAIN = {
+    "array": "a list",
+    "bool": "true or false",
+    "bytes": "text",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "nothing",
+    "object": "a table",
+    "str": "text",
+}
+_PLACE = re.compile(r" - at `(key in )?\$([^`]*)`$")
+_REQUIRED = msgspec.NODEFAULT
+
+
+def check_options(
+    file: TopologyFile,
+    path: Path,
+    values: dict[str, Any],
+    options: type[msgspec.Struct],
+    where: str,
+    others: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Complain about ``values`` as options of that class; return them with the environment's strings converted.
+
+    ``where`` opens each complaint: ``[engines.link]``; ``others`` are keys that could have been meant as well.
+    """
+    before = len(file.complaints)
+    checked = _struct(file, path, values, options, where, others)
+    if len(file.complaints) == before:
+        try:  # what only the class itself can tell, in __post_init__
+            msgspec.convert(checked, options, strict=False)
+        except msgspec.ValidationError as error:
+            file.complain(path, f"{where} {_PLACE.sub('', str(error))}")
+    return checked
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the hint for a name that is not known."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"known: {', '.join(known)}" if known else "there are none"
+
+
+def _struct(
+    file: TopologyFile,
+    path: Path,
+    values: dict[str, Any],
+    struct: type[msgspec.Struct],
+    where: str,
+    others: Iterable[str] = (),
+) -> dict[str, Any]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    checked: dict[str, Any] = {}
+    meant: set[str] = set()
+    for key, value in values.items():
+        if key in fields:
+            checked[key] = _value(file, (*path, key), value, fields[key].type, f"{where} {key}")
+        else:
+            file.complain((*path, key), f"{where} has no key {key!r}; {nearest(key, [*fields, *others])}")
+            meant.update(difflib.get_close_matches(key, fields, n=1))
+    for name, field in fields.items():
+        required = field.default is _REQUIRED and field.default_factory is _REQUIRED
+        if required and name not in values and name not in meant:  # a misspelt one is not missing as well
+            file.complain(path, f"{where} lacks {name!r}, {_described(field.type)}")
+    return checked
+
+
+def _value(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) -> Any:
+    """Check one value; go into structs, and into tables and lists of them."""
+    wanted = _bare(wanted)
+    arguments = get_args(wanted)
+    if isinstance(value, dict):
+        if _is_struct(wanted):
+            return _struct(file, path, value, wanted, where)
+        if get_origin(wanted) is dict and _is_struct(_bare(arguments[1])):
+            return {
+                key: _value(file, (*path, key), each, arguments[1], f"{where}.{key}")
+                for key, each in value.items()
+            }
+    if (
+        isinstance(value, list)
+        and get_origin(wanted) in (list, tuple, set, frozenset)
+        and _is_struct(_bare(arguments[0]))
+    ):
+        return [
+            _value(file, (*path, number), each, arguments[0], f"{where}[{number}]")
+            for number, each in enumerate(value)
+        ]
+    return _leaf(file, path, value, wanted, where)
+
+
+def _leaf(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) -> Any:
+    lax = any(place[: len(path)] == path for place in file.from_environment)
+    try:
+        converted = msgspec.convert(value, wanted, strict=not lax)
+    except msgspec.ValidationError as error:
+        file.complain(path, f"{where}{_shown(file, path, value)}: {_explained(str(error), value, wanted)}")
+        return value
+    return msgspec.to_builtins(converted) if lax else value
+
+
+def _bare(wanted: Any) -> Any:
+    """Take off what is around a type: ``X | None`` is X where a file is concerned, which has no null."""
+    if get_origin(wanted) is Annotated and _is_struct(get_args(wanted)[0]):
+        return get_args(wanted)[0]
+    if get_origin(wanted) in (Union, UnionType):
+        rest = [each for each in get_args(wanted) if each is not NoneType]
+        if len(rest) == 1:
+            return _bare(rest[0])
+    return wanted
+
+
+def _is_struct(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, msgspec.Struct)
+
+
+def _described(wanted: Any) -> str:
+    wanted = _bare(wanted)
+    if get_origin(wanted) is Annotated:
+        return _described(get_args(wanted)[0])
+    if get_origin(wanted) is Literal:
+        return " or ".join(json.dumps(choice) for choice in get_args(wanted))
+    if _is_struct(wanted) or get_origin(wanted) is dict:
+        return "a table"
+    if get_origin(wanted) in (list, tuple, set, frozenset):
+        return "a list"
+    return _PLAIN.get(getattr(wanted, "__name__", ""), "a value")
+
+
+def _shown(file: TopologyFile, path: Path, value: Any) -> str:
+    """Show a value in a complaint; never one that came from the environment, for it may be a secret."""
+    if path in file.from_environment:
+        return " (from the environment)"
+    if isinstance(value, dict | list):
+        return ""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return f" = {text if len(text) <= 40 else text[:39] + '…'}"
+
+
+def _explained(message: str, value: Any, wanted: Any) -> str:
+    """Say in plain words what msgspec found."""
+    place = _PLACE.search(message)
+    inside = f" at {place.group(2).lstrip('.')}" if place and place.group(2) else ""
+    message = _PLACE.sub("", message)
+    if get_origin(wanted) is Literal:
+        choices = [str(choice) for choice in get_args(wanted)]
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"must be {_described(wanted)}{hint}"
+    found = re.fullmatch(r"Expected (.*?)(?:, got `\w+`)?", message)
+    if found is None:
+        return f"{message}{inside}"
+    plain = re.sub(
+        r"`(\w+)(?: \| null)?`", lambda match: _PLAIN.get(match.group(1), match.group(1)), found.group(1)
+    )
+    return f"must be {re.sub(r'`([^`]*)`', _alternatives, plain)}{inside}"
+
+
+def _alternatives(match: re.Match[str]) -> str:
+    return " or ".join(_PLAIN.get(name, name) for name in match.group(1).split(" | ") if name != "null")
