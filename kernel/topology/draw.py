@@ -1,0 +1,200 @@
+"""A plan as a drawing: Mermaid for pages, SVG for everything else, and the matrix of threads.
+
+Threads are boxes, the engines that they host stand in them, routes are arrows.  An engine without a thread of its own goes
+to the least loaded poll thread when it starts, so it is drawn in one box with the others that are placed then;
+what application code opens is drawn among the caller threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from html import escape
+
+import msgspec
+
+from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan
+
+CALLERS = "application threads"
+
+_BOX_WIDTH = 210
+_BOX_HEIGHT = 46
+_GAP = 26
+_COLUMN_GAP = 190
+_MARGIN = 24
+_TITLE = 30
+
+
+class ThreadBox(msgspec.Struct, frozen=True):
+    """One thread and what is drawn in it."""
+
+    name: str
+    engines: tuple[EnginePlan, ...]
+
+
+def boxes(plan: Plan, apis: Collection[str]) -> list[ThreadBox]:
+    """Say which engine is drawn in which thread; ``apis`` are the kinds that application code opens."""
+    names = [thread.name for thread in plan.threads] or [DEFAULT_THREAD]
+    anywhere = names[0] if len(names) == 1 else "least loaded of " + ", ".join(names)
+    placed: dict[str, list[EnginePlan]] = {CALLERS: [], **{name: [] for name in names}}
+    for engine in plan.engines:
+        home = CALLERS if engine.kind in apis else engine.thread or anywhere
+        placed.setdefault(home, []).append(engine)
+    return [ThreadBox(name, tuple(engines)) for name, engines in placed.items() if engines or name != CALLERS]
+
+
+def route_label(route: RoutePlan) -> str:
+    """Return what is written at an arrow: what is matched, who chooses, and what is promised."""
+    words = list(route.match)
+    if route.exchange is not None:
+        words.insert(0, f"exchange {route.exchange}")
+    if route.router != "fan-out" or len(route.targets) > 1:
+        words.append(route.router)
+    if route.confirm:
+        words.append("confirmed")
+    if route.marks.when_full != "block":
+        words.append(route.marks.when_full)
+    return ", ".join(words)
+
+
+def mermaid(plan: Plan, apis: Collection[str] = ()) -> str:
+    """Return a Mermaid flow chart."""
+    numbers = {engine.name: f"e{number}" for number, engine in enumerate(plan.engines)}
+    lines = ["flowchart LR"]
+    for number, box in enumerate(boxes(plan, apis)):
+        lines.append(f'  subgraph t{number}["{_quoted(box.name)}"]')
+        lines += [f'    {numbers[engine.name]}["{_quoted(_caption(engine))}"]' for engine in box.engines]
+        lines.append("  end")
+    for route in plan.routes:
+        arrow = "==>" if route.confirm else "-->"
+        label = route_label(route)
+        text = f'|"{_quoted(label)}"|' if label else ""
+        lines += [f"  {numbers[route.source]} {arrow}{text} {numbers[target]}" for target in route.targets]
+    return "\n".join(lines) + "\n"
+
+
+def matrix(plan: Plan, apis: Collection[str] = ()) -> list[list[str]]:
+    """Return the dispatcher's matrix as a table: in cell (i, j) the routes from thread i to thread j."""
+    drawn = boxes(plan, apis)
+    homes = {engine.name: box.name for box in drawn for engine in box.engines}
+    rows = [["from \\ to", *(box.name for box in drawn)]]
+    for writer in drawn:
+        row = [writer.name]
+        for reader in drawn:
+            pairs = [
+                f"{route.source} -> {target}"
+                for route in plan.routes
+                for target in route.targets
+                if homes.get(route.source) == writer.name and homes.get(target) == reader.name
+            ]
+            row.append("; ".join(pairs))
+        rows.append(row)
+    return rows
+
+
+def matrix_text(plan: Plan, apis: Collection[str] = ()) -> str:
+    """Return the matrix as a Markdown table."""
+    rows = matrix(plan, apis)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def svg(plan: Plan, apis: Collection[str] = ()) -> str:
+    """Return a drawing that needs nothing else: threads side by side, engines below each other, routes as curves."""
+    drawn = boxes(plan, apis)
+    corners: dict[str, tuple[int, int]] = {}
+    parts: list[str] = []
+    tallest = 0
+    for column, box in enumerate(drawn):
+        x = _MARGIN + column * (_BOX_WIDTH + 2 * _GAP + _COLUMN_GAP)
+        height = _TITLE + max(1, len(box.engines)) * (_BOX_HEIGHT + _GAP) + _GAP // 2
+        tallest = max(tallest, height)
+        parts += _rectangle("thread", x, _MARGIN, _BOX_WIDTH + 2 * _GAP, height)
+        parts.append(_text("title", x + _GAP, _MARGIN + 21, box.name))
+        for row, engine in enumerate(box.engines):
+            corner = (x + _GAP, _MARGIN + _TITLE + _GAP // 2 + row * (_BOX_HEIGHT + _GAP))
+            corners[engine.name] = corner
+            parts += _rectangle("engine", *corner, _BOX_WIDTH, _BOX_HEIGHT)
+            parts.append(_text("name", corner[0] + 12, corner[1] + 19, engine.name))
+            parts.append(_text("kind", corner[0] + 12, corner[1] + 36, _shortened(_detail(engine))))
+    for number, route in enumerate(plan.routes):
+        for target in route.targets:
+            parts += _arrow(corners[route.source], corners[target], route, number)
+    width = 2 * _MARGIN + len(drawn) * (_BOX_WIDTH + 2 * _GAP + _COLUMN_GAP) - _COLUMN_GAP
+    width += _COLUMN_GAP if any(_loops(corners, route) for route in plan.routes) else 0
+    return _document(width, tallest + 2 * _MARGIN, parts)
+
+
+def _document(width: int, height: int, parts: list[str]) -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+    style = (
+        "<style>text{font-family:system-ui,sans-serif;font-size:13px;fill:#1f2937}"
+        ".title{font-weight:600;fill:#475569}.name{font-weight:600}.kind,.label{font-size:11px;fill:#475569}"
+        ".label{paint-order:stroke;stroke:#fff;stroke-width:4px}"
+        ".thread{fill:#f1f5f9;stroke:#94a3b8;rx:10px}.engine{fill:#fff;stroke:#334155;rx:6px}"
+        ".route{fill:none;stroke:#2563eb;stroke-width:1.6}.confirmed{stroke-width:3.2}</style>"
+    )
+    marker = (
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
+        'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8z" fill="#2563eb"/></marker></defs>'
+    )
+    background = f'<rect width="{width}" height="{height}" fill="#fff"/>'
+    return "\n".join([head, style, marker, background, *parts, "</svg>"]) + "\n"
+
+
+def _rectangle(style: str, x: int, y: int, width: int, height: int) -> list[str]:
+    return [f'<rect class="{style}" x="{x}" y="{y}" width="{width}" height="{height}"/>']
+
+
+def _text(style: str, x: int, y: int, text: str, anchor: str = "start") -> str:
+    return f'<text class="{style}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _loops(corners: dict[str, tuple[int, int]], route: RoutePlan) -> bool:
+    """Whether a route stays in its column, where its curve needs room to the right."""
+    return any(corners[target][0] == corners[route.source][0] for target in route.targets)
+
+
+def _arrow(start: tuple[int, int], end: tuple[int, int], route: RoutePlan, number: int) -> list[str]:
+    """Draw one arrow; each route leaves and arrives at a height of its own, so that arrows do not cover each other."""
+    shift = 10 + (number * 9) % (_BOX_HEIGHT - 18)
+    y1, y2 = start[1] + shift, end[1] + shift
+    if start[0] < end[0]:
+        x1, x2, bend = start[0] + _BOX_WIDTH, end[0], 90
+        c1, c2 = x1 + bend, x2 - bend
+    elif start[0] > end[0]:
+        x1, x2, bend = start[0], end[0] + _BOX_WIDTH, 90
+        c1, c2 = x1 - bend, x2 + bend
+    else:
+        x1 = x2 = start[0] + _BOX_WIDTH
+        c1 = c2 = x1 + 120
+        y2 += 8 if y1 == y2 else 0
+    style = "route confirmed" if route.confirm else "route"
+    path = f'<path class="{style}" d="M{x1} {y1}C{c1} {y1} {c2} {y2} {x2} {y2}" marker-end="url(#tip)"/>'
+    middle_x, middle_y = (x1 + 3 * c1 + 3 * c2 + x2) // 8, (y1 + y2) // 2 - 6
+    label = route_label(route)
+    return [path, _text("label", middle_x, middle_y, label, "middle")] if label else [path]
+
+
+def _caption(engine: EnginePlan) -> str:
+    return f"{engine.name}\n{_detail(engine)}"
+
+
+def _detail(engine: EnginePlan) -> str:
+    address = engine.options.get("address", "")
+    return f"{engine.kind} {address}".rstrip()
+
+
+def _shortened(text: str) -> str:
+    """Cut to what fits into a box."""
+    return text if len(text) <= 34 else text[:33] + "…"
+
+
+def _quoted(text: str) -> str:
+    """Escape for a Mermaid string, which knows entities and <br>."""
+    escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped.replace("\n", "<br>")
