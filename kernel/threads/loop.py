@@ -108,12 +108,12 @@ class Loop:
         worked = mailbox.process()
         if self._timers and self.fire_timers():
             worked = True
-        if worked:
-            if self._may_stop is not None and self._may_stop():
-                self.stopping = True
-                return True
-            if self.trio_wanted():
-                timeout = 0
+        if self._may_stop is not None and self._may_stop():
+            self.stopping = True
+        if self.stopping:  # asked to by what was just processed: nobody would wake us any more
+            return True
+        if worked and self.trio_wanted():
+            timeout = 0
         if timeout != 0:
             bell.sleeping = True
             if mailbox.posted:

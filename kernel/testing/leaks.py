@@ -1,0 +1,45 @@
+"""Leaks: what a piece of code left behind in this process: threads and descriptors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+DESCRIPTORS = "/proc/self/fd"
+
+
+class Leaks:
+    """Takes stock when it is made; ``found`` says what has come since and is still there."""
+
+    def __init__(self) -> None:
+        self._threads = set(threading.enumerate())
+        self._descriptors = open_descriptors()
+
+    def found(self, patience: float = 2.0) -> list[str]:
+        """Return a line for each thread or descriptor that should be gone; threads have ``patience`` seconds to end."""
+        gc.collect()  # what only a cycle holds is no leak
+        leaks = []
+        for thread in set(threading.enumerate()) - self._threads:
+            thread.join(patience)
+            if thread.is_alive():
+                leaks.append(f"thread {thread.name!r}")
+        for number, what in open_descriptors().items():
+            if self._descriptors.get(number) != what:
+                leaks.append(f"descriptor {number}: {what}")
+        return leaks
+
+
+def open_descriptors() -> dict[int, str]:
+    """Return the descriptors of this process and what they are; nothing where the system does not tell."""
+    try:
+        numbers = os.listdir(DESCRIPTORS)
+    except FileNotFoundError:
+        return {}
+    descriptors: dict[int, str] = {}
+    for number in numbers:
+        try:
+            descriptors[int(number)] = os.readlink(f"{DESCRIPTORS}/{number}")
+        except FileNotFoundError:  # the one that was listing
+            pass
+    return descriptors
