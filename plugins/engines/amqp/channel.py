@@ -13,6 +13,7 @@ import msgspec
 
 from kernel.contracts.message import Envelope, Run
 from plugins.engines.amqp.confirms import Confirms
+from plugins.engines.broker.arguments import LONGEST_TIME
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.errors import NotFound, NotImplementedHere, PreconditionFailed
 from plugins.engines.broker.names import invent_name
@@ -123,6 +124,9 @@ class Channel:
             )
         if envelope.expiration is None and "expiration" in properties:
             raise PreconditionFailed(_invalid_expiration(properties["expiration"]))
+        if envelope.expiration is not None and envelope.expiration > LONGEST_TIME:
+            text = f"invalid expiration '{envelope.expiration}': {{value_too_big,{envelope.expiration}}}"
+            raise PreconditionFailed(text)
         if envelope.reply_to == REPLY_TO:
             return self._with_reply_address(envelope)
         return envelope

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
 from kernel.hosting.wire import Wire
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
@@ -87,7 +88,12 @@ class ConnectionHost:
         """Write what this turn brought."""
         if self.ended:
             return
-        self.session.finish()
+        try:
+            self.session.finish()
+        except LocalProtocolError as error:
+            # A mistake of ours costs this client its connection, and nobody else anything.
+            self._connection.close(541, f"INTERNAL_ERROR - {error}")
+            self.session.end(self._host.now())
         self._write()
         if self.ended:
             return

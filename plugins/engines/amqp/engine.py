@@ -74,7 +74,8 @@ class AmqpEngine:
         seed = SystemRandom().getrandbits(128)
         self.broker = Broker(self.options.vhosts, seed=seed, now=now, clock=time.time())
         declare_all(self.options, self.broker, now)
-        self.feed = Feed(self.broker.vhost(self.options.vhost), self.options.default_exchange)
+        vhost = self.broker.vhost(self.options.vhost)
+        self.feed = Feed(vhost, self.options.default_exchange, self._on_refused)
         self.feed.open(host.port(self.name, self))
         self._listener = Listener(host, self.name, _address(self.options.address), self._on_accept)
         return self._listener.address
@@ -104,6 +105,7 @@ class AmqpEngine:
             "refused": self._refused,
             "routed_out": self.feed.messages_out,
             "routed_in": self.feed.messages_in,
+            "routed_in_refused": self.feed.messages_refused,
             "vhosts": self.broker.statistics(),
         }
 
@@ -137,6 +139,9 @@ class AmqpEngine:
         _add(self._ended, connection)
         event = EngineEvent(engine=self.name, what="disconnected", peer=connection.peer, detail=reason)
         self.host.report(event)
+
+    def _on_refused(self, detail: str) -> None:
+        self.host.report(EngineEvent(engine=self.name, what="refused", detail=detail))
 
     # Turns
 

@@ -6,13 +6,17 @@ published into the broker, and not offered again (a bridge in both directions wo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kernel.contracts.engine import Port
-from kernel.contracts.message import PLAIN, Run
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Envelope, Run
+from plugins.protocols.amqp091.content import ContentProperties, raw_properties
+from plugins.protocols.amqp091.fields import short_string
 
 if TYPE_CHECKING:
     from plugins.engines.broker.virtual_host import VirtualHost
@@ -24,19 +28,24 @@ _MOST_A_TURN = 20_000
 class Feed:
     """Runs on their way between the broker and the routes."""
 
-    def __init__(self, vhost: VirtualHost, default_exchange: str) -> None:
+    def __init__(
+        self, vhost: VirtualHost, default_exchange: str, on_refused: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.vhost = vhost
+        self._on_refused = on_refused
         self.confirmed = 0
         self.going = True
         """False while a route that blocks is full: publishers are not read."""
-        self.messages_out = self.messages_in = 0
+        self.messages_out = self.messages_in = self.messages_refused = 0
         self._default_exchange = default_exchange
         self.wanted: Collection[Any] = ()
         """The topology's routes from here: with none, nothing is offered."""
         self._port: Port | None = None
         self._waiting: list[Run] = []
         self._waiting_count = 0
-        self._strange = self._readdressed = PLAIN
+        self._last: Envelope | None = None
+        self._last_as: Envelope | None = None
+        self._last_at = 0
 
     def open(self, port: Port) -> None:
         """Use this port."""
@@ -80,22 +89,34 @@ class Feed:
 
     def _publish(self, run: Run, now: float) -> None:
         envelope = run.envelope
-        if run.multipart:
-            bodies = [b"".join(parts) for parts in run.bodies]
-            run = Run(bodies, run.size, envelope)
-        if (not envelope.exchange and not self._default_exchange) or (
-            envelope.exchange in self.vhost.exchanges and envelope.exchange
-        ):
-            self.vhost.publish(run, now)
-        else:
-            self._publish_elsewhere(run, now)
-
-    def _publish_elsewhere(self, run: Run, now: float) -> None:
-        """The exchange that the message names is not here (it may be named after another broker's)."""
-        if self._default_exchange and self._default_exchange not in self.vhost.exchanges:
-            self.vhost.messages_unrouted += len(run.bodies)
+        if envelope is not self._last or self.vhost.routes.changes != self._last_at:
+            self._last = envelope
+            self._last_as = self._admit(envelope)
+            self._last_at = self.vhost.routes.changes
+        if self._last_as is None:
+            self.messages_refused += len(run.bodies)
             return
-        if run.envelope is not self._strange:
-            self._strange = run.envelope
-            self._readdressed = msgspec.structs.replace(run.envelope, exchange=self._default_exchange)
-        self.vhost.publish(Run(run.bodies, run.size, self._readdressed), now)
+        bodies = [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
+        self.vhost.publish(Run(bodies, run.size, self._last_as), now)
+
+    def _admit(self, envelope: Envelope) -> Envelope | None:
+        """Return the envelope to publish under, or None if AMQP cannot say it or there is no such exchange.
+
+        What other protocols put into an envelope is found out here, not when a queue hands it to a client.
+        """
+        exchanges = self.vhost.exchanges
+        exchange = envelope.exchange
+        if not exchange or exchange not in exchanges:
+            exchange = self._default_exchange
+        if exchange not in exchanges:
+            self._on_refused(f"there is no exchange {exchange!r}")
+            return None
+        try:
+            short_string(envelope.key)
+            raw = raw_properties(envelope)
+        except (LocalProtocolError, AttributeError, TypeError, ValueError, StructError) as error:
+            self._on_refused(f"an envelope with key {envelope.key[:80]!r} cannot be sent over AMQP: {error}")
+            return None
+        if exchange == envelope.exchange and isinstance(envelope.properties, ContentProperties):
+            return envelope
+        return msgspec.structs.replace(envelope, exchange=exchange, properties=ContentProperties(raw))

@@ -12,6 +12,10 @@ import msgspec
 from plugins.engines.broker.errors import PreconditionFailed
 
 LARGEST_PRIORITY = 255
+LONGEST_TIME = 2**32 - 1
+"""In milliseconds; RabbitMQ's limit of what a timer can be set to."""
+LONGEST_NAME = 255
+"""In octets: what a protocol's short string can carry."""
 
 
 class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +74,15 @@ def _not_negative(value: object) -> int:
     return number
 
 
-def _positive(value: object) -> int:
+def _time(value: object) -> int:
     number = _not_negative(value)
+    if number > LONGEST_TIME:
+        raise _Unacceptable(f"{{value_too_big,{number}}}")
+    return number
+
+
+def _positive_time(value: object) -> int:
+    number = _time(value)
     if number == 0:
         raise _Unacceptable("{value_zero,0}")
     return number
@@ -88,6 +99,13 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise _Unacceptable(f"{{unacceptable_type,{type_name(value)}}}")
     return value
+
+
+def _name(value: object) -> str:
+    name = _text(value)
+    if len(name.encode("utf-8", "surrogateescape")) > LONGEST_NAME:
+        raise _Unacceptable(f"{{max_length_exceeded,{LONGEST_NAME}}}")
+    return name
 
 
 def _flag(value: object) -> bool:
@@ -115,10 +133,10 @@ def _queue_type(value: object) -> str:
 
 
 QUEUE_ARGUMENTS: dict[str, Callable[[object], Any]] = {
-    "x-expires": _positive,
-    "x-message-ttl": _not_negative,
-    "x-dead-letter-exchange": _text,
-    "x-dead-letter-routing-key": _text,
+    "x-expires": _positive_time,
+    "x-message-ttl": _time,
+    "x-dead-letter-exchange": _name,
+    "x-dead-letter-routing-key": _name,
     "x-max-length": _not_negative,
     "x-max-length-bytes": _not_negative,
     "x-max-priority": _priority,

@@ -93,4 +93,5 @@ def _new_death(envelope: Envelope, reason: Reason, queue: str, clock: float) -> 
 
 
 def _counted(count: object) -> int:
-    return count if isinstance(count, int) else 0
+    """What a client wrote there may be anything; what is written back must fit on the wire."""
+    return count if isinstance(count, int) and 0 <= count < 1 << 62 else 0

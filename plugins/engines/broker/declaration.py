@@ -1,11 +1,16 @@
-"""Declarations: which names and arguments are refused, and the exchanges that are always there."""
+"""Declarations: what is refused, new or repeated, and the exchanges that are always there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from plugins.engines.broker.arguments import type_name
+from plugins.engines.broker.arguments import (
+    QUEUE_ARGUMENTS,
+    require_equal_argument,
+    require_equal_flag,
+    type_name,
+)
 from plugins.engines.broker.errors import AccessRefused, PreconditionFailed, default_exchange_refused
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.matchers.default import DefaultMatcher
@@ -55,3 +60,33 @@ def check_exchange_arguments(name: str, vhost: str, arguments: Mapping[str, Any]
             f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' "
             f"in exchange '{name}' in vhost '{vhost}'"
         )
+
+
+def require_same_exchange(
+    exchange: Exchange,
+    vhost: str,
+    *,
+    kind: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: Mapping[str, Any],
+) -> None:
+    """Refuse to declare an exchange once more, but otherwise."""
+    name = exchange.name
+    require_equal_flag("exchange", name, vhost, "type", kind, exchange.kind)
+    require_equal_flag("exchange", name, vhost, "durable", durable, exchange.durable)
+    require_equal_flag("exchange", name, vhost, "auto_delete", auto_delete, exchange.auto_delete)
+    require_equal_flag("exchange", name, vhost, "internal", internal, exchange.internal)
+    require_equal_argument("exchange", name, vhost, "alternate-exchange", arguments, exchange.arguments)
+
+
+def require_same_queue(
+    queue: Queue, *, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]
+) -> None:
+    """Refuse to declare a queue once more, but otherwise."""
+    name, vhost = queue.name, queue.vhost.name
+    require_equal_flag("queue", name, vhost, "durable", durable, queue.durable)
+    require_equal_flag("queue", name, vhost, "auto_delete", auto_delete, queue.auto_delete)
+    for argument in QUEUE_ARGUMENTS:
+        require_equal_argument("queue", name, vhost, argument, arguments, queue.arguments)

@@ -77,6 +77,15 @@ def missing_exchange(name: str, vhost: str) -> NotFound:
     return NotFound(f"no exchange '{name}' in vhost '{vhost}'")
 
 
+def locked_queue(name: str, vhost: str) -> ResourceLocked:
+    """Return the refusal for a queue that belongs to another connection."""
+    return ResourceLocked(
+        f"cannot obtain exclusive access to locked queue '{name}' in vhost '{vhost}'. "
+        "It could be originally declared on another connection or the exclusive property value "
+        "does not match that of the original declaration."
+    )
+
+
 def default_exchange_refused() -> AccessRefused:
     """Return the refusal to change the default exchange."""
     return AccessRefused("operation not permitted on the default exchange")

@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Run
 from plugins.engines.broker.arguments import (
-    QUEUE_ARGUMENTS,
     QueuePolicy,
     read_queue_arguments,
-    require_equal_argument,
-    require_equal_flag,
 )
 from plugins.engines.broker.binding import Binding, Destination, identity_of
 from plugins.engines.broker.consumer import Consumer
@@ -24,13 +21,14 @@ from plugins.engines.broker.declaration import (
     check_exchange_name,
     check_queue_name,
     make_system_exchanges,
+    require_same_exchange,
+    require_same_queue,
 )
 from plugins.engines.broker.errors import (
     AccessRefused,
-    BrokerError,
     PreconditionFailed,
-    ResourceLocked,
     default_exchange_refused,
+    locked_queue,
     missing_exchange,
     missing_queue,
 )
@@ -130,12 +128,14 @@ class VirtualHost:
         matcher = make_matcher(kind)
         exchange = self.exchanges.get(name)
         if exchange is not None:
-            require_equal_flag("exchange", name, self.name, "type", kind, exchange.kind)
-            require_equal_flag("exchange", name, self.name, "durable", durable, exchange.durable)
-            require_equal_flag("exchange", name, self.name, "auto_delete", auto_delete, exchange.auto_delete)
-            require_equal_flag("exchange", name, self.name, "internal", internal, exchange.internal)
-            require_equal_argument(
-                "exchange", name, self.name, "alternate-exchange", arguments, exchange.arguments
+            require_same_exchange(
+                exchange,
+                self.name,
+                kind=kind,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
             )
             return exchange
         check_exchange_arguments(name, self.name, arguments)
@@ -267,7 +267,9 @@ class VirtualHost:
             check_queue_name(name)
         existing = self.queues.get(name)
         if existing is not None:
-            self._check_same(existing, owner, durable, exclusive, auto_delete, arguments)
+            if exclusive != existing.exclusive or (exclusive and existing.owner is not owner):
+                raise locked_queue(name, self.name)
+            require_same_queue(existing, durable=durable, auto_delete=auto_delete, arguments=arguments)
             existing.plan_expiry(now)
             return existing
         name = name or invent_name("amq.gen-", self.broker.random)
@@ -309,30 +311,13 @@ class VirtualHost:
         self.add_queue(queue, now)
         return queue
 
-    def _check_same(
-        self,
-        queue: Queue,
-        owner: object,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Mapping[str, Any],
-    ) -> None:
-        name = queue.name
-        if exclusive != queue.exclusive or (exclusive and queue.owner is not owner):
-            raise self._locked(queue)
-        require_equal_flag("queue", name, self.name, "durable", durable, queue.durable)
-        require_equal_flag("queue", name, self.name, "auto_delete", auto_delete, queue.auto_delete)
-        for argument in QUEUE_ARGUMENTS:
-            require_equal_argument("queue", name, self.name, argument, arguments, queue.arguments)
-
     def find_queue(self, name: str, owner: object) -> Queue:
         """Return a queue that ``owner`` may use, or refuse."""
         queue = self.queues.get(name)
         if queue is None:
             raise missing_queue(name, self.name)
         if queue.owner is not None and queue.owner is not owner:
-            raise self._locked(queue)
+            raise locked_queue(name, self.name)
         return queue
 
     def delete_queue(
@@ -376,13 +361,6 @@ class VirtualHost:
         for queue in list(self._owned.get(owner, ())):
             self.remove_queue(queue, now)
         self._owned.pop(owner, None)
-
-    def _locked(self, queue: Queue) -> BrokerError:
-        return ResourceLocked(
-            f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{self.name}'. "
-            "It could be originally declared on another connection or the exclusive property value "
-            "does not match that of the original declaration."
-        )
 
     # Consumers
 

@@ -104,3 +104,27 @@ def test_the_parts_of_a_message_from_a_route_are_joined(serve: Callable[..., Ser
         lambda: server.engine.broker.vhost("/").queues["q"].backlog.take_all()[0].run.bodies
     )
     assert bodies == [b"ab"]
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        Envelope(key="k" * 256),
+        Envelope(key="q", properties={"headers": {"object": object()}}),
+        Envelope(key="q", properties={"content_type": 5}),
+        Envelope(key="q", properties={"headers": "no table"}),
+        Envelope(key="q", properties={"timestamp": "yesterday"}),
+    ],
+)
+def test_what_amqp_cannot_say_is_refused_and_reported(
+    serve: Callable[..., Server], envelope: Envelope
+) -> None:
+    server = serve(queues=(QueueOptions(name="q"),))
+    server.feed_port.waiting.extend(
+        [run_of([b"bad", b"bad"], envelope), run_of([b"good"], Envelope(key="q"))]
+    )
+    server.host.call(server.engine.on_output)
+    assert server.engine.statistics()["routed_in_refused"] == 2
+    assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1
+    assert [event.what for event in server.host.events] == ["refused"]
+    assert server.feed_port.confirmed_in == 3
