@@ -238,7 +238,7 @@ class BackendConnection:
 
     def confirmed(self) -> int | None:
         """What the peer has confirmed; None when it cannot."""
-        return self._confirmed if self.phase is Phase.EXTENDED and self._peer.confirm else None
+        return self._confirmed if self._peer.confirm else None  # also of a peer that has said good-bye since
 
     def close(self, reason: str, now: float) -> None:  # noqa: ARG002
         """Say good-bye."""

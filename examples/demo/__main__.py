@@ -1,0 +1,190 @@
+"""``make demo``: real AMQP clients, a broker, a bridge, a second kernel; ends with a table whose numbers have to agree.
+
+    publish_with_pika.py     ->  kernel run broker.toml  ->  consume_with_pika.py
+    publish_with_aio_pika.py ->          |
+                                         +-- backend protocol -->  subscriber.py (a second kernel)
+
+Every part is a process of its own on the loopback interface, on free ports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from examples.demo.feed import PARTS, records
+
+HERE = Path(__file__).parent
+PATIENCE = 100.0
+"""Seconds that the whole may take."""
+
+
+class Part:
+    """One process, and what it says."""
+
+    def __init__(self, name: str, command: list[str], said: queue.Queue[tuple[str, dict[str, Any]]], **env: str) -> None:
+        self.name = name
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent), **env}
+        self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, env=environment, text=True)
+        threading.Thread(target=self._listen, args=(said,), daemon=True).start()
+
+    def _listen(self, said: queue.Queue[tuple[str, dict[str, Any]]]) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                told = json.loads(line)
+            except ValueError:
+                continue  # for people
+            if isinstance(told, dict):
+                said.put((self.name, told))
+        said.put((self.name, {"gone": self.process.wait()}))
+
+
+class Demonstration:
+    """The five processes and the figures that they tell."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.said: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+        self.parts: list[Part] = []
+        self.figures: dict[str, dict[str, Any]] = {}
+        self.expected = sum(1 for part in range(PARTS) for _ in records(part))
+        self.deadline = time.monotonic() + PATIENCE
+        self.env = {
+            "AMQP_PORT": str(free_port()),
+            "BRIDGE_PORT": str(free_port()),
+            "EXPECTED": str(self.expected),
+        }
+
+    def start(self, name: str, *command: str) -> None:
+        """Start a process."""
+        self.parts.append(Part(name, list(command), self.said, **self.env))
+
+    def wait_for(self, name: str, key: str) -> dict[str, Any]:
+        """Wait until a process says something, and note what the others say meanwhile."""
+        while key not in self.figures.get(name, {}):
+            self.listen()
+        return self.figures[name]
+
+    def listen(self) -> str:
+        """Take one saying; return whose."""
+        try:
+            name, told = self.said.get(timeout=max(self.deadline - time.monotonic(), 0.01))
+        except queue.Empty:
+            raise SystemExit(f"demo: not finished after {PATIENCE:.0f} s; so far: {self.figures}") from None
+        self.figures.setdefault(name, {}).update(told)
+        if told.get("gone") and not self.figures[name].get("done"):
+            raise SystemExit(f"demo: {name} ended early with exit status {told['gone']}")
+        return name
+
+    def run(self) -> bool:
+        """Run everything; return whether the numbers agree."""
+        module = "examples.demo."
+        self.start("subscriber", "-m", module + "subscriber")
+        self.wait_for("subscriber", "ready")
+        self.start("broker", "-m", "kernel", "run", "--json", str(HERE / "broker.toml"))
+        wait_for_port(int(self.env["AMQP_PORT"]), self.deadline)
+        self.start("consumer", "-m", module + "consume_with_pika")
+        self.wait_for("consumer", "ready")
+        self.console.print(f"{self.expected:,} records; AMQP on port {self.env['AMQP_PORT']}")
+        self.start("pika", "-m", module + "publish_with_pika")
+        self.start("aio-pika", "-m", module + "publish_with_aio_pika")
+        self.show_progress()
+        broker = next(part for part in self.parts if part.name == "broker")
+        broker.process.terminate()
+        self.wait_for("broker", "gone")
+        return self.table()
+
+    def show_progress(self) -> None:
+        """Show bars until all four are done."""
+        columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        watched = {"pika": "published by pika", "aio-pika": "published by aio-pika",
+                   "consumer": "consumed from the broker (pika)", "subscriber": "received over the bridge"}
+        with Progress(*columns, console=self.console) as progress:
+            half = {part: sum(1 for _ in records(part)) for part in range(PARTS)}
+            totals = {"pika": half[0], "aio-pika": half[1]}
+            bars = {name: progress.add_task(text, total=totals.get(name, self.expected)) for name, text in watched.items()}
+            while not all(self.figures.get(name, {}).get("done") for name in watched):
+                name = self.listen()
+                if name in bars:
+                    told = self.figures[name]
+                    done = told.get("delivered", told.get("received", told.get("published", 0)))
+                    progress.update(bars[name], completed=done)
+
+    def table(self) -> bool:
+        """Print the table; return whether the numbers agree."""
+        published = self.figures["pika"]["published"] + self.figures["aio-pika"]["published"]
+        routed = routed_by(self.figures["broker"])
+        table = Table(title="The feed, end to end")
+        for heading in ("", "messages", "lost", "duplicates", "msg/s", "p50 ms", "p99 ms", "max ms"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        table.add_row("published by pika and aio-pika", f"{published:,}")
+        if routed is not None:
+            table.add_row("routed to the bridge", f"{routed:,}", f"{published - routed}")
+        agree = published == self.expected and routed in (None, published)
+        for name, text in (("consumer", "consumed from the broker"), ("subscriber", "received over the bridge")):
+            told = self.figures[name]
+            lost = published - told["delivered"]
+            agree = agree and lost == 0 and told["duplicates"] == 0
+            row = [f"{told['delivered']:,}", str(lost), str(told["duplicates"]), f"{told['per_second']:,.0f}"]
+            table.add_row(text, *row, *(f"{told[name]:.1f}" for name in ("p50", "p99", "most")))
+        self.console.print(table)
+        self.console.print("[green]the numbers agree" if agree else "[red]the numbers do not agree")
+        return agree
+
+    def stop(self) -> None:
+        """Leave nothing running."""
+        for part in self.parts:
+            if part.process.poll() is None:
+                part.process.kill()
+            part.process.wait()
+
+
+def routed_by(broker: dict[str, Any]) -> int | None:
+    """How many messages the broker's kernel says it wrote to the bridge; None when it did not say."""
+    routes = broker.get("statistics", {}).get("routes", ())
+    return next((int(route["written"]) for route in routes if route["name"].startswith("broker -> bridge")), None)
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, deadline: float) -> None:
+    """Return once somebody listens."""
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"demo: nobody listens on port {port}") from None
+            time.sleep(0.05)
+
+
+def main() -> int:
+    """Run the demonstration; 0 if the numbers agree."""
+    demonstration = Demonstration(Console())
+    try:
+        return 0 if demonstration.run() else 1
+    finally:
+        demonstration.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The feed of the demonstration: every airport that the ``airportsdata`` package knows, some 28,000 records."""
+
+from __future__ import annotations
+
+import csv
+import importlib.resources
+import json
+import time
+from collections.abc import Iterator
+
+PARTS = 2
+"""The feed is published by this many programs."""
+
+
+def records(part: int) -> Iterator[tuple[int, str, dict[str, str]]]:
+    """Return number, routing key and record of every ``PARTS``-th airport, from ``part`` on."""
+    source = importlib.resources.files("airportsdata") / "airports.csv"
+    with source.open(encoding="utf-8", newline="") as lines:
+        for number, record in enumerate(csv.DictReader(lines)):
+            if number % PARTS == part:
+                yield number, f"airport.{record['country'].lower()}.{record['icao'].lower()}", record
+
+
+def encode(number: int, record: dict[str, str]) -> bytes:
+    """Return the body of a message: the record, its number and the time at which it is sent."""
+    return json.dumps({"number": number, "sent": time.time_ns(), **record}).encode()
+
+
+class Arrivals:
+    """What one receiver saw: how many, which of them twice, and how long they took."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+        self.duplicates = 0
+        self.latencies: list[int] = []
+        self.first = self.last = 0
+
+    def take(self, body: bytes) -> None:
+        """Count one message."""
+        now = time.time_ns()
+        record = json.loads(body)
+        self.first = self.first or now
+        self.last = now
+        self.latencies.append(now - record["sent"])
+        if record["number"] in self.numbers:
+            self.duplicates += 1
+        self.numbers.add(record["number"])
+
+    def report(self) -> dict[str, float]:
+        """The figures; latencies in milliseconds."""
+        ordered = sorted(self.latencies) or [0]
+        return {
+            "delivered": len(self.numbers),
+            "duplicates": self.duplicates,
+            "per_second": len(self.latencies) / max((self.last - self.first) / 1e9, 1e-9),
+            "p50": ordered[len(ordered) // 2] / 1e6,
+            "p99": ordered[len(ordered) * 99 // 100] / 1e6,
+            "most": ordered[-1] / 1e6,
+        }
+
+
+def say(**what: object) -> None:
+    """Tell the demonstration something: one JSON object a line."""
+    print(json.dumps(what), flush=True)
