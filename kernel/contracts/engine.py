@@ -105,6 +105,8 @@ class Host(Interface):
     """What a thread gives to the engines that it hosts."""
 
     poller: Poller
+    rendezvous: dict[str, Any]
+    """Where engines of one kernel leave what others look for by name; one atomic operation at a time."""
     nursery: trio.Nursery
     """Tasks of engines live here; a task that raises takes its engine down, not the thread."""
 

@@ -36,6 +36,8 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.rendezvous: dict[str, Any] = {}
+        """Where engines of this kernel find each other by name (the in-process transport)."""
         self._slots: list[ThreadSlot] = []
         self._groups: dict[str, list[Port]] = defaultdict(list)
         self._specs: list[RouteSpec] = []

@@ -25,7 +25,11 @@ def register_engines() -> Iterable[EngineKind]:
 
 
 def _create(setup: EngineSetup) -> Engine:
+    from kernel.hosting.address import parse_address
     from plugins.engines.stream.dialler import StreamDialler
+    from plugins.engines.stream.inproc import InprocEngine
     from plugins.engines.stream.listener import StreamListener
 
+    if parse_address(setup.options.address).transport == "inproc":
+        return InprocEngine(setup)
     return StreamListener(setup) if setup.options.mode == "listen" else StreamDialler(setup)

@@ -1,0 +1,79 @@
+"""The in-process transport: no socket, no copy, and everything else that a wire gives."""
+
+from __future__ import annotations
+
+import threading
+
+from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
+from kernel.contracts.engine import EngineEvent
+
+
+def plan(*, confirm: bool = False) -> Plan:
+    """Two applications, two poll threads, and an in-process wire between them."""
+    return Plan(
+        threads=(ThreadPlan(name="one"), ThreadPlan(name="two")),
+        engines=(
+            EnginePlan(
+                name="listener",
+                kind="stream",
+                thread="one",
+                options={"address": "backend+inproc://bus", "mode": "listen"},
+            ),
+            EnginePlan(
+                name="dialler", kind="stream", thread="two", options={"address": "backend+inproc://bus"}
+            ),
+            EnginePlan(name="left", kind="native"),
+            EnginePlan(name="right", kind="native"),
+        ),
+        routes=(
+            RoutePlan(source="left", targets=("dialler",), confirm=confirm),
+            RoutePlan(source="dialler", targets=("left",)),
+            RoutePlan(source="listener", targets=("right",), confirm=confirm),
+            RoutePlan(source="right", targets=("listener",)),
+        ),
+    )
+
+
+def test_the_same_body_object_arrives() -> None:
+    with Kernel(plan()) as kernel:
+        left, right = kernel.open("left"), kernel.open("right")
+        body = b"x" * 100_000
+        left.send(body)
+        assert right.receive(10) is body
+        right.send(b"back")
+        assert left.receive(10) == b"back"
+
+
+def test_confirmations_pass_through() -> None:
+    with Kernel(plan(confirm=True)) as kernel:
+        left, right = kernel.open("left"), kernel.open("right")
+        for number in range(5000):
+            left.send(b"%d" % number)
+        received: list[bytes] = []
+        while len(received) < 5000:
+            received += [bytes(body) for body in right.receive_many(timeout=10)]
+        assert received == [b"%d" % number for number in range(5000)]
+        right.confirm()
+        left.wait_confirmed(10)
+
+
+def test_a_dialler_waits_for_its_listener_and_comes_back_to_it() -> None:
+    with Kernel(plan(confirm=True)) as kernel:
+        connected = threading.Semaphore(0)
+
+        def count(event: EngineEvent) -> None:
+            if event.engine == "dialler" and event.what == "connected":
+                connected.release()
+
+        kernel.events.append(count)
+        left, right = kernel.open("left"), kernel.open("right")
+        left.send(b"one")
+        assert right.receive(10) == b"one"
+        right.confirm()
+        left.wait_confirmed(10)
+        listener = kernel.plan.engine("listener")
+        assert listener is not None
+        kernel.remove_engine("listener")
+        left.send(b"two")
+        kernel.add_engine(listener)
+        assert right.receive(10) == b"two"
