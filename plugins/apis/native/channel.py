@@ -13,6 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import length_hint
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -74,31 +76,35 @@ class Channel:
             if not self._pipe.signalled:  # type: ignore[union-attr]  # room comes from a pipe
                 self._pipe.signal()  # type: ignore[union-attr]
             return
-        self._send_run(Run([_checked(body)], len(body), self._envelope_of(key)), timeout)
+        checked = _checked(body)
+        self._send_run(Run([checked], len(checked), self._envelope_of(key)), timeout)
 
     def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None) -> None:
         """Send a batch under one envelope.  The list is the kernel's from here on: do not change it."""
-        if set(map(type, bodies)) - {bytes, bytearray, memoryview}:
+        if set(map(type, bodies)) - {bytes, bytearray}:
             bodies = [_checked(body) for body in bodies]
         if bodies:
             self._send_run(run_of(bodies, self._envelope_of(key)), timeout)
 
     def send_parts(self, parts: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None) -> None:
         """Send one message of several parts, which arrive together or not at all."""
-        whole = tuple(_checked(part) for part in parts)
+        whole = tuple(map(_checked, parts))
+        if not whole:
+            raise ValueError("a message has at least one part, if only an empty one; these are no parts at all")
         self._send_run(run_of([whole], self._envelope_of(key), multipart=True), timeout)
 
     def send_message(self, message: Message, *, timeout: float | None = None) -> None:
         """Send a message with an envelope of its own."""
         if message.parts:
-            self._send_run(run_of([message.parts], message.envelope, multipart=True), timeout)
+            self._send_run(run_of([tuple(map(_checked, message.parts))], message.envelope, multipart=True), timeout)
         else:
             self._send_run(run_of([_checked(message.body)], message.envelope), timeout)
 
     def send_runs(self, runs: Iterable[Run], *, timeout: float | None = None) -> None:
         """Send runs: the form in which the kernel itself passes messages on."""
         for run in runs:
-            self._send_run(run, timeout)
+            if run.bodies:
+                self._send_run(run, timeout)
 
     def send_nowait(self, body: Buffer, *, key: str | None = None) -> None:
         """Send one message, or raise ``WouldBlock`` when the pipe is full."""
@@ -112,6 +118,7 @@ class Channel:
         self._check()
         if self._posted:
             self._mailbox.process()
+            self._check()  # the kernel may just have been closed
         if run.envelope is PLAIN and not run.multipart and self._refill(run):
             return
         self._give_back()
@@ -204,10 +211,10 @@ class Channel:
 
     def _take_run(self, most: int, timeout: float | None) -> Run:
         """Cut messages off the run that is being read, with what belongs to them."""
+        self._check()
         self._unread()
         if not self._runs:
-            self._next_run(timeout)
-            self._unread()
+            self._fetch(timeout)
         run = self._runs.popleft()
         if len(run) > most:
             self._runs.appendleft(run.slice(most, len(run)))
@@ -224,18 +231,22 @@ class Channel:
     _raw: Iterator[Any] = _NOTHING
 
     def _rest(self, most: int) -> Iterator[Any]:
-        return (body for body, _ in zip(self._ready, range(most), strict=False)) if most < 1 << 30 else self._ready
+        return islice(self._ready, most) if most < 1 << 30 else self._ready
+
+    def _fetch(self, timeout: float | None) -> None:
+        """Take what has come out of the pipes; wait for it."""
+        if self._unconfirmed and self._options.auto_confirm:
+            self.confirm()
+        if self._posted:
+            self._mailbox.process()
+        if not self._take():
+            self._wait(self._take, timeout, "nothing to receive")
 
     def _next_run(self, timeout: float | None) -> None:
         """Make the next run the one that is being read; wait for it."""
         self._check()
         if not self._runs:
-            if self._unconfirmed and self._options.auto_confirm:
-                self.confirm()
-            if self._posted:
-                self._mailbox.process()
-            if not self._take():
-                self._wait(self._take, timeout, "nothing to receive")
+            self._fetch(timeout)
         run = self._runs.popleft()
         self._envelope = run.envelope
         self._multipart = run.multipart
@@ -253,9 +264,13 @@ class Channel:
 
     def confirm(self) -> None:
         """All that was received is dealt with (``auto_confirm = false``, routes with ``confirm = true``)."""
-        left = sum(map(len, self._runs))
+        left = self._waiting()
         count, self._unconfirmed = self._unconfirmed - left, left
         self._port.confirm(count)
+
+    def _waiting(self) -> int:
+        """How many messages were taken out of the pipes and not received yet."""
+        return length_hint(self._raw) + sum(map(len, self._runs))
 
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel is closed."""
@@ -392,7 +407,7 @@ class Channel:
         """The figures of this moment."""
         return ChannelStatistics(
             name=self.name,
-            waiting=sum(map(len, self._runs)),
+            waiting=self._waiting(),
             unconfirmed=self._port.sent() - self._port.confirmed(),
         )
 
@@ -410,7 +425,7 @@ class Channel:
 
 def _checked(body: Any) -> Buffer:
     """Return a body as something that can be written; ``TypeError`` for what cannot."""
-    if type(body) in (bytes, bytearray, memoryview):
+    if type(body) in (bytes, bytearray) or (type(body) is memoryview and body.itemsize == 1 == body.ndim):
         return body  # type: ignore[no-any-return]
     if isinstance(body, str):
         _refuse(body)
