@@ -216,8 +216,8 @@ def _add(sums: dict[str, int], connection: ConnectionHost) -> None:
 
 
 def _address(text: str) -> Address:
-    """Read ``host:port`` or ``amqp+tcp://host:port``."""
-    return parse_address(text if "://" in text else f"amqp+tcp://{text}")
+    """Read ``host:port``, ``amqp+tcp://host:port`` or ``amqp+unix:///path``."""
+    return parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix"))
 
 
 def _is_loopback(connected: socket.socket) -> bool:

@@ -82,9 +82,9 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """An AMQP 0-9-1 server with its broker."""
 
     address: str = "127.0.0.1:5672"
-    """Where to listen, ``host:port``; port 0 takes a free one."""
+    """Where to listen: ``host:port`` (port 0 takes a free one) or ``amqp+unix:///path``."""
     users: dict[str, User] = msgspec.field(default_factory=lambda: {"guest": GUEST})
-    """Who may log in, by name.  By default guest/guest, and only from this machine."""
+    """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own replaces it."""
     vhosts: tuple[str, ...] = ("/",)
     """The virtual hosts."""
     vhost: str = "/"

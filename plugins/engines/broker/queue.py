@@ -90,9 +90,9 @@ class Queue:
             if accepted < count:
                 if self.policy.overflow == "reject-publish-dlx":
                     self._give_up(Span(0, run, accepted, count), "maxlen", now)
-                if not accepted:
-                    return 0
                 run = run.slice(0, accepted)
+        if not accepted:
+            return 0
         expires_at = None
         if self._may_expire or envelope.expiration is not None:
             expires_at = self._expiry(envelope.expiration, now)

@@ -79,6 +79,7 @@ class VirtualHost:
         if not queues:
             self.messages_unrouted += count
             return None
+        # The smallest, since a message counts as accepted only where every queue has it.
         return min([queue.publish(run, now) for queue in queues])
 
     def check_publish(self, exchange: str) -> None:

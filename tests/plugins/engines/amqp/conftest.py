@@ -22,7 +22,7 @@ class Server:
         self.engine = AmqpEngine("broker", AmqpOptions(**{"address": "127.0.0.1:0", **options}))
         self.host.start()
         self.address = str(self.host.call(lambda: self.engine.start(self.host)))
-        self.port = int(self.address.rpartition(":")[2])
+        self.port = int(self.address.rpartition(":")[2]) if ":" in self.address else 0
         self._connections: list[BlockingConnection] = []
 
     @property

@@ -75,6 +75,7 @@ class FakeHost:
     """Enough of ``kernel.contracts.engine.Host`` for an engine that uses no nursery."""
 
     nursery: Any = None
+    rendezvous: Any = None
 
     def __init__(self) -> None:
         self.poller: Poller = self
@@ -149,8 +150,9 @@ class FakeHost:
         self._thread.start()
 
     def stop(self) -> None:
-        self.post(self._stop)
-        self._thread.join(10)
+        if self._thread.is_alive():
+            self.post(self._stop)
+            self._thread.join(10)
         self._epoll.close()
         os.close(self._bell)
 

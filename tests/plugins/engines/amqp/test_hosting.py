@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from plugins.engines.amqp.connection_host import UNWRITTEN_BYTES
+from plugins.engines.amqp.engine import AmqpEngine
+from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.session import WINDOW_BYTES
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.fake_host import FakeHost
 from tests.plugins.engines.amqp.raw_client import RawClient, frame
 
 
@@ -111,3 +116,31 @@ def test_statistics_count_past_connections_too(server: Server) -> None:
     with RawClient(server.port):
         statistics = server.engine.statistics()
     assert (statistics["messages_in"], statistics["messages_out"]) == (1, 1)
+
+
+def test_it_listens_on_a_unix_socket(serve: Callable[..., Server], tmp_path: Path) -> None:
+    path = str(tmp_path / "broker.sock")
+    host = serve(address=f"amqp+unix://{path}").host
+    with socket.socket(socket.AF_UNIX) as wire:
+        wire.settimeout(10)
+        wire.connect(path)
+        wire.sendall(b"AMQP\x00\x00\x09\x01")
+        assert wire.recv(4096)[:1] == b"\x01"
+    assert host.failures == []
+
+
+@pytest.mark.parametrize("address", ["nowhere", "amqp+tls://127.0.0.1:0", "127.0.0.1:http"])
+def test_an_address_that_it_cannot_serve_is_refused(address: str) -> None:
+    host = FakeHost()
+    with pytest.raises(ValueError, match=re.escape(address)):
+        AmqpEngine("broker", AmqpOptions(address=address)).start(host)
+    host.stop()
+
+
+def test_a_port_that_is_taken_is_an_error_and_leaves_nothing(server: Server) -> None:
+    host = FakeHost()
+    engine = AmqpEngine("second", AmqpOptions(address=server.address))
+    with pytest.raises(OSError, match="cannot listen on"):
+        engine.start(host)
+    engine.stop()
+    host.stop()

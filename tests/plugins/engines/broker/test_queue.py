@@ -300,3 +300,9 @@ def test_a_queue_waits_for_one_call_at_a_time(vhost: VirtualHost) -> None:
         vhost.publish(run(b"x"), number / 1000)
         vhost.settle(number / 1000)
     assert len(vhost.broker._deadlines) == 1
+
+
+def test_a_run_of_nothing_is_nothing(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    assert vhost.publish(run(), 0.0) == 0
+    assert not queue.backlog.lanes[0]
