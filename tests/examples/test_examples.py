@@ -1,0 +1,123 @@
+"""Every example, run as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel.topology.system import Kernel
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE = 30.0
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody who runs an example by hand meet a test."""
+    for name in ("AMQP_PORT", "BRIDGE_PORT", "ORDERS_PORT", "TRIO_PORT"):
+        monkeypatch.setenv(name, _free_port())
+
+
+@pytest.fixture
+def spawned() -> Iterator[list[subprocess.Popen[str]]]:
+    """Programs that are killed at the end if they are still there."""
+    programs: list[subprocess.Popen[str]] = []
+    yield programs
+    for program in programs:
+        program.kill()
+        program.communicate()
+
+
+def _spawn(path: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / path), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _output(program: subprocess.Popen[str]) -> str:
+    out, _ = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0
+    return out
+
+
+def test_in_process_shows_all_readings_in_order() -> None:
+    lines = _output(_spawn("in_process/main.py")).splitlines()
+    assert lines == [f"room.{number % 2} {20 + number} degrees" for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("first", ["sender", "receiver"])
+def test_point_to_point_confirms_all_orders_whoever_starts_first(
+    first: str, spawned: list[subprocess.Popen[str]]
+) -> None:
+    second = "receiver" if first == "sender" else "sender"
+    spawned += [_spawn(f"point_to_point/{name}.py") for name in (first, second)]
+    outputs = dict(zip((first, second), map(_output, spawned), strict=True))
+    assert outputs["sender"] == "all orders are confirmed\n"
+    assert outputs["receiver"].splitlines()[1:] == [*(f"order {n}" for n in range(1, 6)), "5 orders received"]
+
+
+def test_trio_application_needs_no_second_thread() -> None:
+    lines = _output(_spawn("trio_application/main.py")).splitlines()
+    assert lines == ["tick 1", "tick 2", "tick 3", "threads: 1"]
+
+
+@pytest.mark.peer("pika")
+def test_broker_serves_an_amqp_client() -> None:
+    import pika
+
+    with Kernel.from_file(EXAMPLES / "broker.toml") as kernel:
+        kernel.wait_running()
+        url = f"amqp://guest:guest@127.0.0.1:{os.environ['AMQP_PORT']}/"
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("greetings")
+            channel.basic_publish("", "greetings", b"hello")
+            assert channel.basic_get("greetings", auto_ack=True)[2] == b"hello"
+
+
+@pytest.mark.peer("pika")
+def test_bridge_confirms_to_the_publisher_what_the_subscriber_has_printed(
+    spawned: list[subprocess.Popen[str]],
+) -> None:
+    import pika
+
+    subscriber = _spawn("bridge_subscriber.py")
+    spawned.append(subscriber)
+    with Kernel.from_file(EXAMPLES / "bridge.toml") as kernel:
+        kernel.wait_running()
+        url = f"amqp://guest:guest@127.0.0.1:{os.environ['AMQP_PORT']}/"
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()  # each basic_publish now waits for its confirmation
+            channel.basic_publish("feed", "weather.bratislava", b"sunny")
+            channel.basic_publish("amq.topic", "weather.wien", b"of another exchange")
+            channel.basic_publish("feed", "weather.praha", b"rain")
+        subscriber.send_signal(signal.SIGINT)
+        lines = _output(subscriber).splitlines()
+    assert lines[1:] == ["weather.bratislava sunny", "weather.praha rain"]
+
+
+@pytest.mark.peer("pika")
+def test_a_test_suite_of_somebody_has_its_broker() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(EXAMPLES / "broker_in_pytest"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
