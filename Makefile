@@ -45,7 +45,7 @@ check: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports
 
 bench: setup ## against the peers, in the same run; writes benchmarks/results.json and docs/measured.md
-	@$(BIN)/python -m benchmarks.run
+	@$(BIN)/python -m benchmarks
 
 peers: ## what interoperability tests want from Debian (root)
 	@if dpkg -s $(PEERS) >/dev/null 2>&1; then echo "peers: all there: $(PEERS)"; \

@@ -1,0 +1,34 @@
+"""``kernel draw``: a topology file as a picture."""
+
+from __future__ import annotations
+
+import click
+
+from kernel.plugins import PluginRegistry
+from kernel.topology.check import load_plan
+from kernel.topology.draw import matrix_text, mermaid, svg
+
+
+@click.command("draw")
+@click.argument("file", type=click.Path())
+@click.option(
+    "--svg",
+    "svg_file",
+    type=click.Path(dir_okay=False),
+    help="Write an SVG there (-: here).",
+)
+@click.option("--matrix", is_flag=True, help="Print the matrix of threads as a table.")
+def command(file: str, svg_file: str | None, matrix: bool) -> None:
+    """Draw a topology FILE: threads are boxes, engines stand in them, routes are arrows.
+
+    Prints Mermaid text unless told otherwise.
+    """
+    registry = PluginRegistry.load()
+    plan = load_plan(file, registry)
+    if svg_file is not None:
+        with click.open_file(svg_file, "w", encoding="utf-8") as stream:
+            stream.write(svg(plan, registry.apis))
+    if matrix:
+        click.echo(matrix_text(plan, registry.apis), nl=False)
+    if svg_file is None and not matrix:
+        click.echo(mermaid(plan, registry.apis), nl=False)

@@ -1,0 +1,55 @@
+"""One line for each event of a running kernel: for people, or as JSON for programs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import threading
+from typing import Any, TextIO
+
+import click
+
+from kernel.contracts.engine import EngineEvent
+
+_BAD = {"failed", "refused", "disconnected", "error"}
+_GOOD = {"running", "connected", "listening", "ready"}
+
+
+class EventLog:
+    """Writes whole lines; events come from many threads."""
+
+    def __init__(self, *, as_json: bool = False, stream: TextIO | None = None) -> None:
+        self._json = as_json
+        self._stream = stream or sys.stdout
+        self._lock = threading.Lock()
+
+    def event(self, event: EngineEvent) -> None:
+        """Write what an engine reports.  Any thread."""
+        self.write(
+            event.what, engine=event.engine, peer=event.peer, detail=event.detail, next_try=event.next_try
+        )
+
+    def write(self, what: str, **facts: Any) -> None:
+        """Write one line.  Any thread."""
+        now = datetime.datetime.now().astimezone()
+        facts = {name: fact for name, fact in facts.items() if fact not in ("", None)}
+        if self._json:
+            line = json.dumps({"time": now.isoformat(timespec="milliseconds"), "what": what, **facts})
+        else:
+            line = self._for_people(now, what, facts)
+        with self._lock:
+            try:
+                print(line, file=self._stream, flush=True)
+            except (BrokenPipeError, ValueError):  # nobody reads any more: no reason to stop moving messages
+                pass
+
+    def _for_people(self, now: datetime.datetime, what: str, facts: dict[str, Any]) -> str:
+        next_try = facts.pop("next_try", None)
+        words = [str(facts.pop("engine", "kernel")), *map(str, facts.values())]
+        if next_try is not None:
+            words.append(f"(next try in {next_try:.1f} s)")
+        state = f"{what:<12}"
+        if self._stream.isatty():
+            state = click.style(state, fg="red" if what in _BAD else "green" if what in _GOOD else None)
+        return f"{now:%H:%M:%S} {state} {' '.join(words)}"

@@ -1,0 +1,131 @@
+"""The ``kernel`` command: finds its subcommands, and turns errors into lines for people and exit codes.
+
+A subcommand's module is imported when it is used or its own help is wanted, so that ``kernel --help`` and shell completion
+stay quick.  Commands of plugins come after ours; theirs cannot replace ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kernel.contracts.errors import KernelError, PlanError
+
+OK = 0
+FAILED = 1
+"""Something went wrong while running, or a check found complaints."""
+USAGE = 2
+"""The command line was wrong."""
+INTERRUPTED = 130
+"""Ctrl-C, as shells count it."""
+
+COMMANDS: dict[str, str] = {
+    "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
+    "check": "Say all that is wrong with a topology file, with lines and hints.",
+    "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
+    "plugins": "List what is installed, or show the options of one kind.",
+    "new": "Write a new engine, protocol or API as an installable distribution.",
+    "tour": "Follow one message through every hop.",
+    "bench": "Measure, beside the peers.",
+}
+"""Ours, each ``command`` in the module ``kernel.cli.NAME``; the summaries stand here so that help imports nothing."""
+
+
+class CommandGroup(click.Group):
+    """Subcommands by name, imported when wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return ours and then those of plugins."""
+        ours = [name for name in COMMANDS if _present(name)]
+        return [*ours, *sorted(set(_registry().commands).difference(ours))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand; None when there is none of that name."""
+        if cmd_name in COMMANDS and _present(cmd_name):
+            command: click.Command = importlib.import_module(f"kernel.cli.{cmd_name}").command
+            return command
+        installed = _registry().commands.get(cmd_name)
+        return None if installed is None else installed.kind.load()
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find the subcommand; a misspelt one gets a hint."""
+        from kernel.topology.option_check import nearest
+
+        name = args[0] if args else ""
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(f"there is no command {name!r}; {nearest(name, self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of subcommands without importing them."""
+        commands = _registry().commands
+        rows = [
+            (name, COMMANDS[name] if name in COMMANDS else commands[name].kind.summary)
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.command(
+    cls=CommandGroup, epilog="Exit status: 0 done, 1 failed or complaints, 2 wrong usage, 130 interrupted."
+)
+@click.version_option(package_name="messaging-kernel", prog_name="kernel")
+def cli() -> None:
+    """Building blocks for messaging: brokers, bridges, clients and buses from a few lines of TOML."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status.  Errors that a user can do something about have no traceback."""
+    try:
+        status = cli.main(
+            args=None if arguments is None else list(arguments), prog_name="kernel", standalone_mode=False
+        )
+        return status if isinstance(status, int) else OK
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except PlanError as error:
+        for complaint in error.complaints:
+            click.echo(complaint, err=True)
+        return FAILED
+    except KernelError as error:
+        click.echo(f"kernel: {error}", err=True)
+        return FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `kernel draw | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _present(name: str) -> bool:
+    return importlib.util.find_spec(f"kernel.cli.{name}") is not None
+
+
+def _registry() -> Any:
+    """Load the plugins, once a command line."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return _load()
+    root = context.find_root()
+    if "registry" not in root.meta:
+        root.meta["registry"] = _load()
+    return root.meta["registry"]
+
+
+def _load() -> Any:
+    from kernel.plugins import PluginRegistry
+
+    return PluginRegistry.load()

@@ -1,0 +1,131 @@
+"""``kernel plugins``: what is installed, from which distribution, with which options."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from kernel.contracts.errors import UnknownName
+from kernel.plugins import GROUPS, Installed, PluginRegistry
+from kernel.topology.option_check import nearest
+
+_NOUNS = {
+    "protocols": "protocol",
+    "engines": "engine",
+    "routers": "router",
+    "thread_kinds": "thread kind",
+    "apis": "api",
+    "commands": "command",
+}
+
+
+@click.command("plugins")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(name: str | None, as_json: bool) -> None:
+    """List what is installed, or show the options of the kind NAME.
+
+    Plugins that were refused are listed with the reason.  KERNEL_PLUGINS in the environment says what is loaded:
+    "backend,stream" only those, "-amqp" all but that.
+    """
+    registry = PluginRegistry.load()
+    found = [
+        (noun, kind_name, installed)
+        for group, noun in _NOUNS.items()
+        for kind_name, installed in sorted(registry.group(group).items())
+        if name in (None, kind_name)
+    ]
+    if name is not None and not found:
+        known = {known for group in GROUPS for known in registry.group(group)}
+        refused = [str(refused) for refused in registry.refused if refused.origin.plugin == name]
+        raise UnknownName(
+            refused[0] if refused else f"nothing called {name!r} is installed; {nearest(name, known)}"
+        )
+    if as_json:
+        click.echo(
+            json.dumps(
+                {"kinds": [_as_data(*each) for each in found], "refused": _refused(registry)}, indent=2
+            )
+        )
+    elif name is not None:
+        for each in found:
+            _show_one(*each)
+    else:
+        _show_all(registry, found)
+
+
+def _show_all(registry: PluginRegistry, found: list[tuple[str, str, Installed]]) -> None:
+    from rich.table import Table
+
+    console = _console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("kind", "name", "what it is", "from"):
+        table.add_column(column, overflow="fold")
+    for noun, name, installed in found:
+        origin = installed.origin
+        table.add_row(noun, name, installed.kind.summary, f"{origin.distribution} {origin.version}")
+    console.print(table)
+    for refused in registry.refused:
+        console.print(str(refused), style="red", markup=False)
+
+
+def _show_one(noun: str, name: str, installed: Installed) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from kernel.topology.reference import OptionDoc, options_of
+
+    console = _console()
+    console.print(f"[bold]{noun} {escape(name)}[/bold]: {escape(installed.kind.summary)}")
+    console.print(f"from {installed.origin}", markup=False)
+    options: list[OptionDoc] = [] if noun == "command" else options_of(installed.kind.options)
+    if not options:
+        console.print("It has no options.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("option", "type", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for option in options:
+        table.add_row(
+            *(
+                escape(text.replace("`", ""))
+                for text in (option.name, option.value, option.default, option.text)
+            )
+        )
+    console.print(table)
+
+
+def _as_data(noun: str, name: str, installed: Installed) -> dict[str, Any]:
+    from kernel.topology.reference import options_of
+
+    options = [] if noun == "command" else options_of(installed.kind.options)
+    return {
+        "kind": noun,
+        "name": name,
+        "summary": installed.kind.summary,
+        "plugin": installed.origin.plugin,
+        "distribution": installed.origin.distribution,
+        "version": installed.origin.version,
+        "options": [{"name": each.name, "type": each.value, "default": each.default} for each in options],
+    }
+
+
+def _refused(registry: PluginRegistry) -> list[dict[str, str]]:
+    return [
+        {
+            "plugin": refused.origin.plugin,
+            "distribution": refused.origin.distribution,
+            "version": refused.origin.version,
+            "reason": refused.reason,
+        }
+        for refused in registry.refused
+    ]
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=160)

@@ -1,0 +1,142 @@
+"""``kernel run``: a topology file as a running system, told what to do by signals.
+
+The main thread only waits for requests.  Signal handlers and engines leave them in a ``SimpleQueue``, whose ``put``
+may be called from a handler at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from queue import SimpleQueue
+from typing import Any
+
+import click
+
+from kernel.cli.event_log import EventLog
+from kernel.contracts.engine import EngineEvent
+from kernel.contracts.errors import KernelError, PlanError
+from kernel.plugins import PluginRegistry
+from kernel.topology.check import load_plan
+from kernel.topology.system import LINGER, Kernel
+
+_ECHO = 0.5
+"""Seconds in which a second signal is the first one's echo: a shell and a supervisor both pass on a Ctrl-C."""
+
+
+@click.command("run")
+@click.argument("file", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")
+@click.option(
+    "--ready-fd", type=int, metavar="FD", help="Write a line there, and close it, once every engine is up."
+)
+@click.option(
+    "--linger",
+    type=float,
+    default=LINGER,
+    show_default=True,
+    help="Seconds to write out what is queued, at the end.",
+)
+def command(file: str, as_json: bool, ready_fd: int | None, linger: float) -> None:
+    """Run a topology FILE, and print a line for everything that an operator would want to know.
+
+    Ctrl-C and SIGTERM stop it cleanly, and once more at once.  SIGHUP reads the file again and applies what
+    changed, without touching anything else; a file with mistakes is refused and changes nothing.
+    """
+    Runner(file, EventLog(as_json=as_json), ready_fd).run(linger)
+
+
+class Runner:
+    """One run of a file."""
+
+    def __init__(self, file: str, log: EventLog, ready_fd: int | None = None) -> None:
+        self._file = file
+        self._log = log
+        self._ready_fd = ready_fd
+        self._ready = False
+        self._requests: SimpleQueue[str] = SimpleQueue()
+        self._registry = PluginRegistry.load()
+
+    def run(self, linger: float) -> None:
+        """Start, obey, stop."""
+        for refused in self._registry.refused:
+            self._log.write("refused", detail=str(refused))
+        kernel = Kernel(load_plan(self._file, self._registry), self._registry)
+        kernel.events.append(self._on_event)
+        with _signals(self._requests):
+            kernel.start()
+            self._requests.put("look")
+            try:
+                reason = self._obey(kernel)
+                self._log.write("stopping", detail=reason)
+            finally:
+                kernel.close(linger=linger)
+                kernel.join()
+            self._log.write("stopped")
+
+    def _on_event(self, event: EngineEvent) -> None:
+        """Write it down.  In the engine's thread."""
+        self._log.event(event)
+        if not self._ready:
+            self._requests.put("look")
+
+    def _obey(self, kernel: Kernel) -> str:
+        """Do what is asked for until it is to stop; return why."""
+        while True:
+            request = self._requests.get()
+            if request == "look":
+                self._look(kernel)
+            elif request == "SIGHUP":
+                self._reload(kernel)
+            else:
+                return request
+
+    def _look(self, kernel: Kernel) -> None:
+        """Say once that everything is up, when it is."""
+        if self._ready or any(state.state != "running" for state in kernel.engine_states()):
+            return
+        self._ready = True
+        self._log.write("ready", detail=self._file)
+        if self._ready_fd is not None:
+            with contextlib.suppress(OSError), os.fdopen(self._ready_fd, "w") as ready:
+                ready.write("ready\n")
+
+    def _reload(self, kernel: Kernel) -> None:
+        """Apply the file anew, or say why not."""
+        try:
+            changes = kernel.apply(load_plan(self._file, self._registry))
+        except PlanError as error:
+            for complaint in error.complaints:
+                self._log.write("error", detail=complaint)
+            self._log.write("unchanged", detail=f"{self._file} has mistakes")
+        except KernelError as error:
+            self._log.write("error", detail=str(error))
+        else:
+            for line in changes:
+                self._log.write("changed", detail=line)
+            self._log.write("reloaded", detail=f"{self._file}: {len(changes)} changes")
+
+
+@contextlib.contextmanager
+def _signals(requests: SimpleQueue[str]) -> Any:
+    """Turn signals into requests; the second one that asks to stop does so at once."""
+    stopping_since: list[float] = []
+
+    def on_signal(number: int, frame: Any) -> None:
+        now = time.monotonic()
+        if number != signal.SIGHUP:
+            if stopping_since and now - stopping_since[0] > _ECHO:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            stopping_since.append(now)
+        requests.put(signal.Signals(number).name)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
