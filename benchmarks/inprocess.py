@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from benchmarks.kernels import BATCH
+from benchmarks.peers import pyzmq_sockets
 from benchmarks.processes import Child, Role
 from benchmarks.scenario import Figures
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
@@ -76,9 +77,9 @@ def simple_queue(link: Connection, count: int) -> None:
 
 def pyzmq_inproc(link: Connection, count: int) -> None:
     """PUSH/PULL over ``inproc``."""
-    from benchmarks.peers.pyzmq_sockets import require, zmq
+    pyzmq_sockets.require()
+    import zmq
 
-    require()
     with zmq.Context() as context, context.socket(zmq.PULL) as pull:
         pull.bind("inproc://bench")
 

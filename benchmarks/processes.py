@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.scenario import Figures, Unavailable
 
@@ -74,7 +74,7 @@ class Child:
         if self._process.exitcode:
             raise Unavailable(f"{self.role}: ended with status {self._process.exitcode}")
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -40,7 +40,7 @@ def send(link: Connection, address: str, count: int, size: int, copy: bool) -> N
         socket.connect(address)
         body = b"x" * size
         for _ in range(count):
-            socket.send(body, copy=copy)
+            socket.send(body, 0, copy)
         link.recv()
 
 

@@ -10,7 +10,11 @@ from benchmarks.processes import one_way
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
 # size -> (name, messages of ours, of pyzmq's), so that a run takes one to two seconds each
-_SIZES = {1: ("1B", 3_000_000, 1_500_000), 100: ("100B", 3_000_000, 1_500_000), 1024: ("1KiB", 1_200_000, 600_000)}
+_SIZES = {
+    1: ("1B", 3_000_000, 1_500_000),
+    100: ("100B", 3_000_000, 1_500_000),
+    1024: ("1KiB", 1_200_000, 600_000),
+}
 
 
 def _ours(count: int, size: int, scale: float) -> Figures:

@@ -1,0 +1,128 @@
+"""Report: the table for the terminal, and the tables of ``docs/measured.md`` between their markers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.results import Result, keeps
+
+PAGE = Path(__file__).parents[1] / "docs" / "measured.md"
+BEGIN = "<!-- benchmarks: written by `make bench`, do not edit from here -->"
+END = "<!-- benchmarks: up to here -->"
+
+_EMPTY_PAGE = f"""# Measured
+
+{BEGIN}
+{END}
+"""
+
+
+def show(console: Console, results: list[Result]) -> None:
+    """Print the table with what keeps to its bar and what does not."""
+    table = Table(title="Side by side, medians of interleaved rounds", box=SIMPLE_HEAD)
+    table.add_column("row", no_wrap=True)
+    for heading in ("ours", "peer"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    table.add_column("peer's name", overflow="fold")
+    for heading in ("ratio", "bar"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, min_width=4)
+    for result in results:
+        verdict = {True: "[green]pass", False: "[red]miss", None: "[yellow]-"}[result.passed]
+        table.add_row(
+            result.name,
+            number(result.ours),
+            number(result.peer),
+            result.unit,
+            result.peer_name,
+            number(result.ratio),
+            result.bar,
+            verdict,
+        )
+    console.print(table)
+    for result in results:
+        if result.missing:
+            console.print(f"[yellow]{result.name}[/]: {result.missing}")
+        for remark in result.remarks:
+            console.print(f"{result.scenario}: {remark}", highlight=False)
+
+
+def write_page(
+    rows: list[dict[str, Any]], command: str, date: str, plots: list[str], page: Path = PAGE
+) -> None:
+    """Put the tables into the page; what people wrote around the markers stays."""
+    page.parent.mkdir(exist_ok=True)
+    text = page.read_text() if page.exists() else _EMPTY_PAGE
+    if BEGIN not in text or END not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    lines = [f"Written by `{command}` on {date}. {machine()}", ""]
+    lines += [f"![{Path(plot).stem.replace('_', ' ')}]({plot})" for plot in plots]
+    for scenario, group in groupby(rows, key=lambda row: row.get("scenario") or "others"):
+        lines += ["", f"### {scenario}", "", *_table(list(group))]
+    page.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}")
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| row | what | ours | peer | unit | peer's name | ratio | bar | |",
+        "| --- | --- | ---: | ---: | --- | --- | ---: | ---: | --- |",
+    ]
+    for row in rows:
+        verdict = {True: "pass", False: "**miss**", None: "-"}[keeps(row["ratio"], row["bar"])]
+        cells = [
+            f"`{row['name']}`",
+            row.get("what", ""),
+            number(row["ours"]),
+            number(row["peer"]),
+            row["unit"],
+            row["peer_name"],
+            number(row["ratio"]),
+            row["bar"],
+            verdict,
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    notes = [f"`{row['name']}`: {row['missing']}" for row in rows if row.get("missing")]
+    notes += [remark for row in rows for remark in row.get("remarks", ())]
+    notes += [
+        f"`{row['name']}`, also: "
+        + "; ".join(f"{name} {number(value)}" for name, value in row["also"].items())
+        for row in rows
+        if row.get("also")
+    ]
+    notes += sorted({f"Measured {row['measured']}." for row in rows if row.get("measured")})
+    return [*lines, "", *(f"- {note}" for note in notes)]
+
+
+def number(value: float | None) -> str:
+    """Four digits that count, thousands apart."""
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.4g}" if value >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def machine() -> str:
+    """One sentence on where this was measured."""
+    model = "unknown processor"
+    try:
+        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        model = found[1] if found else model
+    except OSError:  # not Linux
+        pass
+    return (
+        f"Python {platform.python_version()}, {os.cpu_count()} cores ({model}), "
+        f"{platform.system()} {platform.release()}."
+    )
