@@ -26,6 +26,7 @@ from plugins.protocols.backend.options import BackendOptions
 
 GREETING_BEGINS = b"\xff\x81"
 MISSED_HEARTBEATS = 3
+PING_LIMIT = 1024
 
 
 class Phase(Enum):
@@ -49,6 +50,8 @@ class BackendConnection:
         self._peer_envelopes: list[Envelope | None] = []
         self._our_envelopes: OrderedDict[Envelope, int] = OrderedDict()
         self._current: Envelope = PLAIN
+        self._first = b""  # of a dialler's first frame, while that may still be either format's
+        self._sent = 0
         self._confirmed = 0
         self._told: int | None = None  # None: the peer has not asked for confirmations
         self._opened: float | None = None
@@ -76,6 +79,10 @@ class BackendConnection:
         if phase is Phase.CLOSED:
             return []
         if phase is Phase.LISTENING:
+            data = self._first + data
+            if data == GREETING_BEGINS[:1] or not data:
+                self._first = data  # the next byte will tell
+                return []
             self._recognise(data, now)
         runs = self._decoder.decode(data)
         if runs and self.phase is Phase.GREETED:
@@ -84,7 +91,7 @@ class BackendConnection:
 
     def receive_eof(self, now: float) -> None:  # noqa: ARG002
         """The peer has hung up."""
-        if self.phase is not Phase.CLOSED and self._decoder.in_message():
+        if self.phase is not Phase.CLOSED and (self._first or self._decoder.in_message()):
             self.phase = Phase.CLOSED
             raise RemoteProtocolError("the peer hung up in the middle of a message")
         self.phase = Phase.CLOSED
@@ -92,7 +99,8 @@ class BackendConnection:
     def _recognise(self, data: bytes, now: float) -> None:
         """The first bytes of a dialler say which format it speaks."""
         self._opened = now
-        if data.startswith(GREETING_BEGINS) or data == GREETING_BEGINS[:1]:
+        self._first = b""
+        if data.startswith(GREETING_BEGINS):
             self.phase = Phase.GREETED
             self._greet()
         else:
@@ -133,8 +141,8 @@ class BackendConnection:
 
     def _on_confirm(self, payload: bytes) -> None:
         count = int.from_bytes(payload, "big")
-        if len(payload) != 8 or count < self._confirmed:
-            raise RemoteProtocolError(f"a confirmation of {count} after {self._confirmed}")
+        if len(payload) != 8 or not self._confirmed <= count <= self._sent:
+            raise RemoteProtocolError(f"a confirmation of {count} after {self._confirmed}; {self._sent} were sent")
         self._confirmed = count
 
     def _on_want_confirm(self, payload: bytes) -> None:
@@ -142,6 +150,8 @@ class BackendConnection:
             self._told = 0
 
     def _on_ping(self, payload: bytes) -> None:
+        if len(payload) > PING_LIMIT:
+            raise RemoteProtocolError(f"a ping of {len(payload)} bytes; {PING_LIMIT} are allowed")
         self._out.append(control_frame(Control.PONG, payload))
 
     def _on_pong(self, payload: bytes) -> None:
@@ -170,6 +180,7 @@ class BackendConnection:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
         out = self._out
         for run in runs:
+            self._sent += len(run.bodies)
             if extended:
                 if run.envelope is not self._current:
                     self._use(run.envelope)
@@ -206,7 +217,8 @@ class BackendConnection:
             known.move_to_end(envelope)
             self._out.append(control_frame(Control.USE, number.to_bytes(4, "big")))
             return
-        number = len(known) if len(known) < self._peer.envelopes else known.popitem(last=False)[1]
+        most = min(self._peer.envelopes, self._options.envelopes)  # whatever it offers, our memory counts, too
+        number = len(known) if len(known) < most else known.popitem(last=False)[1]
         known[envelope] = number
         self._out.append(control_frame(Control.ENVELOPE, number.to_bytes(4, "big") + encode_envelope(envelope)))
 
@@ -280,6 +292,8 @@ class BackendConnection:
             self._opened = self._heard = self._spoke = now
         elif self.phase is Phase.LISTENING and now >= self._opened + self._options.recognition:
             self.phase = Phase.OLD  # a listener of 0.x would not greet either
+            self._decoder.decode(self._first)
+            self._first = b""
         elif self.phase is Phase.GREETED and now >= self._opened + self._options.handshake:
             raise RemoteProtocolError(f"no greeting within {self._options.handshake} s")
         elif self.phase is Phase.EXTENDED:

@@ -40,6 +40,7 @@ class WireEnvelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _envelope = msgspec.msgpack.Decoder(WireEnvelope)
 _encoder = msgspec.msgpack.Encoder()
+_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # the last: lists in lists in lists
 
 
 def encode_greeting(greeting: Greeting) -> bytes:
@@ -51,7 +52,7 @@ def decode_greeting(payload: bytes) -> Greeting:
     """Read the payload of a GREETING."""
     try:
         return _greeting.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         raise RemoteProtocolError(f"malformed greeting: {error}") from None
 
 
@@ -74,7 +75,7 @@ def decode_envelope(payload: bytes) -> Envelope:
     """Read an envelope."""
     try:
         wire = _envelope.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         raise RemoteProtocolError(f"malformed envelope: {error}") from None
     return Envelope(
         key=wire.key,

@@ -1,0 +1,59 @@
+"""Conversations for tests: opened pairs, and what was received as plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel.contracts.message import Run
+from plugins.protocols.backend.connection import BackendConnection
+from plugins.protocols.backend.options import BackendOptions
+
+
+def make(side: str = "server", **options: Any) -> BackendConnection:
+    """A conversation whose clock stands at 0."""
+    connection = BackendConnection(BackendOptions(**options), side)
+    connection.handle_timeout(0.0)
+    return connection
+
+
+def sent(connection: BackendConnection) -> bytes:
+    """What is to be written."""
+    return b"".join(connection.data_to_send())
+
+
+def exchange(one: BackendConnection, other: BackendConnection, now: float = 0.0) -> list[Run]:
+    """Carry bytes both ways until there are no more; return what ``other`` received."""
+    received: list[Run] = []
+    while True:
+        there, back = sent(one), sent(other)
+        if not there and not back:
+            return received
+        if there:
+            received += other.receive_data(there, now)
+        if back:
+            one.receive_data(back, now)
+
+
+def opened(**options: Any) -> tuple[BackendConnection, BackendConnection]:
+    """A dialler and a listener that have greeted each other."""
+    client, server = make("client", **options), make("server", **options)
+    exchange(client, server)
+    assert client.ready_to_send()
+    assert server.ready_to_send()
+    return client, server
+
+
+def opened_to(connection: BackendConnection) -> BackendConnection:
+    """Greet a listener as a kernel does; return the dialler."""
+    client = make("client")
+    exchange(client, connection)
+    return client
+
+
+def plain(runs: list[Run]) -> list[tuple[Any, str]]:
+    """Bodies and keys, run borders left out."""
+    return [(_body(body), run.envelope.key) for run in runs for body in run.bodies]
+
+
+def _body(body: Any) -> Any:
+    return tuple(map(bytes, body)) if isinstance(body, tuple) else bytes(body)
