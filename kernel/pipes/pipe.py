@@ -63,6 +63,8 @@ class Pipe:
         "on_confirmed",
         "on_ready",
         "on_writable",
+        "runs_taken",
+        "runs_written",
         "signalled",
         "taken",
         "taken_bytes",
@@ -96,12 +98,14 @@ class Pipe:
         # written by the writing thread
         self.written = 0
         self.written_bytes = 0
+        self.runs_written = 0
         self.dropped = 0
         self.blocked = False
         self.ended = False
         # written by the reading thread
         self.taken = 0
         self.taken_bytes = 0
+        self.runs_taken = 0
         self.confirmed = 0
         # set by the writer, cleared by the reader
         self.signalled = False
@@ -130,6 +134,7 @@ class Pipe:
             return True
         self.written += len(run.bodies)
         self.written_bytes += run.size
+        self.runs_written += 1  # before the append: a reader that sees the run sees the count
         self._items.append(run)
         if not self.signalled:
             self.signal()
@@ -195,6 +200,7 @@ class Pipe:
                 break
             if type(oldest) is Run:
                 count, size = len(oldest.bodies), oldest.size
+                self.runs_written -= 1
             else:  # loose: its bytes were never counted
                 count, size = 1, 0
             self.written -= count
@@ -209,41 +215,48 @@ class Pipe:
         self.signalled = False
         items = self._items
         pop = items.popleft
-        taken: list[Any] = []
+        waiting = len(items)
+        taken: list[Any]
         try:
-            if most >= len(items) and most >= self.written - self.taken - _LOOSE_GRANT:
-                taken = [pop() for _ in range(len(items))]
+            if self.runs_written == self.runs_taken:  # looked at after the length: all of these are loose
+                taken = [pop() for _ in range(min(most, waiting))]
+            elif most >= self.written - self.taken:
+                taken = [pop() for _ in range(waiting)]
             else:
+                taken = []
                 while most > 0:
                     item = pop()
                     taken.append(item)
                     most -= len(item) if type(item) is Run else 1
-        except IndexError:  # drop-oldest got there first
+        except IndexError:  # drop-oldest got there first, or it is empty
             pass
         if not taken:
             return taken
-        runs = taken if type(taken[0]) is Run and len(taken) == 1 else _runs_of(taken)
-        self._count(taken, runs)
-        return runs
+        return self._count(taken)
 
     def more(self) -> bool:
         """Whether something waits."""
         return bool(self._items)
 
-    def _count(self, items: Sequence[Any], runs: Sequence[Run]) -> None:
-        count = size = 0
-        for run in runs:
-            count += len(run.bodies)
-            size += run.size
-        if runs is not items:  # some were loose, whose bytes the writer did not count either
-            size = sum(item.size for item in items if type(item) is Run) if len(runs) > 1 else 0
-        self.taken += count
-        self.taken_bytes += size
+    def _count(self, items: list[Any]) -> list[Run]:
+        """Make runs of what was taken and count it.  Loose bodies are counted in messages only, on both sides."""
+        if self.runs_written == self.runs_taken:
+            runs = [run_of(items)]
+            self.taken += len(items)
+        else:
+            runs = _runs_of(items)
+            for run in runs:
+                self.taken += len(run.bodies)
+            for item in items:
+                if type(item) is Run:
+                    self.runs_taken += 1
+                    self.taken_bytes += item.size
         if self.confirms:
             self._retained.extend(runs)
         if self.blocked and self._low():
             self.blocked = False
             self._post_to_writer(self.on_writable)
+        return runs
 
     def confirm(self, count: int) -> None:
         """The reader takes the responsibility for ``count`` more messages; tells the writer."""
@@ -270,7 +283,7 @@ class Pipe:
         return list(self._retained)
 
     def drain(self) -> list[Run]:
-        """Take out all that was not confirmed, taken or not, to be handed over to somebody else."""
+        """Take out all that was not confirmed, taken or not, to be handed over to somebody else.  No way back."""
         runs = [*self._retained, *_runs_of([self._items.popleft() for _ in range(len(self._items))])]
         self._retained.clear()
         return runs

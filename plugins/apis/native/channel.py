@@ -24,7 +24,7 @@ from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.pipes.mailbox import Mailbox
-from kernel.pipes.pipe import Pipe
+from plugins.apis.native.loose_sender import loose_sender
 from plugins.apis.native.options import NativeOptions
 
 _NOTHING: Iterator[Any] = iter(())
@@ -51,10 +51,10 @@ class Channel:
         self._posted = self._mailbox.posted
         self._thread = threading.get_ident()
         self._closed = ""
-        self._pipe: Pipe | None = None
-        self._room = 0
-        self._small = 0
-        self._append: Any = None
+        self._loose = loose_sender(self._posted, self._send_long)
+        self.send = self._loose.send
+        """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
+        ``timeout`` seconds (``TimedOut``)."""
         self._ready: Iterator[Any] = _NOTHING
         self._envelope: Envelope = PLAIN
         self._multipart = False
@@ -68,14 +68,8 @@ class Channel:
 
     # ------------------------------------------------------------------ sending
 
-    def send(self, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> None:
-        """Send one message; wait while the pipe is full, at most ``timeout`` seconds (``TimedOut``)."""
-        if self._room > 0 and type(body) is bytes and len(body) <= self._small and key is None and not self._posted:
-            self._room -= 1
-            self._append(body)
-            if not self._pipe.signalled:  # type: ignore[union-attr]  # room comes from a pipe
-                self._pipe.signal()  # type: ignore[union-attr]
-            return
+    def _send_long(self, body: Buffer, key: str | None, timeout: float | None) -> None:
+        """What ``send`` does when the short cut does not lead there."""
         checked = _checked(body)
         self._send_run(Run([checked], len(checked), self._envelope_of(key)), timeout)
 
@@ -119,9 +113,9 @@ class Channel:
         if self._posted:
             self._mailbox.process()
             self._check()  # the kernel may just have been closed
-        if run.envelope is PLAIN and not run.multipart and self._refill(run):
+        if run.envelope is PLAIN and len(run) == 1 and not run.multipart and self._loose.refill(run.bodies[0]):
             return
-        self._give_back()
+        self._loose.give_back()
         if not self._port.writable() or not self._port.routes:
             self._wait(self.may_send, timeout, "no room to send")
         self._port.send((run,))
@@ -138,33 +132,10 @@ class Channel:
         """Whether all that was sent on confirming routes has been confirmed."""
         return self._port.confirmed() >= self._port.sent()
 
-    def _refill(self, run: Run) -> bool:
-        """Ask for places for loose messages; send this one if there were any."""
-        if self._pipe is None or self._room > 0 or len(run.bodies) > 1 or run.size > self._small:
-            return False
-        self._room = self._pipe.loose_grant()
-        if self._room <= 0:
-            return False
-        self._room -= 1
-        self._append(run.bodies[0] if type(run.bodies[0]) is bytes else bytes(run.bodies[0]))
-        if not self._pipe.signalled:
-            self._pipe.signal()
-        return True
-
-    def _give_back(self) -> None:
-        if self._room > 0 and self._pipe is not None:
-            self._pipe.give_back(self._room)
-        self._room = 0
-
     def _find_short_cut(self) -> None:
         """After a change of routes: is there a single pipe that takes messages as they are?"""
-        self._give_back()
         pipe = self._port.short_cut()
-        if pipe is not None and pipe.marks.when_full != "block":
-            pipe = None
-        self._pipe = pipe
-        self._small = pipe.marks.loose_limit if pipe is not None else 0
-        self._append = pipe.loose_append() if pipe is not None else None
+        self._loose.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
 
     def _envelope_of(self, key: str | None) -> Envelope:
         if key is None:
@@ -393,8 +364,7 @@ class Channel:
     def close(self) -> None:
         """Leave.  What was sent is still delivered; what was not received goes back to the routes."""
         if not self._port.closed:
-            self._give_back()
-            self._pipe = None
+            self._loose.plug(None)
             self._closed = self._closed or "it was closed"
             self._port.close()
 

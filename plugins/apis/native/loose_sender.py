@@ -1,0 +1,82 @@
+"""Loose sender: the short cut of ``Channel.send``.  A plain message to the only destination, without a run around it.
+
+It is a closure because that is the fastest callable that can keep a count: 109 ns a call where a method takes 152 and a bare
+``deque.append`` 17.  The places that it may take in the pipe are granted in advance, up to 1,024 at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kernel.contracts.message import Buffer
+from kernel.pipes.pipe import Pipe
+
+LongWay = Callable[[Buffer, str | None, float | None], None]
+
+
+class LooseSender(NamedTuple):
+    """Functions over one shared state."""
+
+    send: Callable[..., None]
+    """``send(body, *, key=None, timeout=None)``: the short cut where it leads, the long way elsewhere."""
+    plug: Callable[[Pipe | None], None]
+    """Use this pipe from now on; places left in the one before are given back."""
+    refill: Callable[[Buffer], bool]
+    """Ask for places and send this body into the first; False when there is no short cut or no room."""
+    give_back: Callable[[], None]
+    """Give back the places that are left."""
+
+
+def loose_sender(posted: deque[Any], long_way: LongWay) -> LooseSender:
+    """Return a sender that takes the long way until it is plugged into a pipe.
+
+    ``posted`` is the thread's mail: while something is in it, routes may have changed, and the long way looks.
+    """
+    pipe: Pipe | None = None
+    append: Callable[[Any], None] = _no_pipe
+    small = -1
+    room = 0
+
+    def send(body: Buffer, *, key: str | None = None, timeout: float | None = None) -> None:
+        nonlocal room
+        if room and type(body) is bytes and len(body) <= small and key is None and not posted:
+            room -= 1
+            append(body)
+            if not pipe.signalled:  # type: ignore[union-attr]  # room comes from a pipe
+                pipe.signal()  # type: ignore[union-attr]
+            return
+        long_way(body, key, timeout)
+
+    def plug(new: Pipe | None) -> None:
+        nonlocal pipe, append, small
+        give_back()
+        pipe = new
+        append = new.loose_append() if new is not None else _no_pipe
+        small = new.marks.loose_limit if new is not None else -1
+
+    def refill(body: Buffer) -> bool:
+        nonlocal room
+        if pipe is None or room or len(body) > small:
+            return False
+        room = pipe.loose_grant()
+        if not room:
+            return False
+        room -= 1
+        append(body if type(body) is bytes else bytes(body))
+        if not pipe.signalled:
+            pipe.signal()
+        return True
+
+    def give_back() -> None:
+        nonlocal room
+        if room and pipe is not None:
+            pipe.give_back(room)
+        room = 0
+
+    return LooseSender(send, plug, refill, give_back)
+
+
+def _no_pipe(_: Any) -> None:
+    raise AssertionError("there is no room without a pipe")
