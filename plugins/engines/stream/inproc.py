@@ -13,101 +13,9 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
-from kernel.contracts.message import Run
 from kernel.hosting.address import parse_address
 from kernel.hosting.backoff import Backoff
-from kernel.pipes.pipe import Pipe
-from kernel.pipes.water_marks import WaterMarks
-
-_AT_ONCE = 4096
-_MARKS = WaterMarks(high=4 * _AT_ONCE)
-
-
-class InprocEnd:
-    """One end of a connection: moves runs between its port and the pipes to and from the other end."""
-
-    def __init__(self, host: Host, peer: str) -> None:
-        self.peer = peer
-        self.port: Port | None = None
-        self.messages_in = self.messages_out = 0
-        self._host = host
-        self._incoming: Pipe | None = None
-        self._outgoing: Pipe | None = None
-        self._going = True
-        self._sent_before = 0
-        self._peer_confirmed = 0
-        self._waiting_for_room = False
-
-    def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
-        """Begin.  In the thread of this end."""
-        self.port, self._incoming, self._outgoing = port, incoming, outgoing
-        self._sent_before = port.sent()
-        incoming.on_ready = self._on_incoming  # the pipes post to hosts, which call in their thread
-        outgoing.on_writable = self._on_room
-        outgoing.on_confirmed = self._on_peer_confirmed
-        self._peer_confirmed = 0
-        self._waiting_for_room = False
-        again = port.rewind() if port.must_confirm else []
-        self._write(again)
-        self._on_incoming()
-        self.on_output()
-
-    def unplug(self) -> None:
-        """Stop; the other end reads what is on its way and then sees the end."""
-        if self._outgoing is not None:
-            self._outgoing.end()
-        self._incoming = self._outgoing = None
-
-    def on_output(self) -> None:
-        """The port has something for the other end."""
-        while self.port is not None and self._outgoing is not None and not self._waiting_for_room:
-            runs = self.port.take(_AT_ONCE)
-            if not runs:
-                return
-            self._write(runs)
-
-    def _write(self, runs: list[Run]) -> None:
-        assert self._outgoing is not None
-        for run in runs:
-            self.messages_out += len(run)
-            self._waiting_for_room |= not self._outgoing.write(run)
-
-    def _on_room(self) -> None:
-        self._waiting_for_room = False
-        self.on_output()
-
-    def _on_incoming(self) -> None:
-        incoming, port = self._incoming, self.port
-        while incoming is not None and port is not None and self._going and incoming.more():
-            runs = incoming.take(_AT_ONCE)
-            count = sum(map(len, runs))
-            self.messages_in += count
-            self._going = port.send(runs)
-            if not port.confirms:
-                incoming.confirm(count)
-        if incoming is not None and incoming.ended and not incoming.more():
-            self.on_end()
-
-    def on_end(self) -> None:
-        """The other end has gone; set by the engine."""
-
-    def on_writable(self) -> None:
-        """The pipes beyond the port have room again."""
-        self._going = True
-        self._on_incoming()
-
-    def on_confirmed(self, count: int) -> None:
-        """Every destination has confirmed."""
-        if self._incoming is not None and count > self._sent_before:
-            news = count - self._sent_before - self._incoming.confirmed
-            if news > 0:
-                self._incoming.confirm(news)
-
-    def _on_peer_confirmed(self) -> None:
-        if self._outgoing is not None and self.port is not None:
-            news = self._outgoing.confirmed - self._peer_confirmed
-            self._peer_confirmed += news
-            self.port.confirm(news)
+from kernel.hosting.inproc_host import InprocEnd, pipe_pair
 
 
 class InprocEngine:
@@ -151,7 +59,7 @@ class InprocEngine:
             "connections": len(self._ends),
         }
 
-    def _accept(self, incoming: Pipe, outgoing: Pipe, peer: str) -> None:
+    def _accept(self, incoming: Any, outgoing: Any, peer: str) -> None:
         """Somebody has dialled; posted here."""
         end = InprocEnd(self._host, peer)
         self._ends.append(end)
@@ -188,12 +96,9 @@ class InprocEngine:
             host.report(EngineEvent(engine=self._name, what="retrying", peer=self._place, next_try=wait))
             await trio.sleep(wait)
 
-    def _connect(self, end: InprocEnd, port: Port, there: Host, accept: Callable[[Pipe, Pipe, str], None]) -> None:
+    def _connect(self, end: InprocEnd, port: Port, there: Host, accept: Callable[[Any, Any, str], None]) -> None:
         here = self._host
-        to_there, to_here = (
-            Pipe(f"inproc {self._place} {way}", _MARKS, post_to_reader=reader, post_to_writer=writer, confirms=True)
-            for way, reader, writer in (("out", there.post, here.post), ("back", here.post, there.post))
-        )
+        to_there, to_here = pipe_pair(self._place, here, there)
         end.plug(to_here, to_there, port)
         there.post(lambda: accept(to_there, to_here, self._name))
         self._tell("connected", self._place)
