@@ -24,6 +24,9 @@ READ_SIZE = 256 * 1024
 BATCH_BYTES = 256 * 1024
 """About how many bytes are taken from the pipes, encoded and written in one go."""
 
+ANSWERS_LIMIT = 1024 * 1024
+"""Bytes of answers (pongs, confirmations) that may wait for a peer that does not read them."""
+
 BATCHES_A_TURN = 8
 """How many batches one connection may write before its neighbours have their turn."""
 
@@ -60,6 +63,10 @@ class StreamHost:
         self.ended = False
         self._host = host
         self._wire = wire
+        # TLS keeps bytes of its own, which no descriptor tells of, so it is always read to the end
+        self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
+        if not hasattr(protocol, "room"):
+            self._receive_into = None
         self._protocol = protocol
         self._counters = counters
         self._open_port = open_port
@@ -76,6 +83,7 @@ class StreamHost:
         self._unwritten = 0  # messages encoded but not written, for peers that do not confirm
         self._body_size = 128
         self._armed: float | None = None
+        self._answers = 0  # bytes that the protocol added while the socket was full
 
     # ------------------------------------------------------------------ life
 
@@ -116,6 +124,7 @@ class StreamHost:
     def _fail(self, error: RemoteProtocolError) -> None:
         self._counters.protocol_errors += 1
         self._deliver(error.runs)
+        self._deliver_held()
         self._last_words()
         self._end(f"protocol error: {error}")
 
@@ -123,26 +132,41 @@ class StreamHost:
 
     def _on_readable(self) -> None:
         try:
-            data = self._wire.receive(READ_SIZE)
+            runs = self._receive()
         except OSError as error:
             self._end(f"connection lost: {error}")
             return
-        if data is None:
-            return
-        protocol = self._protocol
-        try:
-            if not data:
-                protocol.receive_eof(self._host.now())
-                self._end("closed by the peer")
-                return
-            self._counters.bytes_in += len(data)
-            runs = protocol.receive_data(data, self._host.now())
         except RemoteProtocolError as error:
             self._fail(error)
+            return
+        if runs is None:
             return
         if runs:
             self._deliver(runs)
         self._after()
+
+    def _receive(self) -> list[Run] | None:
+        """Read once; the runs that it completes, None when there was nothing or the stream has ended."""
+        protocol = self._protocol
+        if self._receive_into is not None:
+            with protocol.room() as room:
+                count = self._receive_into(room) if room else -1
+            if count is None:
+                return None
+            if count > 0:
+                self._counters.bytes_in += count
+                return protocol.filled(count, self._host.now())
+            data: bytes | None = self._wire.receive(READ_SIZE) if count < 0 else b""
+        else:
+            data = self._wire.receive(READ_SIZE)
+        if data is None:
+            return None
+        if not data:
+            protocol.receive_eof(self._host.now())
+            self._end("closed by the peer")
+            return None
+        self._counters.bytes_in += len(data)
+        return protocol.receive_data(data, self._host.now())
 
     def _deliver(self, runs: Any) -> None:
         """Pass messages on to the routes."""
@@ -180,6 +204,8 @@ class StreamHost:
         protocol = self._protocol
         if self._port is None and protocol.ready_to_send():
             self._open()
+        elif protocol.closed():
+            self._deliver_held()
         port = self._port
         if protocol.subscriptions and port is not None:
             for verb, pattern in protocol.subscriptions:
@@ -204,10 +230,16 @@ class StreamHost:
             again = port.rewind()
             if again:
                 self._send(again)
+        self._deliver_held()
+        self.on_output()
+
+    def _deliver_held(self) -> None:
+        """Pass on what came before there was a port, even if the conversation is over by now."""
         if self._held:
             held, self._held = self._held, []
-            self._pass_on(port, held)
-        self.on_output()
+            if self._port is None:
+                self._port = self._open_port(self)
+            self._pass_on(self._port, held)
 
     def _take_confirmations(self, port: Port) -> None:
         confirmed = self._protocol.confirmed()
@@ -254,8 +286,11 @@ class StreamHost:
         out = self._out
         out.extend(data)
         self._counters.bytes_out += sum(map(len, data))
-        if self._writing:
-            return  # the descriptor will tell
+        if self._writing:  # the descriptor will tell
+            self._answers += sum(map(len, data))
+            if self._answers > ANSWERS_LIMIT:
+                self._end("the peer does not read the answers that it asks for")
+            return
         self._write()
 
     def _write(self) -> None:
@@ -272,6 +307,7 @@ class StreamHost:
 
     def _written(self) -> None:
         """All is with the operating system; for a peer that does not confirm this is all there will be."""
+        self._answers = 0
         count, self._unwritten = self._unwritten, 0
         port = self._port
         if count and port is not None and port.must_confirm and self._protocol.confirmed() is None:

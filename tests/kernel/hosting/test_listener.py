@@ -1,0 +1,159 @@
+"""Listening sockets, above all when there are no descriptors left."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel.hosting.address import parse_address
+from kernel.hosting.listener import Listener
+from kernel.testing.leaks import open_descriptors
+
+
+class FakeHost:
+    """Remembers what is watched."""
+
+    def __init__(self) -> None:
+        self.poller = self
+        self.watched: dict[int, Any] = {}
+        self.timers: dict[object, tuple[float, Any]] = {}
+        self.events: list[Any] = []
+
+    def watch(self, fd: int, *, readable: Any, writable: Any) -> None:
+        self.watched[fd] = readable
+        if readable is None:
+            del self.watched[fd]
+
+    def set_timer(self, when: float | None, callback: Any, key: object) -> None:
+        self.timers.pop(key, None)
+        if when is not None:
+            self.timers[key] = (when, callback)
+
+    def now(self) -> float:
+        return 0.0
+
+    def report(self, event: Any) -> None:
+        self.events.append(event)
+
+
+def listen(address: str, accepted: list[Any]) -> tuple[FakeHost, Listener]:
+    host: Any = FakeHost()
+    return host, Listener(host, "e", parse_address(address), lambda sock, peer: accepted.append((sock, peer)))
+
+
+def accept_all(host: FakeHost) -> None:
+    for readable in list(host.watched.values()):
+        readable()
+
+
+def test_the_chosen_port_is_told_and_connections_are_accepted() -> None:
+    accepted: list[Any] = []
+    host, listener = listen("backend+tcp://127.0.0.1:0", accepted)
+    name, _, port = listener.address.partition(":")
+    with socket.create_connection((name, int(port))) as client:
+        accept_all(host)
+        ((connection, peer),) = accepted
+        assert peer == f"127.0.0.1:{client.getsockname()[1]}"
+        connection.close()
+    listener.close()
+    assert not host.watched
+
+
+def test_a_unix_socket_is_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    accepted: list[Any] = []
+    host, listener = listen(f"backend+unix://{path}", accepted)
+    assert listener.address == str(path)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        accept_all(host)
+        accepted[0][0].close()
+    listener.close()
+    assert not path.exists()
+
+
+def test_a_unix_socket_that_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    _, listener = listen(f"backend+unix://{path}", [])
+    listener.close()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_a_place_that_is_taken_is_refused_and_nothing_is_left_open(tmp_path: Path, transport: str) -> None:
+    address = "backend+tcp://127.0.0.1:0" if transport == "tcp" else f"backend+unix://{tmp_path}/s"
+    _, first = listen(address, [])
+    before = open_descriptors()
+    with pytest.raises(OSError, match="cannot listen on"):
+        listen(f"backend+{transport}://{first.address}", [])
+    assert open_descriptors() == before
+    first.close()
+
+
+EXHAUSTION = """
+import resource, socket, sys, threading
+from kernel.testing.fixtures import plan_of
+from kernel.topology.plan import EnginePlan, RoutePlan
+from kernel.topology.system import Kernel
+
+refused, disconnected = threading.Event(), threading.Event()
+
+def on_event(event):
+    if event.what == "refused":
+        refused.set()
+
+kernel = Kernel(plan_of(
+    EnginePlan(name="in", kind="stream", options={
+        "address": "backend+tcp://127.0.0.1:0", "mode": "listen", "protocol": {"format": "0.x"}}),
+    RoutePlan(source="in", targets=("app",)),
+))
+kernel.events.append(on_event)
+with kernel:
+    kernel.wait_running()
+    app = kernel.open("app")
+    host, _, port = kernel.address_of("in").partition(":")
+    place = (host, int(port))
+    used = len(__import__("os").listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, 4096))
+    peers = []
+    try:
+        while len(peers) < 100:
+            peers.append(socket.create_connection(place, 5))
+    except OSError:
+        pass
+    assert refused.wait(10), "the listener did not notice"
+    peers[0].sendall(b"\\x05first")
+    assert app.receive(10) == b"first", "who is connected is served"
+    for peer in peers:
+        peer.close()
+    while True:  # the listener pauses, then accepts again
+        try:
+            with socket.create_connection(place, 5) as late:
+                late.sendall(b"\\x04late")
+                if app.receive(0.5) == b"late":
+                    break
+        except (OSError, __import__("kernel").TimedOut):
+            pass
+print("recovered")
+"""
+
+
+def test_a_listener_that_ran_out_of_descriptors_recovers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(EXHAUSTION)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PYTHONPATH": "."},
+        check=False,
+    )
+    assert done.stdout == "recovered\n", done.stderr
