@@ -18,7 +18,8 @@ from kernel.contracts.message import Buffer, Run
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).
 
-    All methods are called by one thread, the host's, and never wait.
+    All methods are called by one thread, the host's, and never wait.  A protocol with large bodies may offer two more,
+    ``room()`` and ``filled(count, now)``: where the rest of such a body is to be received, and that it was.
     """
 
     def receive_data(self, data: Buffer, now: float) -> list[Run]:

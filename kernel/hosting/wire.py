@@ -54,6 +54,13 @@ class PlainWire:
         except (BlockingIOError, InterruptedError):
             return None
 
+    def receive_into(self, room: memoryview) -> int | None:
+        """Receive into ``room``."""
+        try:
+            return self._socket.recv_into(room)
+        except (BlockingIOError, InterruptedError):
+            return None
+
     def send(self, buffers: deque[Buffer]) -> bool:
         """Write as much as goes; one buffer by send, several by sendmsg."""
         sock = self._socket

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from kernel.hosting.backoff import BackoffOptions
-from kernel.hosting.tls import TlsOptions
+from kernel.hosting.tls_options import TlsOptions
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]

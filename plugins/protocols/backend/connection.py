@@ -89,6 +89,15 @@ class BackendConnection:
             raise RemoteProtocolError('the peer does not greet: set format = "0.x" for it', ())
         return runs
 
+    def room(self) -> memoryview:
+        """Where the next bytes of a large message belong; empty when there is none under way."""
+        return self._decoder.room()
+
+    def filled(self, count: int, now: float) -> list[Run]:
+        """``count`` bytes were received into ``room``."""
+        self._heard = now
+        return self._decoder.filled(count)
+
     def receive_eof(self, now: float) -> None:  # noqa: ARG002
         """The peer has hung up."""
         if self.phase is not Phase.CLOSED and (self._first or self._decoder.in_message()):

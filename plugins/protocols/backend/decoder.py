@@ -6,10 +6,21 @@ from collections.abc import Callable
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Run
-from plugins.protocols.backend.frames import LONG, Control, equal_bodies, equal_headers, split_parts
+from plugins.protocols.backend.frames import (
+    LONG,
+    LONG_RUN_BLOCK,
+    Control,
+    equal_bodies,
+    equal_headers,
+    equal_long_bodies,
+    split_parts,
+)
 
-_GATHER_FROM = 64 * 1024
-"""A frame of which more than this many bytes are still missing is gathered in a list, not by concatenation."""
+_GATHER_FROM = 8 * 1024
+"""A frame of which at least this many bytes are still missing is received into a buffer of its own."""
+
+_GROWTH = 4
+"""The buffer of a large frame is at most so many times as large as what has come of it."""
 
 _VIEW_FROM = 32 * 1024
 """Bodies from this size on are views of the buffer that they came in, not copies."""
@@ -27,37 +38,36 @@ class Decoder:
     ``envelope`` and must raise ``RemoteProtocolError`` for what it does not like.
     """
 
-    __slots__ = ("_gathered", "_missing", "_on_control", "_rest", "_runs", "envelope", "max_message")
+    __slots__ = ("_filled", "_large", "_on_control", "_rest", "_runs", "_size", "envelope", "max_message")
 
     def __init__(self, max_message: int, on_control: OnControl) -> None:
         self.max_message = max_message
         self.envelope: Envelope = PLAIN
         self._on_control = on_control
         self._rest: bytes = b""
-        self._gathered: list[Buffer] = []
-        self._missing = 0
+        self._large: bytearray | None = None  # header and body of a large frame, being filled
+        self._filled = 0
+        self._size = 0
         self._runs: list[Run] = []
 
     def in_message(self) -> bool:
         """Whether the bytes so far end in the middle of a frame."""
-        return bool(self._rest or self._gathered)
+        return bool(self._rest) or self._large is not None
 
     def idle(self) -> bool:
         """Whether we stand between two messages of the plain envelope."""
-        return not self._rest and not self._gathered and self.envelope is PLAIN
+        return not self._rest and self._large is None and self.envelope is PLAIN
 
     def decode(self, data: bytes) -> list[Run]:
         """Return the runs that ``data`` completes; a fault raises with those that came before it."""
-        if self._missing > len(data):
-            self._missing -= len(data)
-            self._gathered.append(data)
-            return []
-        if self._gathered:
-            self._gathered.append(data)
-            data = b"".join(self._gathered)
-            self._gathered = []
-            self._missing = 0
-        elif self._rest:
+        if self._large is not None:
+            view = self.room()
+            count = min(len(view), len(data))
+            view[:count] = data[:count]
+            view.release()
+            runs = self.filled(count)
+            return runs + self.decode(data[count:]) if count < len(data) else runs
+        if self._rest:
             data = self._rest + data
         self._rest = b""
         runs = self._runs = []
@@ -70,14 +80,36 @@ class Decoder:
             self._keep(data, position)
         return runs
 
+    def room(self) -> memoryview:
+        """Where the next bytes belong, while a large frame is being received; empty otherwise."""
+        return memoryview(self._large)[self._filled :] if self._large is not None else memoryview(b"")
+
+    def filled(self, count: int) -> list[Run]:
+        """The first ``count`` bytes of ``room`` have been received."""
+        large = self._large
+        assert large is not None
+        self._filled += count
+        if self._filled < len(large):
+            return []
+        if self._filled < self._size:  # nobody gets memory for what he has only announced
+            large.extend(bytes(min(self._size, _GROWTH * len(large)) - len(large)))
+            return []
+        self._large = None
+        if large[1] >= 0x80:
+            return self.decode(bytes(large))
+        return [Run([memoryview(large)[9:].toreadonly()], len(large) - 9, self.envelope)]
+
     def _keep(self, data: bytes, position: int) -> None:
         """Keep an incomplete frame for later."""
         rest = data[position:] if position else data
         if rest[0] == LONG and len(rest) >= 9:
             size = int.from_bytes(rest[2:9], "big") + 9
-            if size - len(rest) > _GATHER_FROM:
-                self._missing = size - len(rest)
-                self._gathered = [rest]
+            if size - len(rest) >= _GATHER_FROM:
+                self._check(size - 9)
+                self._size = size
+                self._large = bytearray(min(size, max(_GROWTH * len(rest), _GATHER_FROM)))
+                self._large[: len(rest)] = rest
+                self._filled = len(rest)
                 return
         self._rest = rest
 
@@ -119,6 +151,13 @@ class Decoder:
                     if following > end:
                         break
                     if size < _VIEW_FROM:
+                        if data.startswith(data[position : position + 9], following):
+                            count = min((end - position) // (size + 9), LONG_RUN_BLOCK)
+                            several = equal_long_bodies(data, position, size, count)
+                            bodies += several
+                            total += size * len(several)
+                            position += (size + 9) * len(several)
+                            continue
                         bodies.append(data[position + 9 : following])
                     else:
                         bodies.append(memoryview(data)[position + 9 : following])

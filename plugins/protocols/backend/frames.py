@@ -128,6 +128,30 @@ def equal_bodies(data: Buffer, position: int, size: int, count: int) -> list[byt
     return bodies
 
 
+LONG_RUN_BLOCK = 64
+_long_unpackers: dict[int, Struct] = {}
+
+
+def equal_long_bodies(data: Buffer, position: int, size: int, count: int) -> list[bytes]:
+    """Return the bodies of up to ``count`` long frames with the header of the first, as far as they go on being equal.
+
+    A frame that begins with the same nine bytes has the same size, so the next one is where it is looked for.
+    """
+    one = _long_unpackers.get(size)
+    if one is None:
+        if len(_long_unpackers) >= 1024:
+            _long_unpackers.clear()
+        one = _long_unpackers[size] = Struct(f"9s{size}s")
+    first = bytes(data[position : position + 9])
+    bodies: list[bytes] = []
+    rest = memoryview(data)[position : position + count * (size + 9)]
+    for head, body in one.iter_unpack(rest):
+        if head != first:
+            break
+        bodies.append(body)
+    return bodies
+
+
 def split_parts(payload: bytes) -> tuple[bytes, ...] | None:
     """Return the parts that the payload of a PARTS frame is made of; None when it is malformed."""
     parts: list[bytes] = []
