@@ -1,0 +1,107 @@
+"""Two kernels in one process, connected by real sockets."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kernel.contracts.engine import EngineEvent
+from kernel.pipes.water_marks import WaterMarks
+from kernel.testing.fixtures import kernel_factory
+from kernel.topology.plan import EnginePlan, RoutePlan
+from kernel.topology.system import Kernel
+
+__all__ = ["kernel_factory"]
+
+FAST = {"first": 0.01, "most": 0.05}
+"""Reconnection that tests do not have to wait for."""
+
+
+class Events:
+    """What engines report, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.seen: list[EngineEvent] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: EngineEvent) -> None:
+        with self._changed:
+            self.seen.append(event)
+            self._changed.notify_all()
+
+    def count(self, what: str, engine: str = "") -> int:
+        return sum(event.what == what and engine in ("", event.engine) for event in self.seen)
+
+    def wait(self, what: str, engine: str = "", times: int = 1, timeout: float = 10) -> EngineEvent:
+        """Wait until ``what`` has been reported so many times; return the last of them."""
+        with self._changed:
+            done = self._changed.wait_for(lambda: self.count(what, engine) >= times, timeout)
+        assert done, f"no {what!r} (x{times}) in {[(e.engine, e.what, e.detail) for e in self.seen]}"
+        return [event for event in self.seen if event.what == what and engine in ("", event.engine)][-1]
+
+
+def route(source: str, *targets: str, **options: Any) -> RoutePlan:
+    marks = WaterMarks(**options.pop("marks", {}))
+    return RoutePlan(source=source, targets=targets, marks=marks, **options)
+
+
+def listener(name: str = "net", address: str = "backend+tcp://127.0.0.1:0", **options: Any) -> EnginePlan:
+    return EnginePlan(name=name, kind="stream", options={"address": address, "mode": "listen", **options})
+
+
+def dialler(address: str, name: str = "net", **options: Any) -> EnginePlan:
+    return EnginePlan(name=name, kind="stream", options={"address": address, "reconnect": FAST, **options})
+
+
+class Transport:
+    """How two kernels reach each other."""
+
+    def __init__(self, kind: str, folder: Path, listens: dict[str, Any], dials: dict[str, Any]) -> None:
+        self.kind = kind
+        self._folder = folder
+        self._listens = listens
+        self._dials = dials
+
+    def listener(self, **options: Any) -> EnginePlan:
+        place = f"{self._folder}/s" if self.kind == "unix" else "127.0.0.1:0"
+        return listener(address=f"backend+{self.kind}://{place}", **self._listens, **options)
+
+    def dialler(self, server: Kernel, **options: Any) -> EnginePlan:
+        return dialler(f"backend+{self.kind}://{server.address_of('net')}", **self._dials, **options)
+
+
+class Certificates:
+    """Files of a certificate authority, a server and a client."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.authorities = str(folder / "ca.pem")
+        authority.cert_pem.write_to_path(self.authorities)
+        self.server = self._issue(authority, folder / "server.pem", "127.0.0.1")
+        self.client = self._issue(authority, folder / "client.pem", "client.example")
+        self.stranger = self._issue(trustme.CA(), folder / "stranger.pem", "127.0.0.1")
+
+    def _issue(self, authority: trustme.CA, path: Path, name: str) -> str:
+        authority.issue_cert(name).private_key_and_cert_chain_pem.write_to_path(str(path))
+        return str(path)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(params=["tcp", "unix", "tls"])
+def transport(request: pytest.FixtureRequest, tmp_path: Path) -> Transport:
+    listens: dict[str, Any] = {}
+    dials: dict[str, Any] = {}
+    if request.param == "tls":
+        files: Certificates = request.getfixturevalue("certificates")
+        trust = {"authorities": files.authorities}
+        listens = {"tls": {"certificate": files.server, "require_client_certificate": True, **trust}}
+        dials = {"tls": {"certificate": files.client, **trust}}
+    return Transport(request.param, tmp_path, listens, dials)

@@ -1,0 +1,212 @@
+"""Every sort of message between two kernels, over every transport."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from kernel.contracts.errors import TimedOut
+from kernel.contracts.loan import lend
+from kernel.contracts.message import Envelope, Message
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.plan import EnginePlan
+from kernel.topology.system import Kernel
+from tests.system.conftest import Certificates, Events, Transport, dialler, listener, route
+
+
+def feed(
+    kernel_factory: KernelFactory, transport: Transport, **options: Any
+) -> tuple[Kernel, Kernel, Any, Any]:
+    """A sender that dials and a receiver that listens."""
+    receiving = kernel_factory(transport.listener(), route("net", "app", **options))
+    sending = kernel_factory(transport.dialler(receiving), route("app", "net", **options))
+    return sending, receiving, sending.open("app"), receiving.open("app")
+
+
+def receive_all(channel: Any, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    while len(got) < count:
+        got += map(bytes, channel.receive_many(timeout=10))
+    return got
+
+
+def test_single_messages_and_batches_of_all_sizes(
+    kernel_factory: KernelFactory, transport: Transport
+) -> None:
+    _, _, a, b = feed(kernel_factory, transport)
+    sizes = [0, 1, 10, 254, 255, 256, 5000, 70_000, 1_000_000]
+    for size in sizes:
+        a.send(bytes([size % 251]) * size)
+    a.send_many([b"%d" % number for number in range(20_000)])
+    expected = [bytes([size % 251]) * size for size in sizes] + [b"%d" % number for number in range(20_000)]
+    assert receive_all(b, len(expected)) == expected
+
+
+def test_parts_keys_and_properties(kernel_factory: KernelFactory, transport: Transport) -> None:
+    _, _, a, b = feed(kernel_factory, transport)
+    a.send(b"1", key="fruit.apple")
+    a.send_parts([b"x" * 300, b"", b"z"], key="parts")
+    a.send_message(
+        Message(b"2", Envelope(key="k", exchange="e", reply_to="r", priority=7, properties={"type": "t"}))
+    )
+    assert b.receive_message(10).key == "fruit.apple"
+    parts = b.receive_message(10)
+    assert (tuple(map(bytes, parts.parts)), parts.key) == ((b"x" * 300, b"", b"z"), "parts")
+    envelope = b.receive_message(10).envelope
+    assert (envelope.key, envelope.exchange, envelope.reply_to, envelope.priority) == ("k", "e", "r", 7)
+    assert envelope.properties["type"] == "t"
+
+
+def test_questions_and_answers(kernel_factory: KernelFactory, transport: Transport) -> None:
+    serving = kernel_factory(
+        transport.listener(stamp_reply_to=True),
+        route("net", "server"),
+        route("server", "net", router="reply"),
+    )
+    asking = [
+        kernel_factory(transport.dialler(serving), route("app", "net"), route("net", "app")) for _ in range(3)
+    ]
+    server = serving.open("server")
+    clients = [kernel.open("app") for kernel in asking]
+    for number, client in enumerate(clients):
+        client.send(b"question %d" % number)
+    for _ in clients:
+        question = server.receive_message(10)
+        server.reply(question, bytes(question.body).replace(b"question", b"answer"))
+    assert [bytes(client.receive(10)) for client in clients] == [b"answer %d" % number for number in range(3)]
+
+
+def test_confirmation_travels_back_to_the_sender(kernel_factory: KernelFactory, transport: Transport) -> None:
+    _, _, a, b = feed(kernel_factory, transport, confirm=True)
+    a.send_many([b"%d" % number for number in range(1000)])
+    with pytest.raises(TimedOut):
+        a.wait_confirmed(0.05)
+    assert len(receive_all(b, 1000)) == 1000
+    with pytest.raises(TimedOut):
+        b.receive(0)
+    a.wait_confirmed(10)
+
+
+def test_subscriptions_travel_to_the_sender(kernel_factory: KernelFactory) -> None:
+    sending = kernel_factory(listener(), route("app", "net", router="by-key"))
+    options = {"protocol": {"subscriptions": ["fruit.*", "prefix:st"]}}
+    events = Events()
+    receiving = kernel_factory(
+        dialler(f"backend+tcp://{sending.address_of('net')}", **options), route("net", "app"), on_event=events
+    )
+    events.wait("connected")
+    a, b = sending.open("app"), receiving.open("app")
+    got: list[bytes] = []
+    while not got:  # a subscription takes its time to travel
+        a.send(b"?", key="fruit.first")
+        try:
+            got.append(bytes(b.receive(0.05)))
+        except TimedOut:
+            pass
+    for key in ("fruit.apple", "iron", "stone", "fruit.a.b"):
+        a.send(key.encode(), key=key)
+    while got[-1] != b"stone":
+        got.append(bytes(b.receive(10)))
+    assert [body for body in got if body != b"?"] == [b"fruit.apple", b"stone"]
+
+
+def test_a_lent_buffer_is_given_back_when_it_is_written(
+    kernel_factory: KernelFactory, transport: Transport
+) -> None:
+    _, _, a, b = feed(kernel_factory, transport)
+    returned = threading.Event()
+    a.send(lend(bytearray(b"x" * 3_000_000), returned.set))
+    assert bytes(b.receive(10)) == b"x" * 3_000_000
+    assert returned.wait(10)
+
+
+def test_many_connections_each_have_their_own_stream(kernel_factory: KernelFactory) -> None:
+    receiving = kernel_factory(listener(), route("net", "app"))
+    address = f"backend+tcp://{receiving.address_of('net')}"
+    names = [f"d{number}" for number in range(20)]
+    plans: list[Any] = [dialler(address, name=name) for name in names]
+    sending = kernel_factory(*plans, *(route(f"app-{name}", name) for name in names))
+    b = receiving.open("app")
+    for name in names:
+        sending.open(f"app-{name}", api="native").send_many(
+            [b"%s %d" % (name.encode(), at) for at in range(50)]
+        )
+    got = receive_all(b, 1000)
+    for name in names:
+        mine = [body for body in got if body.startswith(name.encode() + b" ")]
+        assert mine == [b"%s %d" % (name.encode(), at) for at in range(50)]
+
+
+# ---------------------------------------------------------------------- TLS
+
+
+@pytest.mark.parametrize(
+    "tls",
+    [
+        {"authorities": "ca"},
+        {"authorities": "ca", "certificate": "stranger"},
+        {"certificate": "client"},
+        {"authorities": "ca", "certificate": "client", "server_name": "elsewhere.example"},
+    ],
+    ids=["no certificate", "a stranger's certificate", "unknown authority", "wrong name"],
+)
+def test_tls_peers_that_cannot_prove_who_they_are_get_nothing(
+    kernel_factory: KernelFactory, certificates: Certificates, tls: dict[str, str]
+) -> None:
+    files = {"ca": certificates.authorities, "client": certificates.client, "stranger": certificates.stranger}
+    server_events, events = Events(), Events()
+    server_tls = {
+        "certificate": certificates.server,
+        "authorities": certificates.authorities,
+        "require_client_certificate": True,
+    }
+    receiving = kernel_factory(
+        listener(address="backend+tls://127.0.0.1:0", tls=server_tls),
+        route("net", "app"),
+        on_event=server_events,
+    )
+    kernel_factory(
+        dialler(
+            f"backend+tls://{receiving.address_of('net')}",
+            tls={name: files.get(value, value) for name, value in tls.items()},
+        ),
+        route("app", "net"),
+        on_event=events,
+    )
+    events.wait("retrying")
+    assert events.count("connected") == 0
+    assert server_events.count("connected") == 0
+
+
+def test_a_tls_listener_without_a_certificate_fails_visibly(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    kernel = kernel_factory(listener(address="backend+tls://127.0.0.1:0"), wait=False, on_event=events)
+    events.wait("failed")
+    (state,) = kernel.engine_states()
+    assert "certificate" in state.last_failure
+
+
+# ---------------------------------------------------------------------- old peers
+
+
+def test_kernels_may_speak_the_old_format_to_each_other(kernel_factory: KernelFactory) -> None:
+    old = {"protocol": {"format": "0.x"}}
+    receiving = kernel_factory(listener(**old), route("net", "app"))
+    sending = kernel_factory(
+        dialler(f"backend+tcp://{receiving.address_of('net')}", **old), route("app", "net")
+    )
+    a, b = sending.open("app"), receiving.open("app")
+    a.send(b"1", key="lost on the way")
+    a.send_parts([b"2", b"3"])
+    assert [b.receive_message(10), b.receive_message(10)] == [Message(b"1"), Message(b"23")]
+
+
+def test_an_unknown_protocol_in_an_address_fails_visibly(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    plan = EnginePlan(
+        name="net", kind="stream", options={"address": "bakend+tcp://127.0.0.1:0", "mode": "listen"}
+    )
+    kernel_factory(plan, wait=False, on_event=events)
+    assert "backend" in events.wait("failed").detail
