@@ -1,0 +1,292 @@
+"""Peers that send rubbish, say nothing, hang up, or never read; each does harm to itself alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel.contracts.errors import TimedOut
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.system import Kernel
+from tests.system.conftest import Certificates, Events, dialler, listener, route
+
+CORPUS = sorted((Path(__file__).parents[1] / "data" / "fuzz" / "backend").iterdir())
+GREETING = bytes.fromhex("ff8100000000000001") + b"\x80"
+
+
+class Server:
+    """A listening kernel, the application behind it, and raw sockets to it."""
+
+    def __init__(self, kernel_factory: KernelFactory, **options: Any) -> None:
+        self.events = Events()
+        self.kernel: Kernel = kernel_factory(
+            listener(**options), route("net", "app"), route("app", "net"), on_event=self.events
+        )
+        host, _, port = self.kernel.address_of("net").partition(":")
+        self.place = (host, int(port))
+        self.app = self.kernel.open("app")
+        self._sockets: list[socket.socket] = []
+
+    def connect(self) -> socket.socket:
+        made = socket.create_connection(self.place, 10)
+        self._sockets.append(made)
+        return made
+
+    def statistics(self) -> dict[str, Any]:
+        (engine,) = self.kernel.statistics().engines
+        return engine.counters
+
+    def close(self) -> None:
+        for made in self._sockets:
+            made.close()
+
+
+@pytest.fixture
+def server(kernel_factory: KernelFactory) -> Any:
+    made = Server(kernel_factory, protocol={"max_message": 100_000, "handshake": 0.3})
+    yield made
+    made.close()
+
+
+def test_rubbish_ends_its_own_connection_and_no_other(server: Server) -> None:
+    good = server.connect()
+    good.sendall(b"\x05hello")
+    assert server.app.receive(10) == b"hello"
+    for path in CORPUS:
+        bad = server.connect()
+        bad.sendall(path.read_bytes())
+        bad.close()
+    bad = server.connect()
+    bad.sendall(os.urandom(100_000))
+    bad.close()
+    server.events.wait("disconnected", times=len(CORPUS) + 1)
+    good.sendall(b"\x05still")
+    while server.app.receive(10) != b"still":  # rubbish may well contain messages of the old format
+        pass
+    assert server.statistics()["connections"] == 1
+    assert server.kernel.engine_states()[0].failures == 0
+
+
+def test_messages_before_the_fault_are_delivered(server: Server) -> None:
+    bad = server.connect()
+    bad.sendall(b"\x04good" + b"\xff" + (10**9).to_bytes(8, "big"))
+    assert server.app.receive(10) == b"good"
+    assert "100000" in server.events.wait("disconnected").detail
+    assert bad.recv(100) == b""
+
+
+def test_a_truncated_message_is_an_error_of_its_peer(server: Server) -> None:
+    bad = server.connect()
+    bad.sendall(b"\x04good\x05hal")
+    bad.shutdown(socket.SHUT_WR)
+    assert server.app.receive(10) == b"good"
+    assert "middle" in server.events.wait("disconnected").detail
+    assert server.statistics()["protocol_errors"] == 1
+
+
+def test_a_peer_that_drips_its_greeting_is_given_up(server: Server) -> None:
+    bad = server.connect()
+    bad.sendall(GREETING[:2])
+    assert "no greeting" in server.events.wait("disconnected").detail
+
+
+def test_a_message_may_come_byte_by_byte(server: Server) -> None:
+    slow = server.connect()
+    slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in b"\x05hello":
+        slow.sendall(bytes([byte]))
+    assert server.app.receive(10) == b"hello"
+
+
+def test_a_silent_peer_is_served_in_the_old_format(server: Server) -> None:
+    silent = server.connect()
+    server.events.wait("connected")
+    server.app.send(b"hi", timeout=10)
+    assert silent.recv(10) == b"\x02hi"
+
+
+def test_half_a_connection_still_receives(server: Server) -> None:
+    """A peer that has closed its writing side is gone for the protocol: there is no half-open state to leak."""
+    half = server.connect()
+    half.sendall(b"\x04last")
+    half.shutdown(socket.SHUT_WR)
+    assert server.app.receive(10) == b"last"
+    server.events.wait("disconnected")
+    assert half.recv(10) == b""
+
+
+def test_a_reset_connection_is_just_gone(server: Server) -> None:
+    peer = server.connect()
+    peer.sendall(b"\x01x")
+    assert server.app.receive(10) == b"x"
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    server.events.wait("disconnected")
+    assert server.statistics()["connections"] == 0
+
+
+def test_a_peer_whose_heartbeat_stops_is_given_up(kernel_factory: KernelFactory) -> None:
+    server = Server(kernel_factory)
+    peer = server.connect()
+    payload = b"\x81\xa9heartbeat\x32"  # it promises to be heard of every 50 ms
+    peer.sendall(b"\xff\x81" + len(payload).to_bytes(7, "big") + payload)
+    assert "nothing heard" in server.events.wait("disconnected").detail
+    server.close()
+
+
+def test_a_peer_that_asks_without_reading_is_hung_up_on(server: Server) -> None:
+    peer = server.connect()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    ping = b"\xff\x86" + (1000).to_bytes(7, "big") + bytes(1000)
+    peer.sendall(GREETING)
+    try:
+        for _ in range(300):
+            peer.sendall(ping * 100)
+    except OSError:
+        pass
+    assert "does not read" in server.events.wait("disconnected").detail
+
+
+def test_connections_beyond_the_limit_are_refused_and_counted(kernel_factory: KernelFactory) -> None:
+    server = Server(kernel_factory, max_connections=2)
+    for number in range(2):
+        server.connect().sendall(b"\x01%d" % number)
+        server.app.receive(10)
+    assert server.connect().recv(10) == b""
+    assert server.statistics()["refused"] == 1
+    server.close()
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_storms_of_connections_leave_nothing_behind(server: Server, count: int) -> None:
+    def storm(number: int) -> None:
+        for at in range(count // 2):
+            with socket.create_connection(server.place, 30) as peer:
+                if at % 3 == 0:
+                    peer.sendall(b"\x01x")
+                elif at % 3 == 1:
+                    peer.sendall(GREETING)
+
+    threads = [threading.Thread(target=storm, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    got = 0
+    while any(thread.is_alive() for thread in threads) or server.statistics()["connections"]:
+        try:
+            got += len(server.app.receive_many(timeout=0.05))
+        except TimedOut:
+            pass
+    try:
+        while True:
+            got += len(server.app.receive_many(timeout=0.1))
+    except TimedOut:
+        pass
+    assert server.statistics()["accepted"] == 2 * (count // 2)
+    assert got == 2 * len(range(0, count // 2, 3))
+    assert sum(row[0] for row in server.kernel.dispatcher.matrix()) <= 1
+    late = server.connect()
+    late.sendall(b"\x04late")
+    assert server.app.receive(10) == b"late"
+
+
+def test_a_tls_peer_that_never_shakes_hands_is_given_up(
+    kernel_factory: KernelFactory, certificates: Certificates
+) -> None:
+    server = Server(
+        kernel_factory,
+        address="backend+tls://127.0.0.1:0",
+        tls={"certificate": certificates.server},
+        connect_timeout=0.1,
+    )
+    silent = server.connect()
+    assert "handshake" in server.events.wait("refused").detail
+    assert silent.recv(10) == b""
+    plain = server.connect()
+    plain.sendall(b"\x05hello" * 10)
+    server.events.wait("refused", times=2)
+    server.close()
+
+
+# ---------------------------------------------------------------------- water marks from end to end
+
+
+def test_a_peer_that_never_reads_blocks_its_sender_alone_and_memory_is_bounded(
+    kernel_factory: KernelFactory,
+) -> None:
+    body = b"x" * 100_000
+    kernel = kernel_factory(
+        listener(send_buffer=50_000),
+        route("app", "net", router="round-robin", marks={"high_bytes": 1_000_000}),
+    )
+    host, _, port = kernel.address_of("net").partition(":")
+    one = socket.create_connection((host, int(port)), 10)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    app = kernel.open("app")
+    sent = 0
+    try:
+        while sent < 10_000:
+            app.send(body, timeout=0.5)
+            sent += 1
+    except TimedOut:
+        pass
+    depth = sum(pipe.depth_bytes for pipe in kernel.statistics().pipes)
+    assert sent * len(body) < 10_000_000, "the sender was let go on"
+    assert depth <= 1_000_000 + len(body)
+    one.close()
+
+
+def test_a_subscriber_that_never_reads_does_not_hold_up_the_others(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(
+        listener(send_buffer=50_000),
+        route("app", "net", marks={"high_bytes": 500_000, "when_full": "drop-newest"}),
+    )
+    host, _, port = kernel.address_of("net").partition(":")
+    stuck, reader = (socket.create_connection((host, int(port)), 10) for _ in range(2))
+    app = kernel.open("app")
+    while len(kernel.dispatcher.pipes()) < 2:  # both are taken for old peers after a moment
+        try:
+            app.receive(0.02)
+        except TimedOut:
+            pass
+    body = b"x" * 50_000
+    frame = b"\xff" + len(body).to_bytes(8, "big") + body
+    for _ in range(100):
+        app.send(body, timeout=10)
+        left = len(frame)
+        while left:
+            left -= len(reader.recv(left))
+    (figures,) = kernel.statistics().routes
+    assert figures.dropped > 0
+    stuck.close()
+    reader.close()
+
+
+def test_back_pressure_reaches_from_the_receiver_to_the_sender(kernel_factory: KernelFactory) -> None:
+    marks = {"high": 10, "high_bytes": 200_000}
+    buffers = {"send_buffer": 20_000, "receive_buffer": 20_000}
+    receiving = kernel_factory(listener(**buffers), route("net", "app", marks=marks))
+    sending = kernel_factory(
+        dialler(f"backend+tcp://{receiving.address_of('net')}", **buffers), route("app", "net", marks=marks)
+    )
+    a, b = sending.open("app"), receiving.open("app")
+    body = b"x" * 20_000
+    sent = 0
+    try:
+        while sent < 2000:
+            a.send(b"%05d" % sent + body, timeout=0.5)
+            sent += 1
+    except TimedOut:
+        pass
+    assert sent < 500, "nobody reads, but the sender was let go on"
+    got = []
+    while len(got) < sent:
+        got += [bytes(each[:5]) for each in b.receive_many(timeout=10)]
+    assert got == [b"%05d" % number for number in range(sent)]
+    a.send(b"00000and on", timeout=10)
+    assert b.receive(10) == b"00000and on"
