@@ -6,7 +6,7 @@ every so often a scheduling point too, at a tenth of the price of one at each ca
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -83,14 +83,15 @@ class TrioChannel:
             except WouldBlock:
                 await self._channel.wait_in_trio(may)
 
-    async def __aiter__(self) -> AsyncIterator[Buffer]:
-        """Receive for ever; ends when the kernel is closed."""
-        while True:
-            try:
-                body = await self.receive()
-            except KernelClosed:
-                return
-            yield body
+    def __aiter__(self) -> TrioChannel:
+        """Receive for ever; ends when the kernel is closed.  No generator: a loop may be left by ``break``."""
+        return self
+
+    async def __anext__(self) -> Buffer:
+        try:
+            return await self.receive()
+        except KernelClosed:
+            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> TrioChannel:
         return self
