@@ -15,7 +15,9 @@ def _peers_of(item: pytest.Item) -> list[str]:
     names = [name for marker in item.iter_markers("peer") for name in marker.args]
     for name in names:
         if name not in PEERS:
-            raise pytest.UsageError(f"{item.nodeid}: unknown peer {name!r}; tests/peers.py knows {', '.join(PEERS)}")
+            raise pytest.UsageError(
+                f"{item.nodeid}: unknown peer {name!r}; tests/peers.py knows {', '.join(PEERS)}"
+            )
     return names
 
 
@@ -32,7 +34,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             continue
         _missing[name] = _missing.get(name, 0) + 1
         if os.environ.get("KERNEL_REQUIRE_PEERS") == "1":
-            pytest.fail(f"peer {name} is missing and KERNEL_REQUIRE_PEERS=1; get it with: {peer.install}", pytrace=False)
+            pytest.fail(
+                f"peer {name} is missing and KERNEL_REQUIRE_PEERS=1; get it with: {peer.install}",
+                pytrace=False,
+            )
         pytest.skip(f"peer {name} is missing")
 
 

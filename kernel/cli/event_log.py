@@ -22,6 +22,7 @@ class EventLog:
     def __init__(self, *, as_json: bool = False, stream: TextIO | None = None) -> None:
         self._json = as_json
         self._stream = stream or sys.stdout
+        self._colour = not self._stream.closed and self._stream.isatty()
         self._lock = threading.Lock()
 
     def event(self, event: EngineEvent) -> None:
@@ -50,6 +51,6 @@ class EventLog:
         if next_try is not None:
             words.append(f"(next try in {next_try:.1f} s)")
         state = f"{what:<12}"
-        if self._stream.isatty():
+        if self._colour:
             state = click.style(state, fg="red" if what in _BAD else "green" if what in _GOOD else None)
         return f"{now:%H:%M:%S} {state} {' '.join(words)}"

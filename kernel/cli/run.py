@@ -116,7 +116,7 @@ class Runner:
         else:
             for line in changes:
                 self._log.write("changed", detail=line)
-            self._log.write("reloaded", detail=f"{self._file}: {len(changes)} changes")
+            self._log.write("reloaded", detail=f"{self._file}: changes: {len(changes)}")
 
 
 @contextlib.contextmanager

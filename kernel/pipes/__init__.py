@@ -1,0 +1,1 @@
+"""One-way queues between ports, in batches, and what wakes their readers.  Start with pipe.py."""

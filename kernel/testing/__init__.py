@@ -1,0 +1,1 @@
+"""Shipped: what tests of kernels and of plugins stand on.  Start with fixtures.py."""

@@ -1,0 +1,1 @@
+"""A whole system: as a file, as data, as a drawing, and running.  Start with ``plan.py``, then ``system.py``."""

@@ -142,6 +142,8 @@ def _described(wanted: Any) -> str:
         return _described(get_args(wanted)[0])
     if get_origin(wanted) is Literal:
         return " or ".join(json.dumps(choice) for choice in get_args(wanted))
+    if get_origin(wanted) in (Union, UnionType):
+        return " or ".join(_described(each) for each in get_args(wanted) if each is not NoneType)
     if _is_struct(wanted) or get_origin(wanted) is dict:
         return "a table"
     if get_origin(wanted) in (list, tuple, set, frozenset):

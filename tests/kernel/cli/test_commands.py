@@ -1,0 +1,173 @@
+"""The ``kernel`` command, as a user types it; without a running system (see test_run.py)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import click
+import pytest
+
+from kernel.cli import main as cli
+from kernel.contracts.kinds import CommandKind
+from kernel.plugins import Installed, Origin, PluginRegistry
+
+GOOD = """
+[engines.link]
+kind = "stream"
+address = "backend+tcp://127.0.0.1:1"
+[engines.app]
+kind = "native"
+[[routes]]
+from = "app"
+to = "link"
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def kernel(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process; give exit status, output and errors."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        status = cli.run(list(map(str, arguments)))
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    code = "import sys, kernel.cli.main as m; m.run(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(f"\n  {name} " in done.stdout for name in ("run", "check", "draw", "plugins", "new"))
+    assert {"trio", "rich", "kernel.cli.run", "kernel.topology.system"}.isdisjoint(done.stderr.split())
+
+
+def test_the_summaries_are_the_first_lines_of_the_commands_own_help(kernel: Run) -> None:
+    group = cli.cli
+    assert isinstance(group, cli.CommandGroup)
+    for name in ("run", "check", "draw", "plugins", "new"):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        assert command.help, name
+        assert kernel(name, "--help")[0] == 0
+
+
+def test_a_misspelt_command_gets_a_hint(kernel: Run) -> None:
+    status, _, errors = kernel("chek", "x")
+    assert status == cli.USAGE
+    assert "there is no command 'chek'; did you mean 'check'?" in errors
+
+
+def test_commands_of_plugins_are_found_and_cannot_replace_ours(
+    kernel: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = PluginRegistry.load()
+    greet = click.Command("greet", callback=lambda: click.echo("hello"))
+    kind = CommandKind(name="greet", summary="says hello", load=lambda: greet)
+    origin = Origin("p", "d", "1")
+    registry.commands["greet"] = Installed(kind, origin)
+    registry.commands["check"] = Installed(
+        CommandKind(name="check", summary="not ours", load=lambda: greet), origin
+    )
+    monkeypatch.setattr(PluginRegistry, "load", lambda: registry)
+    assert kernel("greet") == (0, "hello\n", "")
+    assert "says hello" in kernel("--help")[1]
+    assert "not ours" not in kernel("--help")[1]
+
+
+def test_check_says_that_a_file_is_good(kernel: Run, good: Path) -> None:
+    assert kernel("check", good) == (0, f"{good}: good: 1 thread, 2 engines, 1 route\n", "")
+
+
+def test_check_prints_all_complaints_and_fails(kernel: Run, good: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text(GOOD.replace("address", "adress").replace('to = "link"', 'to = "lnk"'))
+    status, output, _ = kernel("check", good, bad)
+    assert status == cli.FAILED
+    assert output.splitlines()[1:] == [
+        f"{bad}:4: [engines.link] has no key 'adress'; did you mean 'address'?",
+        f"{bad}:9: this route leads to 'lnk', which is no engine; did you mean 'link'?",
+    ]
+
+
+def test_run_and_draw_of_a_bad_file_print_its_complaints(kernel: Run, tmp_path: Path) -> None:
+    for name in ("run", "draw"):
+        status, _, errors = kernel(name, tmp_path / "none.toml")
+        assert (status, errors) == (cli.FAILED, f"{tmp_path}/none.toml: No such file or directory\n")
+
+
+def test_draw_prints_mermaid_or_the_matrix_and_writes_svg(kernel: Run, good: Path, tmp_path: Path) -> None:
+    assert kernel("draw", good)[1].startswith("flowchart LR\n")
+    assert kernel("draw", good, "--matrix")[1].startswith("| from")
+    status, output, _ = kernel("draw", good, "--svg", tmp_path / "x.svg")
+    assert (status, output) == (0, "")
+    assert ElementTree.parse(tmp_path / "x.svg").getroot().tag.endswith("svg")
+    assert kernel("draw", good, "--svg", "-")[1].startswith("<svg")
+
+
+def test_plugins_lists_kinds_with_their_distribution(kernel: Run) -> None:
+    status, output, _ = kernel("plugins")
+    assert status == 0
+    (line,) = [line for line in output.splitlines() if line.startswith("engine") and " stream " in line]
+    assert "messaging-kernel" in line
+
+
+def test_plugins_shows_the_options_of_one_kind(kernel: Run) -> None:
+    _, output, _ = kernel("plugins", "stream")
+    assert "engine stream: hosts any stream protocol" in output
+    assert "max_connections" in output
+    assert "whole number" in output
+    status, _, errors = kernel("plugins", "straem")
+    assert (status, errors) == (
+        cli.FAILED,
+        "kernel: nothing called 'straem' is installed; did you mean 'stream'?\n",
+    )
+
+
+def test_plugins_speaks_json(kernel: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_PLUGINS", "stream,none")
+    data: dict[str, Any] = json.loads(kernel("plugins", "--json")[1])
+    stream = next(kind for kind in data["kinds"] if kind["name"] == "stream")
+    assert stream["plugin"] == "stream"
+    assert {"name": "address", "type": "text", "default": "required"} in stream["options"]
+    assert data["refused"][0]["plugin"] == "none"
+
+
+@pytest.mark.parametrize("what", ["engine", "protocol", "api"])
+def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Run, tmp_path: Path) -> None:
+    status, output, _ = kernel("new", what, "my-own", "--into", tmp_path)
+    assert status == 0
+    folder = tmp_path / "kernel-my-own"
+    assert f"{folder}/pyproject.toml\n" in output
+    texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
+    assert not any("@" in text.replace("@hookimpl", "").replace("@pytest", "") for text in texts)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+    status, _, errors = kernel("new", what, "my-own", "--into", tmp_path)
+    assert (status, errors) == (cli.FAILED, f"kernel: {folder} is there already; nothing was written\n")
+
+
+def test_new_refuses_a_name_that_is_no_name(kernel: Run, tmp_path: Path) -> None:
+    status, _, errors = kernel("new", "engine", "My Own", "--into", tmp_path)
+    assert status == cli.USAGE
+    assert "small letters, digits and dashes only" in errors

@@ -1,0 +1,43 @@
+"""Lines about a running kernel: for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+from kernel.cli.event_log import EventLog
+from kernel.contracts.engine import EngineEvent
+
+EVENT = EngineEvent(engine="link", what="retrying", peer="h:1", detail="refused", next_try=1.25)
+
+
+def test_a_line_for_people_says_when_what_who_and_what_next() -> None:
+    stream = io.StringIO()
+    EventLog(stream=stream).event(EVENT)
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d retrying     link h:1 refused \(next try in 1\.2 s\)\n", stream.getvalue()
+    )
+
+
+def test_a_line_for_programs_has_what_is_known() -> None:
+    stream = io.StringIO()
+    log = EventLog(as_json=True, stream=stream)
+    log.event(EVENT)
+    log.write("ready", detail="")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first.pop("time") <= second.pop("time")
+    assert first == {
+        "what": "retrying",
+        "engine": "link",
+        "peer": "h:1",
+        "detail": "refused",
+        "next_try": 1.25,
+    }
+    assert second == {"what": "ready"}
+
+
+def test_a_reader_that_has_gone_stops_nothing() -> None:
+    stream = io.StringIO()
+    stream.close()
+    EventLog(stream=stream).event(EVENT)

@@ -1,0 +1,99 @@
+"""``kernel run`` as a process of its own, spoken to by signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LISTENER = '[engines.{name}]\nkind = "stream"\naddress = "backend+tcp://127.0.0.1:0"\nmode = "listen"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "system.toml"
+    path.write_text(LISTENER.format(name="one"))
+    return path
+
+
+class Running:
+    """A ``kernel run`` and the lines that it prints."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.seen: list[dict[str, Any]] = []
+
+    def wait_for(self, what: str) -> dict[str, Any]:
+        """Read until a line of that sort."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.seen.append(json.loads(line))
+            if self.seen[-1]["what"] == what:
+                return self.seen[-1]
+        raise AssertionError(f"it ended without {what!r}: {self.seen}")
+
+    def stop(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=20)
+
+
+@contextmanager
+def running(file: Path, *options: str, pass_fds: tuple[int, ...] = ()) -> Iterator[Running]:
+    command = [sys.executable, "-m", "kernel", "run", str(file), "--json", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=pass_fds) as process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_when_it_is_ready_and_stops_cleanly(file: Path, number: signal.Signals) -> None:
+    with running(file) as it:
+        it.wait_for("ready")
+        assert any(line["what"] == "running" and line["engine"] == "one" for line in it.seen)
+        it.process.send_signal(number)
+        assert it.wait_for("stopping")["detail"] == number.name
+        it.wait_for("stopped")
+        assert it.process.wait(timeout=20) == 0
+
+
+def test_a_descriptor_tells_a_parent_that_it_is_ready(file: Path) -> None:
+    reader, writer = os.pipe()
+    with running(file, "--ready-fd", str(writer), pass_fds=(writer,)) as it:
+        os.close(writer)
+        with os.fdopen(reader) as ready:
+            assert ready.read() == "ready\n"
+        it.wait_for("ready")
+        assert it.stop(signal.SIGTERM) == 0
+
+
+def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
+    with running(file) as it:
+        it.wait_for("ready")
+        file.write_text(file.read_text() + LISTENER.format(name="two"))
+        it.process.send_signal(signal.SIGHUP)
+        assert it.wait_for("changed")["detail"] == "+ engine two"
+        assert it.wait_for("reloaded")["detail"].endswith("changes: 1")
+        file.write_text("[engines")
+        it.process.send_signal(signal.SIGHUP)
+        assert "not TOML" in it.wait_for("error")["detail"]
+        it.wait_for("unchanged")
+        assert it.stop(signal.SIGTERM) == 0
+    assert sum(line["what"] == "running" and line["engine"] == "one" for line in it.seen) == 1
+
+
+def test_a_file_with_mistakes_is_not_run(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[engines.x]\nkind = 'y'\n")
+    done = subprocess.run([sys.executable, "-m", "kernel", "run", str(bad)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"{bad}:2: unknown engine kind 'y'" in done.stderr

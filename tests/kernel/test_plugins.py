@@ -1,0 +1,291 @@
+"""Plugins are found by entry points; a bad one is refused by name and takes nobody down."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from kernel import API_LEVEL, hookimpl
+from kernel.contracts.errors import PluginError, UnknownName
+from kernel.contracts.kinds import CommandKind, EngineKind, ProtocolKind, RouterKind
+from kernel.plugins import GROUP, Origin, PluginRegistry
+
+HEADER = """
+from kernel import hookimpl
+from kernel.contracts.kinds import *
+def make(*arguments): raise NotImplementedError
+"""
+GOOD = (
+    HEADER
+    + """
+@hookimpl
+def register_engines():
+    return [EngineKind(name="good", summary="does nothing, well", create=make)]
+"""
+)
+BAD = {
+    "raises": ("raise RuntimeError('broken\\n  in two lines')", "RuntimeError: broken; in two lines"),
+    "exits": ("raise SystemExit(3)", "SystemExit: 3"),
+    "lacks": ("import not_there_at_all", "ModuleNotFoundError: No module named 'not_there_at_all'"),
+    "syntax": ("def (", "SyntaxError: invalid syntax"),
+    "newer": (
+        f"REQUIRES_API_LEVEL = {API_LEVEL + 1}",
+        f"it requires API level {API_LEVEL + 1}; this kernel has {API_LEVEL}",
+    ),
+    "misspelt": (HEADER + "@hookimpl\ndef register_engine(): return []", "unknown hook 'register_engine'"),
+    "arguments": (HEADER + "@hookimpl\ndef register_engines(loop): return []", "definition"),
+    "answer": (
+        HEADER + "@hookimpl\ndef register_engines(): return 3",
+        "its register_engines returned int, not an iterable",
+    ),
+    "other": (
+        HEADER + "@hookimpl\ndef register_engines(): return [RouterKind(name='x', summary='', create=make)]",
+        "its register_engines returned a RouterKind, not a EngineKind",
+    ),
+    "hook": (HEADER + "@hookimpl\ndef register_routers(): raise ValueError('no')", "ValueError: no"),
+    "generator": (
+        HEADER + "@hookimpl\ndef register_routers():\n  yield 1/0",
+        "ZeroDivisionError: division by zero",
+    ),
+    "nameless": (
+        HEADER
+        + "@hookimpl\ndef register_routers(): return [RouterKind(name='a b', summary='', create=make)]",
+        "its register_routers returned a RouterKind with the name 'a b'",
+    ),
+    "options": (
+        HEADER
+        + "@hookimpl\ndef register_routers(): return [RouterKind(name='a', summary='', create=make, options=dict)]",
+        "the options of 'a' are <class 'dict'>, not a msgspec.Struct class",
+    ),
+    "ours": (
+        HEADER
+        + "@hookimpl\ndef register_routers(): return [RouterKind(name='fan-out', summary='', create=make)]",
+        "its router 'fan-out' exists already, from plugin 'builtin' of messaging-kernel",
+    ),
+    "twice": (
+        HEADER
+        + "@hookimpl\ndef register_routers(): return [RouterKind(name='a', summary='', create=make) for _ in 'ab']",
+        "it registers router 'a' twice",
+    ),
+    "both": (
+        HEADER
+        + "@hookimpl\ndef register_engines(): return [EngineKind(name='a', summary='', create=make)]\n"
+        + "@hookimpl\ndef register_apis(): return [ApiKind(name='a', summary='', create=make)]",
+        "it registers api 'a' twice",
+    ),
+}
+
+
+def distribution(folder: Path, name: str, plugins: dict[str, str], version: str = "1.2") -> None:
+    """Write what an installer leaves behind for a distribution of these plugins (name to source)."""
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = [f"{plugin} = {name}_{plugin}" for plugin in plugins]
+    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
+    for plugin, source in plugins.items():
+        (folder / f"{name}_{plugin}.py").write_text(source)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that Python looks for distributions in."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(("stranger_", "other_", "bad_")):
+            del sys.modules[name]
+
+
+def test_ours_are_found_in_the_way_that_strangers_are(site: Path) -> None:
+    distribution(site, "stranger", {"good": GOOD})
+    registry = PluginRegistry.load(environ={})
+    assert {"stream", "good"} <= set(registry.engines)
+    assert registry.engines["good"].origin == Origin("good", "stranger", "1.2")
+    assert registry.engines["stream"].origin.distribution == "messaging-kernel"
+    assert registry.kind("engines", "good").summary == "does nothing, well"
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_plugin_is_refused_by_name_and_takes_nobody_down(name: str, site: Path) -> None:
+    source, reason = BAD[name]
+    distribution(site, "bad", {name: source})
+    distribution(site, "stranger", {"good": GOOD})
+    registry = PluginRegistry.load(environ={})
+    (refused,) = [refused for refused in registry.refused if refused.origin.distribution == "bad"]
+    assert str(refused).startswith(f"plugin '{name}' of bad 1.2 is refused: ")
+    assert reason in refused.reason
+    assert "\n" not in refused.reason
+    assert "good" in registry.engines
+    assert "a" not in {*registry.routers, *registry.engines, *registry.apis}
+    assert name not in registry.plugins
+
+
+def test_ours_come_first_and_of_two_strangers_the_second_is_refused(site: Path) -> None:
+    distribution(site, "other", {"aaa": GOOD})
+    distribution(site, "stranger", {"bbb": GOOD, "stream": GOOD.replace('"good"', '"better"')})
+    registry = PluginRegistry.load(environ={})
+    reasons = {
+        refused.origin.plugin: refused.reason for refused in registry.refused if "stranger" in str(refused)
+    }
+    assert reasons["bbb"] == "its engine kind 'good' exists already, from plugin 'aaa' of other 1.2"
+    assert reasons["stream"].startswith(
+        "there is a plugin of that name already: plugin 'stream' of messaging-kernel"
+    )
+    assert "better" not in registry.engines
+
+
+def test_the_environment_says_what_is_loaded(site: Path) -> None:
+    distribution(site, "stranger", {"good": GOOD})
+    only = PluginRegistry.load(environ={"KERNEL_PLUGINS": "good"})
+    assert set(only.engines) == {"good"}
+    assert only.routers  # the kernel's own are always there
+    without = PluginRegistry.load(environ={"KERNEL_PLUGINS": "-good, -native"})
+    assert "good" not in without.engines
+    assert "native" not in without.apis
+    assert "stream" in without.engines
+    (refused,) = PluginRegistry.load(environ={"KERNEL_PLUGINS": "nothing"}).refused
+    assert refused.reason == "no such plugin is installed"
+
+
+def test_an_unknown_kind_comes_with_the_nearest_or_with_the_reason(site: Path) -> None:
+    distribution(site, "bad", {"raises": BAD["raises"][0]})
+    registry = PluginRegistry.load(environ={})
+    with pytest.raises(UnknownName, match="unknown router 'fan_out'; did you mean 'fan-out'?"):
+        registry.kind("routers", "fan_out")
+    with pytest.raises(UnknownName, match="unknown engine kind 'natve'; did you mean 'native'?"):
+        registry.kind("engines", "natve")
+    with pytest.raises(UnknownName, match="installed: guest, poll"):
+        registry.kind("thread_kinds", "zzz")
+    with pytest.raises(UnknownName, match="plugin 'raises' of bad 1.2 is refused: RuntimeError"):
+        registry.kind("engines", "raises")
+
+
+def test_an_entry_point_made_by_hand_has_an_origin_too() -> None:
+    point = metadata.EntryPoint("hand", "not_there_at_all", GROUP)
+    (refused,) = PluginRegistry.load([point]).refused
+    assert str(refused.origin) == "plugin 'hand' of an unknown distribution "
+
+
+def plugin(**hooks: Any) -> ModuleType:
+    module = ModuleType("made")
+    for name, function in hooks.items():
+        setattr(module, name, hookimpl(function))
+    return module
+
+
+def registry_of(**plugins: ModuleType) -> PluginRegistry:
+    registry = PluginRegistry()
+    for name, module in plugins.items():
+        registry.add(module, Origin(name, "test", "1"))
+    return registry
+
+
+def nothing(*_: Any) -> Any:
+    raise NotImplementedError
+
+
+# One test for each hook, named after it.
+
+
+def test_hook_register_protocols() -> None:
+    kind = ProtocolKind(name="p", summary="", create=nothing)
+    assert registry_of(a=plugin(register_protocols=lambda: [kind])).protocols["p"].kind is kind
+
+
+def test_hook_register_engines() -> None:
+    kind = EngineKind(name="e", summary="", create=nothing)
+    assert registry_of(a=plugin(register_engines=lambda: (kind,))).engines["e"].kind is kind
+
+
+def test_hook_register_routers() -> None:
+    kind = RouterKind(name="r", summary="", create=nothing)
+    assert registry_of(a=plugin(register_routers=lambda: iter([kind]))).routers["r"].kind is kind
+
+
+def test_hook_register_thread_kinds() -> None:
+    assert "poll" in PluginRegistry.load([]).thread_kinds
+
+
+def test_hook_register_apis() -> None:
+    assert "native" in PluginRegistry.load().apis
+
+
+def test_hook_register_commands() -> None:
+    kind = CommandKind(name="c", summary="", load=nothing)
+    assert registry_of(a=plugin(register_commands=lambda: [kind])).commands["c"].kind is kind
+
+
+def test_hook_check_plan(caplog: pytest.LogCaptureFixture) -> None:
+    def generated(plan: str) -> Any:
+        yield f"{plan} is too short"
+
+    registry = registry_of(
+        good=plugin(check_plan=generated),
+        silent=plugin(check_plan=lambda plan: []),
+        text=plugin(check_plan=lambda: "one text"),
+        bad=plugin(check_plan=lambda plan: 1 / 0),
+    )
+    with caplog.at_level(logging.CRITICAL):
+        complaints = registry.check_plan("it")
+    assert sorted(complaints) == [
+        "failed in check_plan: ZeroDivisionError: division by zero (plugin 'bad' of test 1)",
+        "it is too short (plugin 'good' of test 1)",
+        "one text (plugin 'text' of test 1)",
+    ]
+
+
+def test_hook_kernel_started() -> None:
+    seen: list[object] = []
+
+    def fails(kernel: object) -> None:
+        raise RuntimeError
+
+    registry = registry_of(
+        bad=plugin(kernel_started=fails), good=plugin(kernel_started=lambda kernel: seen.append(kernel))
+    )
+    registry.kernel_started("kernel")
+    assert seen == ["kernel"]
+
+
+def test_hook_kernel_stopping() -> None:
+    seen: list[tuple[object, str]] = []
+    registry = registry_of(a=plugin(kernel_stopping=lambda kernel, reason: seen.append((kernel, reason))))
+    registry.kernel_stopping("kernel", "because")
+    assert seen == [("kernel", "because")]
+
+
+def test_a_refused_plugin_leaves_nothing_behind() -> None:
+    seen: list[object] = []
+
+    class Odd(msgspec.Struct):
+        name: str = "odd"
+
+    bad = plugin(register_routers=lambda: [Odd()], kernel_started=lambda kernel: seen.append(kernel))
+    registry = registry_of()
+    with pytest.raises(PluginError, match="returned a Odd, not a RouterKind"):
+        registry.add(bad, Origin("a", "test", "1"))
+    registry.kernel_started("kernel")
+    assert seen == []
+    registry.add(plugin(), Origin("a", "test", "1"))  # the name is free
+
+
+def test_loading_plugins_imports_nothing_heavy() -> None:
+    code = "import sys; from kernel.plugins import PluginRegistry as R; R.load(); print(*sys.modules)"
+    modules = set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+    assert modules.isdisjoint({"trio", "rich", "ssl", "asyncio", "pyspark"})

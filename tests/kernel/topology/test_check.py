@@ -1,0 +1,247 @@
+"""Every sort of mistake in a topology file, and the exact complaint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.errors import PlanError
+from kernel.plugins import PluginRegistry
+from kernel.topology.check import load_plan, make_plan, plan_of_text
+from kernel.topology.file import read_text
+from kernel.topology.plan import Plan
+
+LINK = '[engines.link]\nkind = "stream"\naddress = "backend+tcp://127.0.0.1:1"\n'
+APP = '[engines.app]\nkind = "native"\n'
+BOTH = LINK + APP  # five lines
+ROUTE = '[[routes]]\nfrom = "app"\nto = "link"\n'
+
+
+@pytest.fixture(scope="module")
+def registry() -> PluginRegistry:
+    return PluginRegistry.load()
+
+
+def complaints(text: str, registry: PluginRegistry, **environ: str) -> list[str]:
+    try:
+        make_plan(read_text(text, "f", environ), registry)
+    except PlanError as error:
+        return error.complaints
+    return []
+
+
+MISTAKES = {
+    "not TOML": ("[engines\n", "f:1: not TOML: Expected ']' at the end of a table declaration"),
+    "key twice": ("[a]\nx = 1\nx = 2\n", "f:3: not TOML: Cannot overwrite a value"),
+    "empty": ("", "f:1: there are no [engines.NAME] tables: nothing would run"),
+    "unknown section": (BOTH + "[engine.x]\n", "f:6: there is no section 'engine'; did you mean 'engines'?"),
+    "section of another form": ("engines = 3\n", "f:1: 'engines' must be tables: [engines.NAME]"),
+    "engine that is no table": (BOTH + "[engines]\nx = 1\n", "f:7: engines.x must be a table: [engines.x]"),
+    "no kind": (
+        BOTH + "[engines.x]\n",
+        "f:6: [engines.x] lacks 'kind'; installed: {KINDS}",
+    ),
+    "kind that is no text": (BOTH + "[engines.x]\nkind = 3\n", "f:7: [engines.x] kind must be text"),
+    "misspelt kind": (
+        BOTH + '[engines.x]\nkind = "straem"\n',
+        "f:7: unknown engine kind 'straem'; did you mean 'stream'?",
+    ),
+    "misspelt option": (
+        BOTH.replace("address", "adress"),
+        "f:3: [engines.link] has no key 'adress'; did you mean 'address'?",
+    ),
+    "misspelt key of any engine": (
+        LINK + 'thred = "io"\n',
+        "f:4: [engines.link] has no key 'thred'; did you mean 'thread'?",
+    ),
+    "missing option": ('[engines.link]\nkind = "stream"\n', "f:1: [engines.link] lacks 'address', text"),
+    "option of the wrong type": (
+        LINK + 'max_connections = "many"\n',
+        'f:4: [engines.link] max_connections = "many": must be a whole number',
+    ),
+    "number in quotes": (
+        LINK + 'max_connections = "5"\n',
+        'f:4: [engines.link] max_connections = "5": must be a whole number',
+    ),
+    "option out of bounds": (
+        LINK + "max_connections = 0\n",
+        "f:4: [engines.link] max_connections = 0: must be a whole number >= 1",
+    ),
+    "choice that is none": (
+        LINK + 'mode = "listne"\n',
+        'f:4: [engines.link] mode = "listne": must be "dial" or "listen"; did you mean \'listen\'?',
+    ),
+    "mistake in an inner table": (
+        LINK + 'tls = { certifcate = "x" }\n',
+        "f:4: [engines.link] tls has no key 'certifcate'; did you mean 'certificate'?",
+    ),
+    "mistake in a table below": (
+        LINK + "[engines.link.reconnect]\nmst = 1\n",
+        "f:5: [engines.link] reconnect has no key 'mst'; did you mean 'most'?",
+    ),
+    "mistake in a list of tables": (
+        '[engines.b]\nkind = "amqp"\nqueues = [\n  { name = "a" },\n  { nam = "b" },\n]\n',
+        "f:5: [engines.b] queues[1] has no key 'nam'; did you mean 'name'?",
+    ),
+    "mistake in a table of tables": (
+        '[engines.b]\nkind = "amqp"\n[engines.b.users.me]\npasword = "x"\n',
+        "f:4: [engines.b] users.me has no key 'pasword'; did you mean 'password'?",
+    ),
+    "unknown protocol": (
+        LINK.replace("backend+", "backnd+"),
+        "f:3: unknown protocol 'backnd'; did you mean 'backend'?",
+    ),
+    "mistake in the protocol's options": (
+        LINK + "[engines.link.protocol]\nheartbaet = 3\n",
+        "f:5: [engines.link.protocol] has no key 'heartbaet'; did you mean 'heartbeat'?",
+    ),
+    "unknown thread": (
+        '[threads.io]\n[threads.net]\n[engines.link]\nkind = "stream"\naddress = "x"\nthread = "ios"\n',
+        "f:6: [engines.link] wants thread 'ios', which is not there; did you mean 'io'?",
+    ),
+    "thread of an api": (
+        '[threads.io]\n[engines.app]\nkind = "native"\nthread = "io"\n',
+        "f:4: [engines.app] is opened by application code, in a thread of its own: take 'thread' away",
+    ),
+    "unknown thread kind": (
+        '[threads.io]\nkind = "pool"\n' + BOTH,
+        "f:2: unknown thread kind 'pool'; did you mean 'poll'?",
+    ),
+    "one route table": (
+        BOTH + '[routes]\nfrom = "app"\nto = "link"\n',
+        "f:6: a route is one of many: write [[routes]]",
+    ),
+    "routes of another form": ("routes = [1]\n" + BOTH, "f:1: 'routes' must be tables: [[routes]]"),
+    "route from nowhere": (
+        BOTH + ROUTE.replace('"app"', '"apq"'),
+        "f:7: this route comes from 'apq', which is no engine; did you mean 'app'?",
+    ),
+    "route to nowhere": (
+        BOTH + ROUTE.replace('"link"', '["link", "lnk"]'),
+        "f:8: this route leads to 'lnk', which is no engine; did you mean 'link'?",
+    ),
+    "route to nobody": (BOTH + ROUTE.replace('"link"', "[]"), "f:8: this route leads nowhere: 'to' is empty"),
+    "route to somebody twice": (
+        BOTH + ROUTE.replace('"link"', '["link", "link"]'),
+        "f:8: this route leads to 'link' twice",
+    ),
+    "route without an end": (
+        BOTH + '[[routes]]\nfrom = "app"\n',
+        "f:6: [[routes]] lacks 'to', text or a list",
+    ),
+    "misspelt key of a route": (
+        BOTH + ROUTE + 'mach = "a"\n',
+        "f:9: [[routes]] has no key 'mach'; did you mean 'match'?",
+    ),
+    "match of the wrong type": (
+        BOTH + ROUTE + "match = 3\n",
+        "f:9: [[routes]] match = 3: must be text or a list",
+    ),
+    "unknown router": (
+        BOTH + ROUTE + 'router = "fanout"\n',
+        "f:9: unknown router 'fanout'; did you mean 'fan-out'?",
+    ),
+    "router option": (
+        BOTH + ROUTE + "[routes.options]\nx = 1\n",
+        "f:10: [routes.options] of router 'fan-out' has no key 'x'; there are none",
+    ),
+    "when_full": (
+        BOTH + ROUTE + 'when_full = "drop"\n',
+        'f:9: [[routes]] when_full = "drop": must be "block" or "drop-newest" or "drop-oldest"',
+    ),
+    "mark of nothing": (BOTH + ROUTE + "high = 0\n", "f:9: [[routes]] high = 0: must be at least 1"),
+    "contradiction": (
+        BOTH + ROUTE + 'confirm = true\nwhen_full = "drop-oldest"\n',
+        "f:10: confirm = true loses nothing, when_full = 'drop-oldest' throws away: take one of them",
+    ),
+    "route twice": (
+        BOTH + ROUTE + ROUTE,
+        "f:9: this route is that of line 6 once more: messages would come twice",
+    ),
+    "variable that is not set": (
+        LINK.replace("127.0.0.1", "${HOST}"),
+        "f:3: the environment has no HOST; set it, or write ${HOST:-default}",
+    ),
+    "not a variable": (
+        LINK.replace("127.0.0.1", "${HO ST}"),
+        "f:3: '${HO ST}' is not a variable; write ${NAME}, ${NAME:-default}, or $$ for a dollar",
+    ),
+    "variable of the wrong type": (
+        LINK + 'max_connections = "${MOST:-all}"\n',
+        "f:4: [engines.link] max_connections (from the environment): must be a whole number",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_with_its_line_and_a_hint(name: str, registry: PluginRegistry) -> None:
+    text, complaint = MISTAKES[name]
+    kinds = ", ".join(sorted({*registry.engines, *registry.apis}))
+    assert complaints(text, registry) == [complaint.replace("{KINDS}", kinds)]
+
+
+def test_all_mistakes_come_at_once_in_the_order_of_the_file(registry: PluginRegistry) -> None:
+    text = LINK.replace("address", "adress") + 'mode = "x"\n' + ROUTE.replace('"app"', '"nobody"')
+    lines = [int(complaint.split(":")[1]) for complaint in complaints(text, registry)]
+    assert lines == [3, 4, 6]
+
+
+def test_a_good_file_becomes_a_plan(registry: PluginRegistry) -> None:
+    text = (
+        "[threads.io]\n"
+        + LINK
+        + 'thread = "io"\n'
+        + APP
+        + ROUTE
+        + 'match = ["a.#", "b"]\nhigh = 5\nexchange = "e"\n'
+    )
+    plan = plan_of_text(text, registry)
+    assert [thread.name for thread in plan.threads] == ["io"]
+    link, app = plan.engines
+    assert (link.name, link.kind, link.thread, link.line) == ("link", "stream", "io", 2)
+    assert link.options == {"address": "backend+tcp://127.0.0.1:1"}
+    assert (app.kind, app.thread, app.options) == ("native", None, {})
+    (route,) = plan.routes
+    assert (route.source, route.targets, route.match, route.exchange) == ("app", ("link",), ("a.#", "b"), "e")
+    assert (route.marks.high, route.marks.when_full, route.confirm, route.line) == (5, "block", False, 8)
+
+
+def test_the_thread_that_is_made_by_default_may_be_named(registry: PluginRegistry) -> None:
+    assert plan_of_text(LINK + 'thread = "poll-1"\n', registry).engines[0].thread == "poll-1"
+
+
+def test_a_whole_variable_may_stand_for_a_number_or_a_truth_value(registry: PluginRegistry) -> None:
+    text = LINK + 'max_connections = "${MOST}"\nstamp_reply_to = "${STAMP:-true}"\n'
+    plan = make_plan(read_text(text, "f", {"MOST": "7"}), registry)
+    assert plan.engines[0].options["max_connections"] == 7
+    assert plan.engines[0].options["stamp_reply_to"] is True
+
+
+def test_a_secret_is_not_printed(registry: PluginRegistry) -> None:
+    text = LINK + 'mode = "${SECRET}"\n'
+    (complaint,) = complaints(text, registry, SECRET="hunter2")
+    assert "hunter2" not in complaint
+
+
+def test_a_file_that_is_not_there_or_not_text_is_a_complaint(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    missing = tmp_path / "none.toml"
+    with pytest.raises(PlanError, match="none.toml: No such file"):
+        load_plan(missing, registry)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"a = '\xff'")
+    with pytest.raises(PlanError, match="not UTF-8, at byte 5"):
+        load_plan(binary, registry)
+
+
+def test_plugins_may_complain_about_a_plan_that_is_otherwise_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = PluginRegistry.load()
+
+    def check_plan(plan: Plan) -> list[str]:
+        return [f"{len(plan.engines)} engines are too many"]
+
+    monkeypatch.setattr(registry, "check_plan", check_plan)
+    assert complaints(BOTH, registry) == ["f: 2 engines are too many"]
+    assert complaints(BOTH + ROUTE.replace("app", "x"), registry)[0].startswith("f:7:")  # not asked

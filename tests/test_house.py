@@ -1,0 +1,45 @@
+"""The house: the lock serves any machine, a missing peer is named, and the change notes can be put together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_lock_names_no_index_and_no_path() -> None:
+    lock = (ROOT / "requirements" / "dev.lock").read_text()
+    assert not [line for line in lock.splitlines() if "://" in line or line.startswith(("-", "/", "."))]
+    assert all("==" in line for line in lock.splitlines())
+
+
+TEST_OF_A_PEER = """
+import pytest
+from tests import peers
+peers.PEERS["nowhere"] = peers.Peer("nowhere", lambda: False, "make peers")
+
+@pytest.mark.peer("nowhere")
+def test_with_a_peer(): raise AssertionError("must not run")
+"""
+
+
+@pytest.mark.parametrize("required,outcome", [("0", "1 skipped"), ("1", "1 error")])
+def test_a_missing_peer_is_skipped_in_the_open_or_fails_where_it_is_required(
+    required: str, outcome: str, tmp_path: Path
+) -> None:
+    (tmp_path / "test_it.py").write_text(TEST_OF_A_PEER)
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", str(tmp_path / "test_it.py")],
+        cwd=ROOT,
+        env={**os.environ, "KERNEL_REQUIRE_PEERS": required},
+        capture_output=True,
+        text=True,
+    )
+    assert outcome in done.stdout
+    assert "nowhere: 1 test wants it; get it with: make peers" in done.stdout
