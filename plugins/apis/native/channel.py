@@ -166,7 +166,7 @@ class Channel:
     def receive_many(self, most: int = 1 << 30, timeout: float | None = None) -> list[Buffer]:
         """Return what has come, at least one body and at most ``most``; wait for the first."""
         bodies = list(self._rest(most))
-        while len(bodies) < most and (self._runs or not bodies or self._port.has_input()):
+        while len(bodies) < most and (self._runs or not bodies or (self._port.has_input() and self._take())):
             self._next_run(timeout)
             bodies += self._rest(most - len(bodies))
         return bodies

@@ -159,6 +159,15 @@ def test_receive_many_takes_at_most_what_is_asked_and_loses_nothing(
     assert got == [b"%d" % number for number in range(total)]
 
 
+def test_receive_many_returns_what_it_has_when_a_source_has_gone(kernel_factory: KernelFactory) -> None:
+    """The end of a pipe looks like input, but is nothing to wait for with messages in hand."""
+    kernel, a, b = pair(kernel_factory)
+    gone = kernel.open("a")
+    a.send(b"1")
+    gone.close()
+    assert b.receive_many(timeout=0) == [b"1"]
+
+
 def test_ways_to_receive_may_be_mixed(kernel_factory: KernelFactory) -> None:
     _, a, b = pair(kernel_factory)
     a.send_many([b"%d" % number for number in range(10)], key="k")
