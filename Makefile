@@ -56,7 +56,7 @@ peers: ## what interoperability tests want from Debian (root)
 
 docs: setup ## site/ from docs/
 	$(BIN)/python -m kernel.topology.reference > docs/config_reference.md
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 changelog: setup ## CHANGELOG.md from the fragments in changes/
 	$(BIN)/towncrier build --yes
