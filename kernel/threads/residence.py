@@ -17,6 +17,18 @@ from kernel.threads.loop import Loop
 from kernel.threads.supervisor import EngineState, supervise
 
 
+class _Life:
+    """One engine's time here; the next of its name waits for its end."""
+
+    __slots__ = ("gone", "on_gone", "scope", "state")
+
+    def __init__(self, state: EngineState) -> None:
+        self.state = state
+        self.scope = trio.CancelScope()
+        self.gone = trio.Event()
+        self.on_gone: Callable[[], Any] | None = None
+
+
 class Residence:
     """Engines in one thread.  ``run`` is the thread's life; the other methods may be called from any thread."""
 
@@ -27,7 +39,7 @@ class Residence:
         self.states: dict[str, EngineState] = {}
         self._dispatcher = dispatcher
         self._report = report
-        self._scopes: dict[str, trio.CancelScope] = {}
+        self._lives: dict[str, _Life] = {}
         self._nursery: trio.Nursery | None = None
         self._loop: Loop | None = None
         self._closing: Callable[[], None] | None = None
@@ -40,8 +52,8 @@ class Residence:
                 await self._loop.run()
                 self._nursery.cancel_scope.cancel()
         finally:
-            self.mailbox.process()  # what the last words of the engines asked for
             self._nursery = None
+            self.mailbox.process()  # what the last words of the engines asked for
             self._loop.close()
 
     def add(self, name: str, make_engine: Callable[[], Engine], restart: BackoffOptions | None = None) -> EngineState:
@@ -52,7 +64,8 @@ class Residence:
 
     def remove(self, name: str, on_gone: Callable[[], Any] | None = None) -> None:
         """Let an engine go; ``on_gone`` is called in this thread when it has."""
-        self.mailbox.post(partial(self._remove, name, on_gone))
+        state = self.states.pop(name, None)  # now: one more of that name may be added at once
+        self.mailbox.post(partial(self._remove, state, on_gone))
 
     def stop(self) -> None:
         """Leave at the end of the present turn."""
@@ -72,29 +85,39 @@ class Residence:
 
     def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
         if self._nursery is not None:
-            self._nursery.start_soon(self._live, state, make_engine, restart, name=f"engine {state.name}")
+            before = self._lives.get(state.name)
+            life = self._lives[state.name] = _Life(state)
+            self._nursery.start_soon(self._live, life, before, make_engine, restart, name=f"engine {state.name}")
 
-    async def _live(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
-        with trio.CancelScope() as scope:
-            self._scopes[state.name] = scope
-            try:
+    async def _live(
+        self, life: _Life, before: _Life | None, make_engine: Callable[[], Engine], restart: BackoffOptions
+    ) -> None:
+        state = life.state
+        try:
+            with life.scope:
+                if before is not None:
+                    await before.gone.wait()  # it may still hold what we want, an address say
+                await trio.lowlevel.checkpoint_if_cancelled()  # removed as soon as it was added
                 await supervise(state, make_engine, partial(self._make_host, state.name), self._report, restart)
-            finally:
-                if self._scopes.get(state.name) is scope:
-                    del self._scopes[state.name]
-                if self.states.get(state.name) is state and state.state != "ended":
-                    state.state = "stopped"
+        finally:
+            if self._lives.get(state.name) is life:
+                del self._lives[state.name]
+            if state.state != "ended":
+                state.state = "stopped"
+            life.gone.set()
+            if life.on_gone is not None:
+                life.on_gone()
 
     def _make_host(self, engine: str, nursery: trio.Nursery) -> EngineHost:
         assert self._loop is not None  # we are called from inside ``run``
         return EngineHost(engine, self._loop, self.slot, self._dispatcher, nursery, self._report)
 
-    def _remove(self, name: str, on_gone: Callable[[], Any] | None) -> None:
-        scope = self._scopes.pop(name, None)
-        self.states.pop(name, None)
-        if scope is not None:
-            scope.cancel()
-        if on_gone is not None:
+    def _remove(self, state: EngineState | None, on_gone: Callable[[], Any] | None) -> None:
+        life = self._lives.get(state.name) if state is not None else None
+        if life is not None and life.state is state:
+            life.on_gone = on_gone
+            life.scope.cancel()
+        elif on_gone is not None:
             on_gone()
 
     def _stop(self) -> None:

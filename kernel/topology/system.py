@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from kernel.plugins import PluginRegistry
 from kernel.routing.key_trie import key_filter
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 from kernel.topology.statistics import SystemStatistics, gather
+
+_log = logging.getLogger(__name__)
 
 LINGER = 5.0
 """Seconds that a closing kernel may take to write out what is queued."""
@@ -261,6 +264,7 @@ class Kernel:
             gone = self._threads.pop(thread.name)
             gone.stop()
             gone.join()
+            gone.mailbox.bell.close()
             kept = tuple(kept for kept in self.plan.threads if kept.name != thread.name)
             self.plan = msgspec.structs.replace(self.plan, threads=kept)
         for thread in change.threads_added:
@@ -297,7 +301,10 @@ class Kernel:
 
     def _report(self, event: EngineEvent) -> None:
         for listener in list(self.events):
-            listener(event)
+            try:
+                listener(event)
+            except Exception:  # the application's own fault: no engine and no thread pays for it
+                _log.exception("a listener of kernel.events failed at %s", event)
 
     def _protocol_maker(self) -> Callable[[str, dict[str, Any], Side], Any]:
         converted: dict[tuple[str, int], Any] = {}

@@ -1,0 +1,169 @@
+"""Engines, connections and routes that come and go while messages flow."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from kernel.contracts.errors import KernelError, TimedOut
+from kernel.testing.fixtures import KernelFactory, plan_of
+from kernel.topology.plan import ThreadPlan
+from tests.system.conftest import Events, dialler, listener, route
+
+
+def receive_until(channel: Any, last: bytes) -> list[bytes]:
+    got: list[bytes] = []
+    while not got or got[-1] != last:
+        got += map(bytes, channel.receive_many(timeout=10))
+    return got
+
+
+def test_a_listener_that_comes_back_is_found_again_and_nothing_is_lost(kernel_factory: KernelFactory) -> None:
+    receiving = kernel_factory(listener(), route("net", "app", confirm=True))
+    address = f"backend+tcp://{receiving.address_of('net')}"
+    events = Events()
+    sending = kernel_factory(dialler(address), route("app", "net", confirm=True), on_event=events)
+    events.wait("connected")
+    a, b = sending.open("app"), receiving.open("app")
+    total = 0
+    got: set[bytes] = set()
+    for attempt in range(3):
+        for _ in range(200):
+            a.send(b"%d" % total, timeout=10)
+            total += 1
+        if attempt < 2:
+            receiving.remove_engine("net")
+            events.wait("disconnected", times=attempt + 1)
+            a.send_many([b"%d" % number for number in range(total, total + 100)], timeout=10)
+            total += 100
+            receiving.add_engine(listener(address=address))
+            events.wait("connected", times=attempt + 2)
+    expected = {b"%d" % number for number in range(total)}
+    while got < expected:
+        got.update(map(bytes, b.receive_many(timeout=10)))
+    with pytest.raises(TimedOut):
+        b.receive(0)
+    a.wait_confirmed(10)
+
+
+def test_messages_wait_for_a_dialler_that_is_not_connected_yet(kernel_factory: KernelFactory) -> None:
+    receiving = kernel_factory(listener(), route("net", "app"))
+    address = f"backend+tcp://{receiving.address_of('net')}"
+    receiving.remove_engine("net")
+    events = Events()
+    sending = kernel_factory(dialler(address), route("app", "net"), on_event=events)
+    events.wait("retrying")
+    sending.open("app").send_many([b"1", b"2"])
+    receiving.add_engine(listener(address=address))
+    assert receive_until(receiving.open("app"), b"2") == [b"1", b"2"]
+
+
+def test_attempts_are_spaced_and_visible(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    plan = dialler("backend+tcp://127.0.0.1:1")
+    plan.options["reconnect"] = {"first": 0.01, "most": 0.04, "jitter": 0}
+    kernel = kernel_factory(plan, route("app", "net"), on_event=events)
+    events.wait("retrying", times=5)
+    waits = [event.next_try for event in events.seen if event.what == "retrying"][:5]
+    assert waits == [0.01, 0.02, 0.04, 0.04, 0.04]
+    (engine,) = kernel.statistics().engines
+    assert engine.counters["attempts"] >= 5
+    assert "refused" in events.wait("retrying").detail
+
+
+def test_routes_that_stay_lose_nothing_while_others_change(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(listener(), listener("second"), route("app", "stays"))
+    enough = threading.Event()
+    sent: list[bytes] = []
+
+    def write() -> None:
+        channel = kernel.open("app")
+        while not enough.is_set():
+            body = b"%d" % len(sent)
+            channel.send(body, timeout=30)
+            sent.append(body)
+
+    stays = kernel.open("stays")
+    writer = threading.Thread(target=write)
+    writer.start()
+    got: list[bytes] = []
+    change = route("app", "net", marks={"when_full": "drop-newest"})
+    for number in range(30):
+        kernel.add_route(change)
+        got += map(bytes, stays.receive_many(timeout=10))
+        if number % 3 == 0:
+            kernel.remove_engine("net")
+            kernel.add_engine(listener())
+        got += map(bytes, stays.receive_many(timeout=10))
+        kernel.remove_route(change)
+    enough.set()
+    while writer.is_alive() or len(got) < len(sent):
+        try:
+            got += map(bytes, stays.receive_many(timeout=0.05))
+        except TimedOut:
+            pass
+    writer.join()
+    assert got == sent
+
+
+def test_an_engine_removed_as_soon_as_it_is_added_is_gone(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    kernel = kernel_factory(on_event=events)
+    for number in range(20):
+        kernel.add_engine(listener(f"brief{number}"))
+        kernel.remove_engine(f"brief{number}")
+    kernel.add_engine(listener("last"))
+    kernel.wait_running()
+    assert [state.name for state in kernel.engine_states()] == ["last"]
+    assert [port.group for port in kernel.dispatcher.ports()] == []
+    assert events.count("failed") == 0
+    running = {event.engine for event in events.seen if event.what == "running"}
+    assert running == {"last"}, "an engine that was removed came to life"
+
+
+def test_an_engine_may_be_replaced_by_one_at_the_same_address(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    kernel = kernel_factory(listener(), on_event=events)
+    address = f"backend+tcp://{kernel.address_of('net')}"
+    for _ in range(10):
+        kernel.remove_engine("net")
+        kernel.add_engine(listener(address=address))
+        kernel.wait_running()
+    assert events.count("failed") == 0, "the new one began before the old one had let go of the address"
+
+
+def test_an_engine_of_the_same_name_is_refused(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(listener())
+    with pytest.raises(KernelError, match="already"):
+        kernel.add_engine(listener())
+
+
+def test_applying_a_plan_touches_only_what_changes(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(
+        ThreadPlan(name="one"), ThreadPlan(name="two"), listener("kept"), route("kept", "app")
+    )
+    address = kernel.address_of("kept")
+    plan = kernel.plan
+    assert kernel.apply(plan) == []
+    more = plan_of(*plan.threads, *plan.engines, *plan.routes, listener("new"), route("new", "app"))
+    assert sorted(kernel.apply(more)) == ["+ engine new", "+ route new -> app"]
+    kernel.wait_running()
+    assert sorted(kernel.apply(plan)) == ["- engine new", "- route new -> app"]
+    fewer = plan_of(plan.threads[0], *plan.engines, *plan.routes)
+    kernel.apply(fewer)
+    kernel.wait_running()
+    assert kernel.address_of("kept") == address or kernel.plan.threads == fewer.threads
+
+
+def test_a_listener_of_events_that_raises_takes_nothing_down(kernel_factory: KernelFactory) -> None:
+    def raises(_: object) -> None:
+        raise ZeroDivisionError
+
+    events = Events()
+    kernel = kernel_factory(on_event=raises, wait=False)
+    kernel.events.append(events)
+    kernel.add_engine(listener())
+    kernel.wait_running()
+    assert events.count("failed") == 0

@@ -1,0 +1,191 @@
+"""After the end nothing is left, whatever was going on; the fixture looks for threads and descriptors."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
+from kernel.plugins import PluginRegistry
+from kernel.testing.fixtures import KernelFactory, plan_of
+from kernel.testing.leaks import Leaks
+from kernel.topology.plan import EnginePlan
+from kernel.topology.system import Kernel
+from tests.system.conftest import Events, Transport, dialler, listener, route
+
+
+def test_what_is_queued_is_written_before_the_end(
+    kernel_factory: KernelFactory, transport: Transport
+) -> None:
+    receiving = kernel_factory(transport.listener(), route("net", "app"))
+    events = Events()
+    sending = kernel_factory(transport.dialler(receiving), route("app", "net"), on_event=events)
+    events.wait("connected")
+    b = receiving.open("app")
+    total = 3000
+    sending.open("app").send_many([b"%d" % number + b"x" * 1000 for number in range(total)])
+    sending.close(linger=10)
+    got: list[Any] = []
+    while len(got) < total:
+        got += b.receive_many(timeout=5)
+    began = time.monotonic()
+    assert sending.join(10)
+    assert time.monotonic() - began < 2, "it lingered on though everything was written"
+    assert [bytes(body[: len(b"%d" % at)]) for at, body in enumerate(got)] == [
+        b"%d" % at for at in range(total)
+    ]
+
+
+def test_an_idle_kernel_closes_at_once(kernel_factory: KernelFactory, transport: Transport) -> None:
+    receiving = kernel_factory(transport.listener(), route("net", "app"))
+    events = Events()
+    sending = kernel_factory(transport.dialler(receiving), route("app", "net"), on_event=events)
+    events.wait("connected")
+    for kernel in (sending, receiving):
+        began = time.monotonic()
+        kernel.close()
+        assert kernel.join(10)
+        assert time.monotonic() - began < 2
+
+
+def test_lingering_ends_at_its_deadline(kernel_factory: KernelFactory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        host, port = deaf.getsockname()
+        kernel = kernel_factory(
+            dialler(f"backend+tcp://{host}:{port}", protocol={"format": "0.x"}, send_buffer=10_000),
+            route("app", "net"),
+        )
+        kernel.open("app").send_many([b"x" * 100_000 for _ in range(100)])
+        began = time.monotonic()
+        kernel.close(linger=0.3)
+        assert time.monotonic() - began < 0.2, "close does not wait"
+        assert kernel.join(10)
+        assert 0.2 < time.monotonic() - began < 3
+
+
+def test_close_may_be_called_twice_and_from_any_thread(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(listener())
+    threads = [threading.Thread(target=kernel.close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert kernel.join(10)
+    kernel.close()
+    assert kernel.join(0)
+
+
+def test_a_closed_kernel_takes_no_more_orders(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(listener())
+    kernel.close()
+    kernel.join()
+    with pytest.raises(KernelClosed):
+        kernel.add_engine(listener("other"))
+    with pytest.raises(KernelClosed):
+        kernel.add_route(route("a", "b"))
+    with pytest.raises(KernelError, match="started once"):
+        kernel.start()
+
+
+@pytest.mark.parametrize("reason", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_in_the_with_block_closes_without_lingering(reason: type[BaseException]) -> None:
+    leaks = Leaks()
+    began = time.monotonic()
+    with (  # noqa: PT012
+        pytest.raises(reason),
+        Kernel(plan_of(dialler("backend+tcp://127.0.0.1:1"), route("app", "net"))) as kernel,
+    ):
+        kernel.wait_running()
+        kernel.open("app").send(b"never to be written")
+        raise reason
+    assert time.monotonic() - began < 3
+    assert leaks.found() == []
+
+
+def test_a_kernel_that_was_never_started_leaves_nothing() -> None:
+    leaks = Leaks()
+    kernel = Kernel(plan_of(listener()))
+    kernel.close()
+    assert kernel.join(1)
+    assert leaks.found() == []
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        EnginePlan(name="x", kind="no such kind"),
+        EnginePlan(name="x", kind="stream", options={"adress": "backend+tcp://127.0.0.1:0"}),
+        EnginePlan(
+            name="x", kind="stream", thread="no such thread", options={"address": "backend+tcp://127.0.0.1:0"}
+        ),
+        route("a", "b", router="no such router"),
+        route("a", "b", router_options={"no": "such option"}),
+    ],
+    ids=["kind", "options", "thread", "router", "router options"],
+)
+def test_a_start_that_fails_leaves_nothing(plan: Any) -> None:
+    leaks = Leaks()
+    kernel = Kernel(plan_of(listener("first"), plan))
+    with pytest.raises((KernelError, ValueError, KeyError)):
+        kernel.start()
+    assert leaks.found() == []
+
+
+def test_an_engine_that_is_dialling_is_stopped(kernel_factory: KernelFactory) -> None:
+    """192.0.2.1 (RFC 5737) answers nobody: the attempt hangs, or fails, until the kernel is closed."""
+    kernel = kernel_factory(dialler("backend+tcp://192.0.2.1:9"), route("app", "net"))
+    began = time.monotonic()
+    kernel.close(linger=0)
+    assert kernel.join(5)
+    assert time.monotonic() - began < 2
+
+
+def test_an_engine_that_is_shaking_hands_is_stopped(kernel_factory: KernelFactory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        kernel = kernel_factory(
+            dialler(f"backend+tls://{host}:{port}", tls={"verify": "none"}), route("app", "net")
+        )
+        silent.accept()[0].close()
+        peer, _ = silent.accept()
+        kernel.close(linger=0)
+        assert kernel.join(5)
+        peer.close()
+
+
+def test_an_engine_that_waits_for_its_next_try_is_stopped(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    plan = dialler("backend+tcp://127.0.0.1:1")
+    plan.options["reconnect"] = {"first": 1000, "most": 1000}
+    kernel = kernel_factory(plan, route("app", "net"), on_event=events)
+    assert events.wait("retrying").next_try is not None
+    kernel.close(linger=0)
+    assert kernel.join(5)
+
+
+def test_two_kernels_share_nothing(kernel_factory: KernelFactory) -> None:
+    one = kernel_factory(listener("same"), route("same", "app"))
+    other = kernel_factory(listener("same"), route("same", "app"))
+    one.close()
+    assert one.join(10)
+    app = other.open("app")
+    host, _, port = other.address_of("same").partition(":")
+    with socket.create_connection((host, int(port))) as peer:
+        peer.sendall(b"\x05alive")
+        assert app.receive(10) == b"alive"
+
+
+def test_names_that_do_not_exist_are_named(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(listener(), registry=PluginRegistry.load())
+    with pytest.raises(UnknownName, match="nett"):
+        kernel.address_of("nett")
+    with pytest.raises(UnknownName, match="nett"):
+        kernel.remove_engine("nett")
+    with pytest.raises(UnknownName, match="a -> b"):
+        kernel.remove_route(route("a", "b"))
+    with pytest.raises(UnknownName, match="applications open"):
+        kernel.open("net")
