@@ -75,6 +75,24 @@ def simple_queue(link: Connection, count: int) -> None:
     link.send(_timed(write, lambda: [get() for _ in range(count)], count))
 
 
+def wrapped_queue(link: Connection, count: int) -> None:
+    """The same behind one Python function on each side: what any API written in Python has to pay at least."""
+    queue: SimpleQueue[bytes] = SimpleQueue()
+    queue_put, queue_get = queue.put, queue.get
+
+    def put(body: bytes) -> None:
+        queue_put(body)
+
+    def get() -> bytes:
+        return queue_get()
+
+    def write() -> None:
+        for _ in range(count):
+            put(BODY)
+
+    link.send(_timed(write, lambda: [get() for _ in range(count)], count))
+
+
 def pyzmq_inproc(link: Connection, count: int) -> None:
     """PUSH/PULL over ``inproc``."""
     pyzmq_sockets.require()

@@ -101,8 +101,23 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         if row.get("also")
     ]
+    notes += [
+        f"`{row['name']}`: rounds of one side differ by {spread(row):.0%}."
+        for row in rows
+        if spread(row) > 0.25
+    ]
     notes += sorted({f"Measured {row['measured']}." for row in rows if row.get("measured")})
     return [*lines, "", *(f"- {note}" for note in notes)]
+
+
+def spread(row: dict[str, Any]) -> float:
+    """Return by how much the rounds of one side differ at the most, as a share of the smallest."""
+    widest = 0.0
+    for side in ("ours", "peer"):
+        values = [run[side] for run in row.get("runs", ()) if run.get(side)]
+        if values:
+            widest = max(widest, max(values) / min(values) - 1)
+    return widest
 
 
 def number(value: float | None) -> str:

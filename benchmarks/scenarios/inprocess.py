@@ -10,6 +10,7 @@ from benchmarks.scenario import Figures, Measured, Row, Scenario, Side
 SINGLE = "kernel, one call a message"
 BATCHES = "kernel, batches"
 QUEUE = "queue.SimpleQueue"
+WRAPPED = "queue.SimpleQueue, a Python function around each call"
 INPROC = "pyzmq inproc"
 
 
@@ -23,6 +24,10 @@ def _batch(scale: float) -> Figures:
 
 def _queue(scale: float) -> Figures:
     return measure(inprocess.simple_queue, int(5_000_000 * scale))
+
+
+def _wrapped(scale: float) -> Figures:
+    return measure(inprocess.wrapped_queue, int(5_000_000 * scale))
 
 
 def _inproc(scale: float) -> Figures:
@@ -40,7 +45,13 @@ def _remarks(measured: Measured) -> list[str]:
 
 SCENARIO = Scenario(
     name="inprocess",
-    sides=(Side(SINGLE, _single), Side(QUEUE, _queue), Side(BATCHES, _batch), Side(INPROC, _inproc)),
+    sides=(
+        Side(SINGLE, _single),
+        Side(QUEUE, _queue),
+        Side(BATCHES, _batch),
+        Side(WRAPPED, _wrapped),
+        Side(INPROC, _inproc),
+    ),
     rows=(
         Row(
             name="inprocess_single",
@@ -50,7 +61,7 @@ SCENARIO = Scenario(
             bar=">= 1.0",
             ours=SINGLE,
             peers=(QUEUE,),
-            also=(INPROC,),
+            also=(WRAPPED, INPROC),
         ),
         Row(
             name="inprocess_batch",
