@@ -1,48 +1,82 @@
-"""What the import contracts in pyproject.toml cannot see: what a module really pulls in when it is imported."""
+"""What importing does: no module needs another to be imported before it, and protocols bring nothing that does I/O.
+
+import-linter sees who imports whom; only a process of its own sees what is there in the end.
+"""
 
 from __future__ import annotations
 
-import pkgutil
 import subprocess
 import sys
-import warnings
+from pathlib import Path
 
 import pytest
 
-import kernel
-import plugins
+ROOT = Path(__file__).parents[2]
+FORBIDDEN_TO_PROTOCOLS = ("trio", "asyncio", "socket", "ssl", "selectors", "subprocess", "pyspark")
+HEAVY = ("trio", "asyncio", "ssl", "click", "rich", "pyspark")
+
+# Each module is imported in a child of a process that has imported nothing of ours: quicker than a new interpreter.
+_EACH_ALONE = """
+import os, sys, traceback, warnings
+import trio, pytest, click, rich  # not ours: loaded once, for speed
+failed = []
+for name in sys.argv[1:]:
+    if (child := os.fork()) == 0:
+        try:
+            warnings.simplefilter("error")
+            __import__(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        failed.append(name)
+sys.exit("cannot be imported alone: " + ", ".join(failed) if failed else 0)
+"""
 
 
-def modules_below(package: str, path: list[str]) -> list[str]:
-    return [
-        module.name for module in pkgutil.walk_packages(path, f"{package}.") if "__main__" not in module.name
-    ]
+def _modules(*folders: str) -> list[str]:
+    files = [path.relative_to(ROOT) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files]
+    return [name for name in names if not name.endswith("__main__") and "templates" not in name]
 
 
-def imported_by(*names: str) -> set[str]:
-    code = f"import sys\nfor name in {names!r}: __import__(name)\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+def _run(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-W", "error", "-c", program, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    return done.stdout
 
 
-def test_the_kernel_alone_imports_next_to_nothing() -> None:
-    assert imported_by("kernel").isdisjoint({"trio", "msgspec", "click", "rich", "socket", "asyncio"})
+def _loaded_by(modules: list[str], watched: tuple[str, ...]) -> list[str]:
+    program = f"import sys, {', '.join(modules)}; print(*[name for name in {watched} if name in sys.modules])"
+    return _run(program).split()
 
 
-@pytest.mark.parametrize("package", ["kernel.contracts", "plugins.protocols"])
-def test_contracts_and_protocols_pull_in_no_loop_and_no_socket(package: str) -> None:
-    path = (kernel if package.startswith("kernel") else plugins).__path__
-    names = [
-        name for name in modules_below(package.partition(".")[0], list(path)) if name.startswith(package)
+def test_every_module_can_be_imported_alone_without_a_warning() -> None:
+    _run(_EACH_ALONE, *_modules("kernel", "plugins"))
+
+
+def test_protocols_bring_nothing_that_does_io() -> None:
+    modules = [
+        name for name in _modules("plugins/protocols", "kernel/contracts") if not name.endswith(".generate")
     ]
-    assert names
-    assert imported_by(*names).isdisjoint({"trio", "socket", "ssl", "asyncio", "subprocess"})
+    assert _loaded_by(modules, FORBIDDEN_TO_PROTOCOLS) == []
 
 
-@pytest.mark.parametrize("package", ["kernel", "plugins"])
-def test_every_module_can_be_imported_without_a_warning(package: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        names = modules_below(package, list((kernel if package == "kernel" else plugins).__path__))
-    imported_by(*names)
+@pytest.mark.parametrize(
+    "modules",
+    [["kernel"], ["kernel.testing.pytest_plugin"], [n for n in _modules("plugins") if n.endswith(".plugin")]],
+    ids=["kernel", "pytest plugin", "all plugins"],
+)
+def test_what_everybody_loads_is_light(modules: list[str]) -> None:
+    pytests_own = ("asyncio",) if "pytest" in modules[0] else ()
+    assert [name for name in _loaded_by(modules, HEAVY) if name not in pytests_own] == []
+
+
+def test_loading_what_is_installed_is_light() -> None:
+    program = "from kernel.plugins import PluginRegistry; PluginRegistry.load()"
+    assert (
+        _run(f"import sys; {program}; print(*[name for name in {HEAVY} if name in sys.modules])").split()
+        == []
+    )
