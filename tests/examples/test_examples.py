@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from kernel.topology.system import Kernel
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE = 30.0
 
@@ -72,18 +70,35 @@ def test_trio_application_needs_no_second_thread() -> None:
     assert lines == ["tick 1", "tick 2", "tick 3", "threads: 1"]
 
 
+def _kernel_run(spawned: list[subprocess.Popen[str]], path: str) -> subprocess.Popen[str]:
+    """Start ``kernel run`` and wait until every engine is up."""
+    command = [sys.executable, "-W", "error", "-m", "kernel", "run", str(EXAMPLES / path)]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    spawned.append(program)
+    assert program.stdout is not None
+    said: list[str] = []
+    while " ready " not in (line := program.stdout.readline()):
+        said.append(line)
+        assert line, "".join(said)
+    return program
+
+
+def _amqp_url() -> str:
+    return f"amqp://guest:guest@127.0.0.1:{os.environ['AMQP_PORT']}/"
+
+
 @pytest.mark.peer("pika")
-def test_broker_serves_an_amqp_client() -> None:
+def test_broker_serves_an_amqp_client(spawned: list[subprocess.Popen[str]]) -> None:
     import pika
 
-    with Kernel.from_file(EXAMPLES / "broker.toml") as kernel:
-        kernel.wait_running()
-        url = f"amqp://guest:guest@127.0.0.1:{os.environ['AMQP_PORT']}/"
-        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-            channel = connection.channel()
-            channel.queue_declare("greetings")
-            channel.basic_publish("", "greetings", b"hello")
-            assert channel.basic_get("greetings", auto_ack=True)[2] == b"hello"
+    broker = _kernel_run(spawned, "broker.toml")
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        channel = connection.channel()
+        channel.queue_declare("greetings")
+        channel.basic_publish("", "greetings", b"hello")
+        assert channel.basic_get("greetings", auto_ack=True)[2] == b"hello"
+    broker.terminate()
+    assert _output(broker).splitlines()[-1].split()[1] == "stopped"
 
 
 @pytest.mark.peer("pika")
@@ -94,18 +109,15 @@ def test_bridge_confirms_to_the_publisher_what_the_subscriber_has_printed(
 
     subscriber = _spawn("bridge_subscriber.py")
     spawned.append(subscriber)
-    with Kernel.from_file(EXAMPLES / "bridge.toml") as kernel:
-        kernel.wait_running()
-        url = f"amqp://guest:guest@127.0.0.1:{os.environ['AMQP_PORT']}/"
-        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()  # each basic_publish now waits for its confirmation
-            channel.basic_publish("feed", "weather.bratislava", b"sunny")
-            channel.basic_publish("amq.topic", "weather.wien", b"of another exchange")
-            channel.basic_publish("feed", "weather.praha", b"rain")
-        subscriber.send_signal(signal.SIGINT)
-        lines = _output(subscriber).splitlines()
-    assert lines[1:] == ["weather.bratislava sunny", "weather.praha rain"]
+    _kernel_run(spawned, "bridge.toml")
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()  # each basic_publish now waits for its confirmation
+        channel.basic_publish("feed", "weather.bratislava", b"sunny")
+        channel.basic_publish("amq.topic", "weather.wien", b"of another exchange")
+        channel.basic_publish("feed", "weather.praha", b"rain")
+    subscriber.send_signal(signal.SIGINT)
+    assert _output(subscriber).splitlines()[1:] == ["weather.bratislava sunny", "weather.praha rain"]
 
 
 @pytest.mark.peer("pika")
