@@ -19,7 +19,6 @@ LONG_FUNCTIONS = {
     "plugins/protocols/amqp091/delivered_runs.py:read",
     "plugins/protocols/amqp091/published_runs.py:_read_other_properties",
     "plugins/protocols/amqp091/published_runs.py:read",
-    "plugins/protocols/backend/decoder.py:_frames",
     # A closure, and so four functions in one.
     "plugins/apis/native/loose_sender.py:loose_sender",
 }
