@@ -6,7 +6,17 @@ Start reading at ``kernel/contracts/`` (what flows and who may call whom), then 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pluggy
+
+if TYPE_CHECKING:
+    from kernel.contracts.errors import KernelClosed, KernelError, TimedOut, WouldBlock, WrongThread
+    from kernel.contracts.loan import lend
+    from kernel.contracts.message import Envelope, Message
+    from kernel.pipes.water_marks import WaterMarks
+    from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+    from kernel.topology.system import Kernel
 
 API_LEVEL = 1
 """Raised when a hook or a contract method is removed; a plugin may demand at most this level."""
@@ -14,7 +24,24 @@ API_LEVEL = 1
 hookimpl = pluggy.HookimplMarker("kernel")
 """Marks a function of a plugin module as the implementation of a hook of :mod:`kernel.hookspecs`."""
 
-__all__ = ["API_LEVEL", "hookimpl"]
+__all__ = [
+    "API_LEVEL",
+    "EnginePlan",
+    "Envelope",
+    "Kernel",
+    "KernelClosed",
+    "KernelError",
+    "Message",
+    "Plan",
+    "RoutePlan",
+    "ThreadPlan",
+    "TimedOut",
+    "WaterMarks",
+    "WouldBlock",
+    "WrongThread",
+    "hookimpl",
+    "lend",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -56,7 +56,9 @@ def register_routers() -> Iterable[RouterKind]:
             create=_round_robin,
             one_of_many=True,
         ),
-        RouterKind(name="by-key", summary="to those who subscribed to its key", create=_by_key, by_content=True),
+        RouterKind(
+            name="by-key", summary="to those who subscribed to its key", create=_by_key, by_content=True
+        ),
         RouterKind(name="reply", summary="back to where it came from", create=_reply, by_content=True),
     ]
 
@@ -65,6 +67,10 @@ def register_routers() -> Iterable[RouterKind]:
 def register_thread_kinds() -> Iterable[ThreadKind]:
     """Poll threads and guests."""
     return [
-        ThreadKind(name="poll", summary="a thread of its own that runs trio and hosts engines", create=_poll_thread),
-        ThreadKind(name="guest", summary="engines inside the application's own trio run", create=_guest_thread),
+        ThreadKind(
+            name="poll", summary="a thread of its own that runs trio and hosts engines", create=_poll_thread
+        ),
+        ThreadKind(
+            name="guest", summary="engines inside the application's own trio run", create=_guest_thread
+        ),
     ]

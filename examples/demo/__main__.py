@@ -34,10 +34,14 @@ PATIENCE = 100.0
 class Part:
     """One process, and what it says."""
 
-    def __init__(self, name: str, command: list[str], said: queue.Queue[tuple[str, dict[str, Any]]], **env: str) -> None:
+    def __init__(
+        self, name: str, command: list[str], said: queue.Queue[tuple[str, dict[str, Any]]], **env: str
+    ) -> None:
         self.name = name
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent), **env}
-        self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, env=environment, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.PIPE, env=environment, text=True
+        )
         threading.Thread(target=self._listen, args=(said,), daemon=True).start()
 
     def _listen(self, said: queue.Queue[tuple[str, dict[str, Any]]]) -> None:
@@ -109,13 +113,25 @@ class Demonstration:
 
     def show_progress(self) -> None:
         """Show bars until all four are done."""
-        columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        watched = {"pika": "published by pika", "aio-pika": "published by aio-pika",
-                   "consumer": "consumed from the broker (pika)", "subscriber": "received over the bridge"}
+        columns = (
+            TextColumn("{task.description:32}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        watched = {
+            "pika": "published by pika",
+            "aio-pika": "published by aio-pika",
+            "consumer": "consumed from the broker (pika)",
+            "subscriber": "received over the bridge",
+        }
         with Progress(*columns, console=self.console) as progress:
             half = {part: sum(1 for _ in records(part)) for part in range(PARTS)}
             totals = {"pika": half[0], "aio-pika": half[1]}
-            bars = {name: progress.add_task(text, total=totals.get(name, self.expected)) for name, text in watched.items()}
+            bars = {
+                name: progress.add_task(text, total=totals.get(name, self.expected))
+                for name, text in watched.items()
+            }
             while not all(self.figures.get(name, {}).get("done") for name in watched):
                 name = self.listen()
                 if name in bars:
@@ -134,7 +150,10 @@ class Demonstration:
         if routed is not None:
             table.add_row("routed to the bridge", f"{routed:,}", f"{published - routed}")
         agree = published == self.expected and routed in (None, published)
-        for name, text in (("consumer", "consumed from the broker"), ("subscriber", "received over the bridge")):
+        for name, text in (
+            ("consumer", "consumed from the broker"),
+            ("subscriber", "received over the bridge"),
+        ):
             told = self.figures[name]
             lost = published - told["delivered"]
             agree = agree and lost == 0 and told["duplicates"] == 0
@@ -155,7 +174,9 @@ class Demonstration:
 def routed_by(broker: dict[str, Any]) -> int | None:
     """How many messages the broker's kernel says it wrote to the bridge; None when it did not say."""
     routes = broker.get("statistics", {}).get("routes", ())
-    return next((int(route["written"]) for route in routes if route["name"].startswith("broker -> bridge")), None)
+    return next(
+        (int(route["written"]) for route in routes if route["name"].startswith("broker -> bridge")), None
+    )
 
 
 def free_port() -> int:

@@ -20,7 +20,7 @@ channel.queue_bind(exchange="feed", queue=queue_name, routing_key="#")
 channel.basic_qos(prefetch_count=500)
 
 
-def callback(ch: Any, method: Any, properties: Any, body: bytes) -> None:  # noqa: ARG001 - pika's signature
+def callback(ch: Any, method: Any, properties: Any, body: bytes) -> None:
     """Count and acknowledge."""
     arrivals.take(body)
     ch.basic_ack(delivery_tag=method.delivery_tag)

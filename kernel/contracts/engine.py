@@ -104,7 +104,11 @@ class Poller(Interface):
 class Host(Interface):
     """What a thread gives to the engines that it hosts."""
 
-    poller: Poller
+    @property
+    def poller(self) -> Poller:
+        """The thread's watch over descriptors."""
+        ...
+
     rendezvous: dict[str, Any]
     """Where engines of one kernel leave what others look for by name; one atomic operation at a time."""
     nursery: trio.Nursery

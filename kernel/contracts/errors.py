@@ -13,11 +13,11 @@ class KernelError(Exception):
     """The base of all errors of the kernel and its plugins."""
 
 
-class KernelClosed(KernelError):  # noqa: N818 - the name that applications wait for
+class KernelClosed(KernelError):
     """The kernel was closed while, or before, this call was made."""
 
 
-class WouldBlock(KernelError):  # noqa: N818 - trio's name for the same thing
+class WouldBlock(KernelError):
     """A ``*_nowait`` call found nothing to receive, or no room to send."""
 
 
@@ -25,11 +25,11 @@ class TimedOut(WouldBlock):
     """A call with a time-out did not finish in time; nothing was sent or taken."""
 
 
-class WrongThread(KernelError):  # noqa: N818
+class WrongThread(KernelError):
     """An object that belongs to one thread was used from another."""
 
 
-class UnknownName(KernelError):  # noqa: N818
+class UnknownName(KernelError):
     """There is no engine, route or kind of that name; the text lists the nearest that exist."""
 
 
@@ -64,5 +64,5 @@ class RemoteProtocolError(ProtocolError):
         self.runs = runs
 
 
-class ConnectionLost(KernelError):  # noqa: N818
+class ConnectionLost(KernelError):
     """The wire went away: closed by the peer, cut, or silent for longer than was agreed."""

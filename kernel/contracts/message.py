@@ -73,10 +73,7 @@ class Run(msgspec.Struct, gc=False):
 
 def run_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bool = False) -> Run:
     """Return a run of these bodies, with its size counted (about 18 ns a message)."""
-    if multipart:
-        size = sum(map(_size_of_parts, bodies))
-    else:
-        size = sum(map(len, bodies))
+    size = sum(map(_size_of_parts, bodies)) if multipart else sum(map(len, bodies))
     return Run(bodies, size, envelope, multipart)
 
 

@@ -15,11 +15,23 @@ from kernel.contracts.message import Buffer, Run
 
 
 @runtime_checkable
+class LargeBodies(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: receiving a large body into its own buffer."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes are best received: the rest of a large body.  Empty: use ``receive_data``."""
+        ...
+
+    def filled(self, count: int, now: float) -> list[Run]:
+        """``count`` bytes were received into ``room``, which has been released; otherwise as ``receive_data``."""
+        ...
+
+
+@runtime_checkable
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).
 
-    All methods are called by one thread, the host's, and never wait.  A protocol with large bodies may offer two more,
-    ``room()`` and ``filled(count, now)``: where the rest of such a body is to be received, and that it was.
+    All methods are called by one thread, the host's, and never wait. A protocol may be ``LargeBodies`` as well.
     """
 
     def receive_data(self, data: Buffer, now: float) -> list[Run]:

@@ -128,12 +128,13 @@ class Dispatcher:
         self._pipes[pipe] = (spec, source, target)
         self._pipes_of[source].add(pipe)
         self._pipes_of[target].add(pipe)
-        target.post(partial(target.attach_in, pipe))  # first: what the source writes is posted after it
-        attach_out = partial(source.attach_out, spec, pipe, target.options)
+        subscriptions = tuple(target.options.get("subscriptions", ()))
+        attach_out = partial(source.attach_out, spec, pipe, {**target.options, "subscriptions": subscriptions})
         if here:
             attach_out()
         else:
             source.post(attach_out)
+        target.post(partial(target.attach_in, pipe, subscriptions))  # last: it may ask for more, or for less
 
     def _forget(self, pipe: Pipe) -> tuple[RouteSpec, Port, Port]:
         ends = self._pipes.pop(pipe)

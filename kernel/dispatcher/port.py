@@ -6,7 +6,7 @@ through that thread's mailbox.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec
@@ -64,7 +64,9 @@ class Port:
         self._queue = FairQueue()
         self._queue.on_ended = self._forget_when_confirmed
         self._confirming: set[Pipe] = set()
-        self._taken: deque[list[Any]] = deque()  # [pipe, count]: what was taken from confirming pipes, in order
+        self._taken: deque[list[Any]] = (
+            deque()
+        )  # [pipe, count]: what was taken from confirming pipes, in order
         self._ledger: Ledger | None = None
         self._stopped = False
         self._only: Pipe | None = None
@@ -127,8 +129,11 @@ class Port:
         pipe, runs = got
         if pipe.confirms:
             self._taken.append([pipe, sum(map(len, runs))])
-        elif self._taken:
-            self._taken.append([None, sum(map(len, runs))])
+        elif self._confirming:  # whoever confirms counts these, too
+            if self._taken and self._taken[-1][0] is None:
+                self._taken[-1][1] += sum(map(len, runs))
+            else:
+                self._taken.append([None, sum(map(len, runs))])
         return runs
 
     def has_input(self) -> bool:
@@ -145,15 +150,17 @@ class Port:
         taken = self._taken
         while count and taken:
             first = taken[0]
-            part = min(count, first[1])
-            if first[0] is not None:
-                first[0].confirm(part)
-                if first[0].ended:
-                    self._forget_when_confirmed(first[0])
-            first[1] -= part
+            pipe, waiting = first
+            part = min(count, waiting)
             count -= part
-            if not first[1]:
+            if part == waiting:
                 taken.popleft()
+            else:
+                first[1] -= part
+            if pipe is not None:
+                pipe.confirm(part)
+                if pipe.ended:
+                    self._forget_when_confirmed(pipe)
 
     def rewind(self) -> list[Run]:
         """What was taken and never confirmed, in the order of taking, to be sent once more."""
@@ -197,9 +204,14 @@ class Port:
 
     # ------------------------------------------------------------------ called through the mailbox
 
-    def attach_in(self, pipe: Pipe) -> None:
-        """A pipe from somewhere leads here."""
+    def attach_in(self, pipe: Pipe, subscribed: Sequence[str] = ()) -> None:
+        """A pipe from somewhere leads here; its writer knows of the subscriptions ``subscribed``."""
         self._queue.attach(pipe)
+        wanted, known = Counter(self.options.get("subscriptions", ())), Counter(subscribed)
+        for pattern in (wanted - known).elements():  # since the pipe was made
+            pipe.ask_writer("subscribe", pattern)
+        for pattern in (known - wanted).elements():
+            pipe.ask_writer("unsubscribe", pattern)
         if pipe.confirms:
             self._confirming.add(pipe)
         if pipe.more():
@@ -209,6 +221,8 @@ class Port:
         """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
         if pipe.ended and not pipe.more() and not pipe.unconfirmed():
             self._confirming.discard(pipe)
+            if not self._confirming:
+                self._taken.clear()
 
     def ready_callback(self, pipe: Pipe) -> Callable[[], None]:
         """What the writer of ``pipe`` posts when it has written."""
@@ -310,13 +324,19 @@ class Port:
         self._only = None
         if len(self.routes) == 1:
             route = self.routes[0]
-            if not (route.filtered or route.held or route.spec.confirm) and route.plain and len(route.pipes) == 1:
+            if (
+                not (route.filtered or route.held or route.spec.confirm)
+                and route.plain
+                and len(route.pipes) == 1
+            ):
                 self._only = route.pipes[0]
         self.on_topology()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "stopped" if self._stopped else "open"
-        return f"<Port {self.name} {state} in={len(self._queue)} out={sum(len(r.pipes) for r in self.routes)}>"
+        return (
+            f"<Port {self.name} {state} in={len(self._queue)} out={sum(len(r.pipes) for r in self.routes)}>"
+        )
 
 
 def _raise(error: Exception) -> None:

@@ -151,4 +151,6 @@ class Route:
         return not self.spec.by_content
 
     def __repr__(self) -> str:
-        return f"<Route {self.spec.name} pipes={len(self.pipes)} held={len(self.held)} unrouted={self.unrouted}>"
+        return (
+            f"<Route {self.spec.name} pipes={len(self.pipes)} held={len(self.held)} unrouted={self.unrouted}>"
+        )

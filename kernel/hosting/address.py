@@ -34,7 +34,9 @@ def parse_address(text: str, transports: tuple[str, ...] = STREAM_TRANSPORTS) ->
     scheme, separator, place = text.partition("://")
     protocol, plus, transport = scheme.partition("+")
     if not separator or not plus or not protocol or not place:
-        raise ValueError(f"{text!r} is no address: it takes protocol+transport://place, as in backend+tcp://127.0.0.1:5555")
+        raise ValueError(
+            f"{text!r} is no address: it takes protocol+transport://place, as in backend+tcp://127.0.0.1:5555"
+        )
     if transport not in transports:
         raise ValueError(f"{text!r}: there is no transport {transport!r} here, only {', '.join(transports)}")
     if transport in ("tcp", "tls"):

@@ -27,7 +27,9 @@ _FOR_EVER = 365 * 86400.0
 class BlockingHost:
     """One connection in the application's hand.  Not for several threads at once."""
 
-    def __init__(self, connected: socket.socket, protocol: StreamProtocol, peer: str, handshake: float = 10.0) -> None:
+    def __init__(
+        self, connected: socket.socket, protocol: StreamProtocol, peer: str, handshake: float = 10.0
+    ) -> None:
         connected.setblocking(True)
         self.peer = peer
         self._socket = connected
@@ -191,7 +193,9 @@ class BlockingHost:
     def _flush(self) -> None:
         data = self._protocol.data_to_send()
         try:
-            for buffer in data if len(data) < 2 else (data if max(map(len, data)) > 65536 else [b"".join(data)]):
+            for buffer in (
+                data if len(data) < 2 else (data if max(map(len, data)) > 65536 else [b"".join(data)])
+            ):
                 self._sendall(buffer)
         except OSError as error:
             self._lose(error)

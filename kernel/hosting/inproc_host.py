@@ -101,6 +101,10 @@ class InprocEnd:
 def pipe_pair(place: str, here: Host, there: Host) -> tuple[Pipe, Pipe]:
     """Return the pipes from here to there, and from there to here."""
     return (
-        Pipe(f"inproc {place} out", _MARKS, post_to_reader=there.post, post_to_writer=here.post, confirms=True),
-        Pipe(f"inproc {place} back", _MARKS, post_to_reader=here.post, post_to_writer=there.post, confirms=True),
+        Pipe(
+            f"inproc {place} out", _MARKS, post_to_reader=there.post, post_to_writer=here.post, confirms=True
+        ),
+        Pipe(
+            f"inproc {place} back", _MARKS, post_to_reader=here.post, post_to_writer=there.post, confirms=True
+        ),
     )

@@ -23,7 +23,9 @@ OnAccept = Callable[[socket.socket, str], None]
 class Listener:
     """Listening sockets of one address, hosted passively."""
 
-    def __init__(self, host: Host, engine: str, address: Address, on_accept: OnAccept, backlog: int = 1024) -> None:
+    def __init__(
+        self, host: Host, engine: str, address: Address, on_accept: OnAccept, backlog: int = 1024
+    ) -> None:
         self._host = host
         self._engine = engine
         self._on_accept = on_accept
@@ -102,7 +104,9 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     port = address.port
     flags = socket.AI_PASSIVE
-    for family, kind, _, _, place in socket.getaddrinfo(address.host or None, port, type=socket.SOCK_STREAM, flags=flags):
+    for family, kind, _, _, place in socket.getaddrinfo(
+        address.host or None, port, type=socket.SOCK_STREAM, flags=flags
+    ):
         sock = socket.socket(family, kind)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -15,7 +15,7 @@ from typing import Any
 from kernel.contracts.engine import Host, Port
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer, Run
-from kernel.contracts.protocol import StreamProtocol
+from kernel.contracts.protocol import LargeBodies, StreamProtocol
 from kernel.hosting.wire import Wire
 
 READ_SIZE = 256 * 1024
@@ -65,8 +65,7 @@ class StreamHost:
         self._wire = wire
         # TLS keeps bytes of its own, which no descriptor tells of, so it is always read to the end
         self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
-        if not hasattr(protocol, "room"):
-            self._receive_into = None
+        self._large = protocol if isinstance(protocol, LargeBodies) else None
         self._protocol = protocol
         self._counters = counters
         self._open_port = open_port
@@ -79,6 +78,8 @@ class StreamHost:
         self._held: list[Run] = []  # received before the port was there
         self._received = 0  # messages, in this conversation
         self._sent_before = 0  # what the port had sent for earlier conversations
+        self._sent = 0  # messages, in this conversation
+        self._wanted = False  # whether what is sent now is to be confirmed
         self._peer_confirmed = 0
         self._unwritten = 0  # messages encoded but not written, for peers that do not confirm
         self._body_size = 128
@@ -148,15 +149,16 @@ class StreamHost:
     def _receive(self) -> list[Run] | None:
         """Read once; the runs that it completes, None when there was nothing or the stream has ended."""
         protocol = self._protocol
-        if self._receive_into is not None:
-            with protocol.room() as room:
+        data: bytes | None = None
+        if self._large is not None and self._receive_into is not None:
+            with self._large.room() as room:
                 count = self._receive_into(room) if room else -1
             if count is None:
                 return None
             if count > 0:
                 self._counters.bytes_in += count
-                return protocol.filled(count, self._host.now())
-            data: bytes | None = self._wire.receive(READ_SIZE) if count < 0 else b""
+                return self._large.filled(count, self._host.now())
+            data = b"" if count == 0 else self._wire.receive(READ_SIZE)
         else:
             data = self._wire.receive(READ_SIZE)
         if data is None:
@@ -226,7 +228,7 @@ class StreamHost:
         port = self._port = self._open_port(self)
         self._sent_before = port.sent()
         if port.must_confirm:
-            self._protocol.want_confirm()
+            self._want_confirm()
             again = port.rewind()
             if again:
                 self._send(again)
@@ -240,6 +242,12 @@ class StreamHost:
             if self._port is None:
                 self._port = self._open_port(self)
             self._pass_on(self._port, held)
+
+    def _want_confirm(self) -> None:
+        """From the next message on somebody waits for confirmations."""
+        self._wanted = True
+        self._peer_confirmed = self._sent  # nobody waits for those before
+        self._protocol.want_confirm()
 
     def _take_confirmations(self, port: Port) -> None:
         confirmed = self._protocol.confirmed()
@@ -261,6 +269,10 @@ class StreamHost:
             runs = port.take(BATCH_BYTES // self._body_size or 1)
             if not runs:
                 return
+            if port.must_confirm != self._wanted:
+                self._wanted = False
+                if port.must_confirm:
+                    self._want_confirm()
             self._send(runs)
             if self.ended:
                 return
@@ -274,6 +286,7 @@ class StreamHost:
             size += run.size
         self._body_size = size // count + 1
         self._counters.messages_out += count
+        self._sent += count
         self._unwritten += count
         self._protocol.send_runs(runs, self._host.now())
         self._flush()

@@ -34,7 +34,12 @@ def client_context(options: TlsOptions) -> ssl.SSLContext:
 
 
 async def handshake(
-    connected: socket.socket, context: ssl.SSLContext, *, server_side: bool, server_name: str | None, seconds: float
+    connected: socket.socket,
+    context: ssl.SSLContext,
+    *,
+    server_side: bool,
+    server_name: str | None,
+    seconds: float,
 ) -> ssl.SSLSocket:
     """Shake hands on a connected socket, which is closed if that fails (``ConnectionLost``)."""
     connected.setblocking(False)

@@ -16,13 +16,13 @@ are small (``WaterMarks.loose_limit``) and are counted in messages only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from kernel.contracts.message import PLAIN, Run, run_of
+from kernel.contracts.message import Run, run_of
 from kernel.pipes.water_marks import WaterMarks
 
 Post = Callable[[Callable[[], Any]], Any]
@@ -316,7 +316,8 @@ def _runs_of(items: list[Any]) -> list[Run]:
         return [run_of(items)] if items else []
     runs: list[Run] = []
     for is_run, group in groupby(items, key=_is_run):
-        runs += group if is_run else [run_of(list(group), PLAIN)]
+        several = list(group)
+        runs += several if is_run else [run_of(several)]
     return runs
 
 

@@ -17,7 +17,7 @@ class ByKey:
         self._trie: KeyTrie[Outlet] = KeyTrie()
         self._patterns: dict[Outlet, list[str]] = {}
 
-    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:  # noqa: ARG002
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """A pipe that may subscribe."""
         self._patterns[outlet] = []
 

@@ -15,7 +15,7 @@ class FanOut:
     def __init__(self) -> None:
         self._outlets: list[Outlet] = []
 
-    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:  # noqa: ARG002
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """One more copy."""
         self._outlets.append(outlet)
 

@@ -105,9 +105,8 @@ class KeyTrie(Generic[V]):
             if at == len(words):
                 yield from node.values
             else:
-                for step in (words[at], "*"):
-                    if step != "#" and (child := children.get(step)) is not None:
-                        todo.append((child, at + 1))
+                steps = ("*",) if words[at] in ("#", "*") else (words[at], "*")
+                todo += [(child, at + 1) for step in steps if (child := children.get(step)) is not None]
             if (child := children.get("#")) is not None:
                 todo.extend((child, rest) for rest in range(at, len(words) + 1))
 

@@ -15,7 +15,7 @@ class Reply:
     def __init__(self) -> None:
         self._outlets: dict[str, Outlet] = {}
 
-    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:  # noqa: ARG002
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """A port that may have asked something."""
         self._outlets[outlet.target] = outlet
 

@@ -16,7 +16,7 @@ class RoundRobin:
         self._outlets: list[Outlet] = []
         self._next = 0
 
-    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:  # noqa: ARG002
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """One more to share the load."""
         self._outlets.append(outlet)
 

@@ -19,7 +19,13 @@ class EngineHost:
     """One life of one engine: its ports, descriptors and timers, all given back at its end."""
 
     def __init__(
-        self, engine: str, loop: Loop, slot: ThreadSlot, dispatcher: Dispatcher, nursery: trio.Nursery, report: Report
+        self,
+        engine: str,
+        loop: Loop,
+        slot: ThreadSlot,
+        dispatcher: Dispatcher,
+        nursery: trio.Nursery,
+        report: Report,
     ) -> None:
         self.nursery = nursery
         self.poller = self
@@ -50,12 +56,18 @@ class EngineHost:
         """Join the dispatcher as one more port of this engine."""
         port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
         port.on_failure = self.fail
-        self._ports = [kept for kept in self._ports if not kept.closed] if len(self._ports) % 64 == 63 else self._ports
+        self._ports = (
+            [kept for kept in self._ports if not kept.closed] if len(self._ports) % 64 == 63 else self._ports
+        )
         self._ports.append(port)
         return port
 
     def watch(
-        self, fd: int, *, readable: Callable[[], None] | None = None, writable: Callable[[], None] | None = None
+        self,
+        fd: int,
+        *,
+        readable: Callable[[], None] | None = None,
+        writable: Callable[[], None] | None = None,
     ) -> None:
         """Watch a descriptor, watch it otherwise, or forget it."""
         if readable or writable:

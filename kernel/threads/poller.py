@@ -90,7 +90,7 @@ class SelectorPoller:
 
     def fileno(self) -> int:
         """The kqueue descriptor can be polled."""
-        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]
+        return self._selector.fileno()
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
         """Watch ``fd``, or watch it otherwise, or (two Nones) no more."""
@@ -112,7 +112,11 @@ class SelectorPoller:
             try:
                 if writable is not None and events & selectors.EVENT_WRITE:
                     writable()
-                if readable is not None and events & selectors.EVENT_READ and key.fd in self._selector.get_map():
+                if (
+                    readable is not None
+                    and events & selectors.EVENT_READ
+                    and key.fd in self._selector.get_map()
+                ):
                     readable()
             except Exception as error:  # the verdict is that of the engine's supervisor
                 blame(error)

@@ -56,7 +56,9 @@ class Residence:
             self.mailbox.process()  # what the last words of the engines asked for
             self._loop.close()
 
-    def add(self, name: str, make_engine: Callable[[], Engine], restart: BackoffOptions | None = None) -> EngineState:
+    def add(
+        self, name: str, make_engine: Callable[[], Engine], restart: BackoffOptions | None = None
+    ) -> EngineState:
         """Host one more engine."""
         state = self.states[name] = EngineState(name)
         self.mailbox.post(partial(self._start, state, make_engine, restart or BackoffOptions()))
@@ -87,7 +89,9 @@ class Residence:
         if self._nursery is not None:
             before = self._lives.get(state.name)
             life = self._lives[state.name] = _Life(state)
-            self._nursery.start_soon(self._live, life, before, make_engine, restart, name=f"engine {state.name}")
+            self._nursery.start_soon(
+                self._live, life, before, make_engine, restart, name=f"engine {state.name}"
+            )
 
     async def _live(
         self, life: _Life, before: _Life | None, make_engine: Callable[[], Engine], restart: BackoffOptions
@@ -98,7 +102,9 @@ class Residence:
                 if before is not None:
                     await before.gone.wait()  # it may still hold what we want, an address say
                 await trio.lowlevel.checkpoint_if_cancelled()  # removed as soon as it was added
-                await supervise(state, make_engine, partial(self._make_host, state.name), self._report, restart)
+                await supervise(
+                    state, make_engine, partial(self._make_host, state.name), self._report, restart
+                )
         finally:
             if self._lives.get(state.name) is life:
                 del self._lives[state.name]

@@ -26,7 +26,7 @@ def trio_inside() -> TrioInside | None:
         from trio._core._run import GLOBAL_RUN_CONTEXT
 
         runner = GLOBAL_RUN_CONTEXT.runner
-        descriptor = int(runner.io_manager._epoll.fileno())  # type: ignore[union-attr]
+        descriptor = int(runner.io_manager._epoll.fileno())
         waiting: Sized = runner.runq
         return TrioInside(descriptor, lambda: len(waiting) > 0)
     except (ImportError, AttributeError, ValueError, TypeError):

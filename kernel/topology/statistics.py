@@ -50,7 +50,9 @@ def gather(dispatcher: Dispatcher, states: Iterable[Any]) -> SystemStatistics:
     pipes = dispatcher.pipes()
     routes: dict[str, dict[str, int]] = {}
     for _, _, spec, pipe in pipes:
-        sums = routes.setdefault(spec.name, dict.fromkeys(("pipes", "depth", "written", "dropped", "unrouted", "held"), 0))
+        sums = routes.setdefault(
+            spec.name, dict.fromkeys(("pipes", "depth", "written", "dropped", "unrouted", "held"), 0)
+        )
         sums["pipes"] += 1
         sums["depth"] += pipe.depth()
         sums["written"] += pipe.written
@@ -58,7 +60,8 @@ def gather(dispatcher: Dispatcher, states: Iterable[Any]) -> SystemStatistics:
     for port in dispatcher.ports():
         for route in list(port.routes):
             sums = routes.setdefault(
-                route.spec.name, dict.fromkeys(("pipes", "depth", "written", "dropped", "unrouted", "held"), 0)
+                route.spec.name,
+                dict.fromkeys(("pipes", "depth", "written", "dropped", "unrouted", "held"), 0),
             )
             sums["unrouted"] += route.unrouted
             sums["held"] += len(route.held)

@@ -148,7 +148,9 @@ class Kernel:
                 return False
         if any(thread.pending() for thread in self._threads.values()):
             return False
-        for thread in self._threads.values():  # wake the others, which may have nothing to do and not have looked
+        for (
+            thread
+        ) in self._threads.values():  # wake the others, which may have nothing to do and not have looked
             thread.stop()
         return True
 
@@ -166,7 +168,9 @@ class Kernel:
                 return
             left = None if deadline is None else deadline - time.monotonic()
             if (left is not None and left <= 0) or not changed.wait(left):
-                said = "; ".join(f"{state.name} is {state.state} {state.last_failure}".rstrip() for state in late)
+                said = "; ".join(
+                    f"{state.name} is {state.state} {state.last_failure}".rstrip() for state in late
+                )
                 raise KernelError(f"not running after {timeout} s: {said}")
 
     # ------------------------------------------------------------------ application code
@@ -255,7 +259,9 @@ class Kernel:
 
     def apply(self, plan: Plan) -> list[str]:
         """Become what ``plan`` says without touching what does not change; return what was done, a line each."""
-        change = diff(self.plan, plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads))
+        change = diff(
+            self.plan, plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
+        )
         for route in change.routes_removed:
             self.remove_route(route)
         for engine in change.engines_removed:
@@ -327,8 +333,8 @@ def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:
 
     def make() -> Callable[[Any], bool]:
         matches = key_filter(plan.match) if plan.match else None
-        return lambda envelope: (exchange is None or envelope.exchange == exchange) and (
-            matches is None or matches(envelope.key)
+        return lambda envelope: (
+            (exchange is None or envelope.exchange == exchange) and (matches is None or matches(envelope.key))
         )
 
     return make

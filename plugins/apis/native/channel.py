@@ -62,7 +62,9 @@ class Channel:
         self._unconfirmed = 0
         self._envelopes: dict[str, Envelope] = {}
         self._slot = dispatcher.add_thread(name, self._mailbox)
-        self._port = dispatcher.open_port(self._slot, name, name, self, {"subscriptions": list(options.subscriptions)})
+        self._port = dispatcher.open_port(
+            self._slot, name, name, self, {"subscriptions": list(options.subscriptions)}
+        )
         self._port.on_topology = self._find_short_cut
         self._find_short_cut()
 
@@ -73,24 +75,32 @@ class Channel:
         checked = _checked(body)
         self._send_run(Run([checked], len(checked), self._envelope_of(key)), timeout)
 
-    def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None) -> None:
+    def send_many(
+        self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
+    ) -> None:
         """Send a batch under one envelope.  The list is the kernel's from here on: do not change it."""
         if set(map(type, bodies)) - {bytes, bytearray}:
             bodies = [_checked(body) for body in bodies]
         if bodies:
             self._send_run(run_of(bodies, self._envelope_of(key)), timeout)
 
-    def send_parts(self, parts: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None) -> None:
+    def send_parts(
+        self, parts: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
+    ) -> None:
         """Send one message of several parts, which arrive together or not at all."""
         whole = tuple(map(_checked, parts))
         if not whole:
-            raise ValueError("a message has at least one part, if only an empty one; these are no parts at all")
+            raise ValueError(
+                "a message has at least one part, if only an empty one; these are no parts at all"
+            )
         self._send_run(run_of([whole], self._envelope_of(key), multipart=True), timeout)
 
     def send_message(self, message: Message, *, timeout: float | None = None) -> None:
         """Send a message with an envelope of its own."""
         if message.parts:
-            self._send_run(run_of([tuple(map(_checked, message.parts))], message.envelope, multipart=True), timeout)
+            self._send_run(
+                run_of([tuple(map(_checked, message.parts))], message.envelope, multipart=True), timeout
+            )
         else:
             self._send_run(run_of([_checked(message.body)], message.envelope), timeout)
 
@@ -113,7 +123,12 @@ class Channel:
         if self._posted:
             self._mailbox.process()
             self._check()  # the kernel may just have been closed
-        if run.envelope is PLAIN and len(run) == 1 and not run.multipart and self._loose.refill(run.bodies[0]):
+        if (
+            run.envelope is PLAIN
+            and len(run) == 1
+            and not run.multipart
+            and self._loose.refill(run.bodies[0])
+        ):
             return
         self._loose.give_back()
         if not self._port.writable() or not self._port.routes:
@@ -257,11 +272,13 @@ class Channel:
     def subscribe(self, pattern: str) -> None:
         """Want messages whose key matches, of routes with ``router = "by-key"``; ``prefix:`` patterns match beginnings."""
         self._check()
+        self._mailbox.process()  # pipes that are on their way here are asked, too
         self._port.subscribe(pattern)
 
     def unsubscribe(self, pattern: str) -> None:
         """Want them no longer."""
         self._check()
+        self._mailbox.process()  # pipes that are on their way here are asked, too
         self._port.unsubscribe(pattern)
 
     # ------------------------------------------------------------------ confirmation of what was sent
@@ -406,4 +423,6 @@ def _checked(body: Any) -> Buffer:
 
 
 def _refuse(body: Any) -> NoReturn:
-    raise TypeError(f"a body is bytes, or anything with the buffer protocol, not {type(body).__name__}: encode it first")
+    raise TypeError(
+        f"a body is bytes, or anything with the buffer protocol, not {type(body).__name__}: encode it first"
+    )

@@ -29,7 +29,7 @@ class LooseSender(NamedTuple):
     """Give back the places that are left."""
 
 
-def loose_sender(posted: deque[Any], long_way: LongWay) -> LooseSender:
+def loose_sender(posted: deque[Any], long_way: LongWay) -> LooseSender:  # noqa: C901 - one state, four functions
     """Return a sender that takes the long way until it is plugged into a pipe.
 
     ``posted`` is the thread's mail: while something is in it, routes may have changed, and the long way looks.

@@ -53,12 +53,16 @@ class TrioChannel:
 
     async def receive_many(self, most: int = 1 << 30) -> list[Buffer]:
         """Return what has come, at least one body."""
-        bodies: list[Buffer] = await self._call(lambda: self._channel.receive_many(most, 0), self._channel.has_something)
+        bodies: list[Buffer] = await self._call(
+            lambda: self._channel.receive_many(most, 0), self._channel.has_something
+        )
         return bodies
 
     async def receive_message(self) -> Message:
         """Return the next message with its envelope and parts."""
-        message: Message = await self._call(lambda: self._channel.receive_message(0), self._channel.has_something)
+        message: Message = await self._call(
+            lambda: self._channel.receive_message(0), self._channel.has_something
+        )
         return message
 
     async def receive_run(self, most: int = 1 << 30) -> Run:

@@ -33,7 +33,9 @@ class StreamDialler:
         self._over = trio.Event()
         self._reason = ""
         self._tls = client_context(setup.options.tls) if self._address.transport == "tls" else None
-        self._make_protocol(self._address.protocol, setup.options.protocol, "client")  # wrong options fail now
+        self._make_protocol(
+            self._address.protocol, setup.options.protocol, "client"
+        )  # wrong options fail now
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Hold a connection until cancelled."""
@@ -81,7 +83,9 @@ class StreamDialler:
             self._connection.start()
             await self._over.wait()
             self._reconnects += 1
-            self._host.report(EngineEvent(engine=self._name, what="disconnected", peer=peer, detail=self._reason))
+            self._host.report(
+                EngineEvent(engine=self._name, what="disconnected", peer=peer, detail=self._reason)
+            )
         wait = self._backoff.next_wait()
         self._host.report(
             EngineEvent(engine=self._name, what="retrying", peer=peer, detail=self._reason, next_try=wait)
@@ -95,7 +99,11 @@ class StreamDialler:
         name = self._options.tls.server_name or self._address.host
         return TlsWire(
             await handshake(
-                connected, self._tls, server_side=False, server_name=name, seconds=self._options.connect_timeout
+                connected,
+                self._tls,
+                server_side=False,
+                server_name=name,
+                seconds=self._options.connect_timeout,
             )
         )
 

@@ -96,7 +96,9 @@ class InprocEngine:
             host.report(EngineEvent(engine=self._name, what="retrying", peer=self._place, next_try=wait))
             await trio.sleep(wait)
 
-    def _connect(self, end: InprocEnd, port: Port, there: Host, accept: Callable[[Any, Any, str], None]) -> None:
+    def _connect(
+        self, end: InprocEnd, port: Port, there: Host, accept: Callable[[Any, Any, str], None]
+    ) -> None:
         here = self._host
         to_there, to_here = pipe_pair(self._place, here, there)
         end.plug(to_here, to_there, port)

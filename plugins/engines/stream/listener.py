@@ -34,7 +34,9 @@ class StreamListener:
         self._accepted = 0
         self._tls = server_context(setup.options.tls) if self._address.transport == "tls" else None
         make_protocol = setup.make_protocol
-        make_protocol(self._address.protocol, setup.options.protocol, "server")  # wrong options fail now, not at a peer
+        make_protocol(
+            self._address.protocol, setup.options.protocol, "server"
+        )  # wrong options fail now, not at a peer
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled."""
@@ -78,7 +80,11 @@ class StreamListener:
         self._shaking += 1
         try:
             wrapped = await handshake(
-                connected, self._tls, server_side=True, server_name=None, seconds=self._options.connect_timeout
+                connected,
+                self._tls,
+                server_side=True,
+                server_name=None,
+                seconds=self._options.connect_timeout,
             )
         except ConnectionLost as error:
             self._host.report(EngineEvent(engine=self._name, what="refused", peer=peer, detail=str(error)))
@@ -112,4 +118,6 @@ class StreamListener:
         port = self._connections.pop(connection, None)
         if port is not None:
             port.close()
-        self._host.report(EngineEvent(engine=self._name, what="disconnected", peer=connection.peer, detail=reason))
+        self._host.report(
+            EngineEvent(engine=self._name, what="disconnected", peer=connection.peer, detail=reason)
+        )

@@ -36,7 +36,9 @@ async def connect(address: Address, options: StreamOptions) -> socket.socket:
     except OSError as error:
         causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else ()
         cause = causes[0] if causes else error
-        raise ConnectionLost(f"cannot connect to {address}: {getattr(cause, 'strerror', None) or cause}") from None
+        raise ConnectionLost(
+            f"cannot connect to {address}: {getattr(cause, 'strerror', None) or cause}"
+        ) from None
     sock = stream.socket
     connected = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
     prepare(connected, options)

@@ -14,7 +14,14 @@ from enum import Enum
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Run
 from plugins.protocols.backend.decoder import Decoder
-from plugins.protocols.backend.frames import LONG, SHORT_HEADERS, Control, control_frame, encode_bodies, header
+from plugins.protocols.backend.frames import (
+    LONG,
+    SHORT_HEADERS,
+    Control,
+    control_frame,
+    encode_bodies,
+    header,
+)
 from plugins.protocols.backend.greeting import (
     Greeting,
     decode_envelope,
@@ -98,7 +105,7 @@ class BackendConnection:
         self._heard = now
         return self._decoder.filled(count)
 
-    def receive_eof(self, now: float) -> None:  # noqa: ARG002
+    def receive_eof(self, now: float) -> None:
         """The peer has hung up."""
         if self.phase is not Phase.CLOSED and (self._first or self._decoder.in_message()):
             self.phase = Phase.CLOSED
@@ -143,7 +150,9 @@ class BackendConnection:
     def _on_use(self, payload: bytes) -> None:
         number = int.from_bytes(payload, "big")
         known = self._peer_envelopes
-        envelope = PLAIN if not payload else known[number] if len(payload) == 4 and number < len(known) else None
+        envelope = (
+            PLAIN if not payload else known[number] if len(payload) == 4 and number < len(known) else None
+        )
         if envelope is None:
             raise RemoteProtocolError(f"use of envelope {number}, which was never sent")
         self._decoder.envelope = envelope
@@ -151,7 +160,9 @@ class BackendConnection:
     def _on_confirm(self, payload: bytes) -> None:
         count = int.from_bytes(payload, "big")
         if len(payload) != 8 or not self._confirmed <= count <= self._sent:
-            raise RemoteProtocolError(f"a confirmation of {count} after {self._confirmed}; {self._sent} were sent")
+            raise RemoteProtocolError(
+                f"a confirmation of {count} after {self._confirmed}; {self._sent} were sent"
+            )
         self._confirmed = count
 
     def _on_want_confirm(self, payload: bytes) -> None:
@@ -172,7 +183,7 @@ class BackendConnection:
     def _on_unsubscribe(self, payload: bytes) -> None:
         self.subscriptions.append(("unsubscribe", _pattern(payload)))
 
-    def _on_close(self, payload: bytes) -> None:  # noqa: ARG002 - the reason is for a person with a sniffer
+    def _on_close(self, payload: bytes) -> None:
         self.phase = Phase.CLOSED
 
     # ------------------------------------------------------------------ sending
@@ -226,10 +237,14 @@ class BackendConnection:
             known.move_to_end(envelope)
             self._out.append(control_frame(Control.USE, number.to_bytes(4, "big")))
             return
-        most = min(self._peer.envelopes, self._options.envelopes)  # whatever it offers, our memory counts, too
+        most = min(
+            self._peer.envelopes, self._options.envelopes
+        )  # whatever it offers, our memory counts, too
         number = len(known) if len(known) < most else known.popitem(last=False)[1]
         known[envelope] = number
-        self._out.append(control_frame(Control.ENVELOPE, number.to_bytes(4, "big") + encode_envelope(envelope)))
+        self._out.append(
+            control_frame(Control.ENVELOPE, number.to_bytes(4, "big") + encode_envelope(envelope))
+        )
 
     def data_to_send(self) -> list[Buffer]:
         """Return and forget what is to be written."""
@@ -261,7 +276,7 @@ class BackendConnection:
         """What the peer has confirmed; None when it cannot."""
         return self._confirmed if self._peer.confirm else None  # also of a peer that has said good-bye since
 
-    def close(self, reason: str, now: float) -> None:  # noqa: ARG002
+    def close(self, reason: str, now: float) -> None:
         """Say good-bye."""
         if self.phase is Phase.EXTENDED:
             self._out.append(control_frame(Control.CLOSE, reason.encode()))
@@ -293,7 +308,7 @@ class BackendConnection:
             return self._opened + self._options.handshake
         if self.phase is Phase.EXTENDED:
             return min(self._speak_at(), self._silent_at())
-        return None if self.phase is Phase.OLD else None
+        return None
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""

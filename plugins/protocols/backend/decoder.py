@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import PLAIN, Buffer, Envelope, Run
+from kernel.contracts.message import PLAIN, Buffer, Envelope, Run, run_of
 from plugins.protocols.backend.frames import (
     LONG,
     LONG_RUN_BLOCK,
@@ -28,6 +28,8 @@ _VIEW_FROM = 32 * 1024
 _CONTROL_LIMIT = 1 << 20
 """No control frame but PARTS needs more bytes than this."""
 
+_KNOWN = frozenset(Control)
+
 OnControl = Callable[[Control, bytes], None]
 
 
@@ -38,7 +40,17 @@ class Decoder:
     ``envelope`` and must raise ``RemoteProtocolError`` for what it does not like.
     """
 
-    __slots__ = ("_filled", "_large", "_on_control", "_rest", "_runs", "_size", "envelope", "max_message")
+    __slots__ = (
+        "_bodies",
+        "_filled",
+        "_large",
+        "_on_control",
+        "_rest",
+        "_runs",
+        "_size",
+        "envelope",
+        "max_message",
+    )
 
     def __init__(self, max_message: int, on_control: OnControl) -> None:
         self.max_message = max_message
@@ -49,6 +61,7 @@ class Decoder:
         self._filled = 0
         self._size = 0
         self._runs: list[Run] = []
+        self._bodies: list[Buffer] = []
 
     def in_message(self) -> bool:
         """Whether the bytes so far end in the middle of a frame."""
@@ -116,63 +129,69 @@ class Decoder:
     def _frames(self, data: bytes) -> int:
         """Take all whole frames; return where the first incomplete one begins."""
         position, end = 0, len(data)
-        bodies: list[Buffer] = []
-        total = 0
+        bodies = self._bodies = []
         try:
             while position < end:
                 size = data[position]
-                if size < LONG:
-                    following = position + size + 1
-                    if following < end and data[following] == size:
-                        stride = size + 1
-                        count = equal_headers(data, position, stride, (end - position) // stride)
-                        if count:
-                            bodies += equal_bodies(data, position, size, count)
-                            total += count * size
-                            position += count * stride
-                            continue
-                    if following > end:
+                if size == LONG:
+                    following = self._long(data, position)
+                    if following < 0:
                         break
-                    bodies.append(data[position + 1 : following])
-                else:
-                    if position + 9 > end:
-                        if position + 1 < end and data[position + 1] < 0x80:
-                            self._check(int.from_bytes(data[position + 1 : end], "big"))
-                        break
-                    if data[position + 1] >= 0x80:
-                        following = self._control(data, position, bodies, total)
-                        if following < 0:
-                            break
-                        bodies, total, position = [], 0, following
+                    position = following
+                    bodies = self._bodies
+                    continue
+                following = position + size + 1
+                if following < end and data[following] == size:
+                    stride = size + 1
+                    count = equal_headers(data, position, stride, (end - position) // stride)
+                    if count:
+                        bodies += equal_bodies(data, position, size, count)
+                        position += count * stride
                         continue
-                    size = int.from_bytes(data[position + 1 : position + 9], "big")
-                    self._check(size)
-                    following = position + 9 + size
-                    if following > end:
-                        break
-                    if size < _VIEW_FROM:
-                        if data.startswith(data[position : position + 9], following):
-                            count = min((end - position) // (size + 9), LONG_RUN_BLOCK)
-                            several = equal_long_bodies(data, position, size, count)
-                            bodies += several
-                            total += size * len(several)
-                            position += (size + 9) * len(several)
-                            continue
-                        bodies.append(data[position + 9 : following])
-                    else:
-                        bodies.append(memoryview(data)[position + 9 : following])
-                total += size
+                if following > end:
+                    break
+                bodies.append(data[position + 1 : following])
                 position = following
         finally:
-            if bodies:
-                self._runs.append(Run(bodies, total, self.envelope))
+            self._end_run()
         return position
+
+    def _long(self, data: bytes, position: int) -> int:
+        """Take one long frame, or a run of them; return where the next frame begins, -1 when it is incomplete."""
+        end = len(data)
+        if position + 9 > end:
+            if position + 1 < end and data[position + 1] < 0x80:
+                self._check(int.from_bytes(data[position + 1 : end], "big"))
+            return -1
+        if data[position + 1] >= 0x80:
+            return self._control(data, position)
+        size = int.from_bytes(data[position + 1 : position + 9], "big")
+        self._check(size)
+        following = position + 9 + size
+        if following > end:
+            return -1
+        if size >= _VIEW_FROM:
+            self._bodies.append(memoryview(data)[position + 9 : following])
+        elif data.startswith(data[position : position + 9], following):
+            count = min((end - position) // (size + 9), LONG_RUN_BLOCK)
+            several = equal_long_bodies(data, position, size, count)
+            self._bodies += several
+            return position + (size + 9) * len(several)
+        else:
+            self._bodies.append(data[position + 9 : following])
+        return following
+
+    def _end_run(self) -> None:
+        """What follows has another envelope, or comes later."""
+        if self._bodies:
+            self._runs.append(run_of(self._bodies, self.envelope))
+            self._bodies = []
 
     def _check(self, size: int) -> None:
         if size > self.max_message:
             raise RemoteProtocolError(f"a message of {size} bytes; max_message is {self.max_message}")
 
-    def _control(self, data: bytes, position: int, bodies: list[Buffer], total: int) -> int:
+    def _control(self, data: bytes, position: int) -> int:
         """Take a control frame; return where the next frame begins, -1 when this one is incomplete."""
         kind = data[position + 1] & 0x7F
         size = int.from_bytes(data[position + 2 : position + 9], "big")
@@ -183,18 +202,12 @@ class Decoder:
         following = position + 9 + size
         if following > len(data):
             return -1
-        if bodies:
-            self._runs.append(Run(bodies[:], total, self.envelope))
-            bodies.clear()
+        self._end_run()
         payload = data[position + 9 : following]
         if kind == Control.PARTS:
             self._parts(payload)
-            return following
-        try:
-            control = Control(kind)
-        except ValueError:
-            return following  # of a later version: not for us
-        self._on_control(control, payload)
+        elif kind in _KNOWN:  # others are of a later version, and not for us
+            self._on_control(Control(kind), payload)
         return following
 
     def _parts(self, payload: bytes) -> None:

@@ -64,7 +64,13 @@ def encode_bodies(bodies: Sequence[Any]) -> list[Buffer]:
             head = header(size)
             return [head + head.join(bodies)]
     elif max(sizes, default=0) < LONG:
-        return [b"".join(chain.from_iterable(zip(map(SHORT_HEADERS.__getitem__, map(len, bodies)), bodies, strict=True)))]
+        return [
+            b"".join(
+                chain.from_iterable(
+                    zip(map(SHORT_HEADERS.__getitem__, map(len, bodies)), bodies, strict=True)
+                )
+            )
+        ]
     return _encode_large(bodies)
 
 
