@@ -21,6 +21,8 @@ import pytest
 from kernel.plugins import Origin, PluginRegistry
 from kernel.testing.leaks import Leaks
 from kernel.topology.check import plan_of_text
+from plugins.apis.native.channel import Channel
+from plugins.apis.native.trio_channel import TrioChannel
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("check", "draw", "plugins")
@@ -117,3 +119,18 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> PluginRegistry:
         monkeypatch.syspath_prepend(str(ROOT / "examples" / folder))
         registry.add(import_module(f"kernel_{name}.plugin"), Origin(name, f"kernel-{name}", "1.0"))
     return registry
+
+
+@pytest.mark.parametrize("channel", [Channel, TrioChannel])
+def test_the_page_of_the_native_api_names_every_way(channel: type) -> None:
+    called_by_the_kernel = {
+        "dispose",
+        "kernel_closed",
+        "on_confirmed",
+        "on_output",
+        "on_writable",
+        "wait_in_trio",
+    }
+    page = (ROOT / "docs" / "native_api.md").read_text()
+    public = {name for name in vars(channel) if not name.startswith("_")} - called_by_the_kernel
+    assert {name for name in public if not re.search(rf"\b{name}\b", page)} == set()
