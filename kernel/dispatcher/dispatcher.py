@@ -116,11 +116,12 @@ class Dispatcher:
 
     def _connect(self, spec: RouteSpec, source: Port, target: Port, *, here: bool = False) -> None:
         """Put a pipe between two ports; ``here``: this is the thread of ``source``."""
+        writing, reading = self._slot_of[source].mailbox, self._slot_of[target].mailbox
         pipe = Pipe(
             f"{source.name} > {target.name}",
             spec.marks,
-            post_to_reader=target.post,
-            post_to_writer=source.post,
+            post_to_reader=writing.poster_to(reading),
+            post_to_writer=reading.poster_to(writing),
             confirms=spec.confirm,
         )
         pipe.target = target.name

@@ -19,7 +19,10 @@ from kernel.contracts.protocol import LargeBodies, StreamProtocol
 from kernel.hosting.wire import Wire
 
 READ_SIZE = 256 * 1024
-"""Bytes asked for in one read.  Fewer cost calls, more leave the cache."""
+"""Bytes asked for in one read of a thick flow.  Fewer cost calls, more leave the cache."""
+
+FIRST_READ_SIZE = 16 * 1024
+"""Bytes asked for in one read of a thin flow: a large buffer for a small message costs an mmap and a munmap."""
 
 BATCH_BYTES = 256 * 1024
 """About how many bytes are taken from the pipes, encoded and written in one go."""
@@ -73,6 +76,7 @@ class StreamHost:
         self._on_end = on_end
         self._port: Port | None = None
         self._out: deque[Buffer] = deque()
+        self._read_size = FIRST_READ_SIZE
         self._reading = True
         self._writing = False
         self._held: list[Run] = []  # received before the port was there
@@ -158,9 +162,9 @@ class StreamHost:
             if count > 0:
                 self._counters.bytes_in += count
                 return self._large.filled(count, self._host.now())
-            data = b"" if count == 0 else self._wire.receive(READ_SIZE)
+            data = b"" if count == 0 else self._wire.receive(self._read_size)
         else:
-            data = self._wire.receive(READ_SIZE)
+            data = self._wire.receive(self._read_size)
         if data is None:
             return None
         if not data:
@@ -168,6 +172,10 @@ class StreamHost:
             self._end("closed by the peer")
             return None
         self._counters.bytes_in += len(data)
+        if len(data) == self._read_size:
+            self._read_size = min(4 * self._read_size, READ_SIZE)
+        elif len(data) < FIRST_READ_SIZE // 4:
+            self._read_size = FIRST_READ_SIZE
         return protocol.receive_data(data, self._host.now())
 
     def _deliver(self, runs: Any) -> None:

@@ -89,6 +89,29 @@ def test_confirmation_travels_back_to_the_sender(kernel_factory: KernelFactory, 
     a.wait_confirmed(10)
 
 
+def test_a_sender_that_comes_after_the_connection_is_confirmed_too(kernel_factory: KernelFactory) -> None:
+    receiving = kernel_factory(listener(), route("net", "app", confirm=True))
+    events = Events()
+    sending = kernel_factory(
+        dialler(f"backend+tcp://{receiving.address_of('net')}"),
+        route("plain", "net"),
+        route("app", "net", confirm=True),
+        on_event=events,
+    )
+    events.wait("connected")
+    b = receiving.open("app")
+    sending.open("plain", api="native").send_many([b"x"] * 10)
+    assert len(receive_all(b, 10)) == 10
+    a = sending.open("app")
+    a.send_many([b"1", b"2"])
+    with pytest.raises(TimedOut):
+        a.wait_confirmed(0.05)
+    assert receive_all(b, 2) == [b"1", b"2"]
+    with pytest.raises(TimedOut):
+        b.receive(0)
+    a.wait_confirmed(10)
+
+
 def test_subscriptions_travel_to_the_sender(kernel_factory: KernelFactory) -> None:
     sending = kernel_factory(listener(), route("app", "net", router="by-key"))
     options = {"protocol": {"subscriptions": ["fruit.*", "prefix:st"]}}

@@ -133,6 +133,8 @@ class Channel:
         self._loose.give_back()
         if not self._port.writable() or not self._port.routes:
             self._wait(self.may_send, timeout, "no room to send")
+            if loose and self._loose.refill(run.bodies[0]):
+                return
         self._port.send((run,))
 
     def may_send(self) -> bool:

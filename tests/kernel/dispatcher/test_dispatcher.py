@@ -276,6 +276,23 @@ def test_subscriptions_made_early_apply_to_routes_added_later(system: System) ->
     assert system.take("b") == [b"1"]
 
 
+def test_a_subscription_made_while_the_pipe_is_on_its_way_counts_once(system: System) -> None:
+    system.route("a", "b", router="by-key")
+    port = system.port("b", subscriptions=["gone"])
+    system.port("a")
+    system.turn("a")  # the source has its end of the pipe, the target not yet
+    port.subscribe("k")
+    port.unsubscribe("gone")
+    system.turn()
+    for key in ("k", "gone"):
+        system.send("a", key.encode(), key=key)
+    assert system.take("b") == [b"k"]
+    port.unsubscribe("k")
+    system.turn()
+    system.send("a", b"k", key="k")
+    assert system.take("b") == []
+
+
 def test_nothing_is_lost_on_routes_that_stay_while_others_come_and_go(system: System) -> None:
     system.route("a", "stays")
     system.port("a")

@@ -77,6 +77,23 @@ def test_confirmations_of_mixed_pipes_are_booked_in_the_order_of_taking(system: 
     assert (system.ports["a"].confirmed(), system.ports["c"].confirmed()) == (2, 2)
 
 
+def test_plain_messages_taken_first_are_counted_by_whoever_confirms(system: System) -> None:
+    system.route("a", "t", confirm=True)
+    system.route("b", "t")
+    for name in "abt":
+        system.port(name)
+    system.turn()
+    for name in "ba":
+        system.send(name, b"1")
+        system.take("t")
+    system.ports["t"].confirm(1)
+    system.turn()
+    assert system.ports["a"].confirmed() == 0, "that was for the plain one"
+    system.ports["t"].confirm(1)
+    system.turn()
+    assert system.ports["a"].confirmed() == 1
+
+
 def test_rewind_gives_what_was_taken_and_not_confirmed_in_order(system: System) -> None:
     system.route("a", "t", confirm=True)
     system.route("b", "t", confirm=True)
