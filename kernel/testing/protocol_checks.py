@@ -1,0 +1,297 @@
+"""Checks that every stream protocol has to pass.
+
+A protocol's test hands over how to make a pair of ends, and what they can carry::
+
+    @pytest.mark.parametrize("check", PROTOCOL_CHECKS, ids=lambda check: check.__name__)
+    def test_my_protocol_keeps_the_contract(check):
+        check(ProtocolSubject(make=lambda: (MyProtocol("client"), MyProtocol("server"))))
+
+Each check is a function of its own, makes its ends anew, and says in an ``AssertionError`` what was broken.  Time is plain
+numbers and chance has a seed, so a failure repeats itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import ProtocolError, RemoteProtocolError
+from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from kernel.contracts.protocol import StreamProtocol
+
+Pair = tuple[StreamProtocol, StreamProtocol]
+_PATIENCE = 1000
+"""Rounds of bytes or deadlines after which ends that do not come to an end are at fault."""
+
+
+def sample_runs() -> tuple[Run, ...]:
+    """Runs of all sizes of bodies, with and without keys."""
+    keyed, other = Envelope(key="a.key"), Envelope(key="another.key")
+    return (
+        run_of([b"", b"1", b"x" * 254, b"y" * 255, b"z" * 256]),
+        run_of([b"of one size"] * 500),
+        run_of([b"keyed", b"\x00\xff" * 40], keyed),
+        run_of([b"other"], other),
+        run_of([b"keyed again"], keyed),
+        run_of([b"large" * 20_000, b"after"], PLAIN),
+    )
+
+
+class ProtocolSubject(msgspec.Struct, kw_only=True):
+    """What is checked."""
+
+    make: Callable[[], Pair]
+    """Makes a client and a server that have not met yet."""
+    runs: Sequence[Run] = msgspec.field(default_factory=sample_runs)
+    """What a client can send to a server."""
+    keys: bool = True
+    """Whether keys arrive, too."""
+    seed: int = 20_04
+
+    def opened(self, now: float = 0.0) -> Pair:
+        """Return a pair that is ready to send."""
+        client, server = self.make()
+        for end in (client, server):
+            end.handle_timeout(now)
+        carry(client, server, now)
+        assert client.ready_to_send(), "the client is not ready to send after the handshake"
+        return client, server
+
+    def sent(self) -> tuple[bytes, list[Any]]:
+        """Return the bytes of a client that sends everything, and what they mean."""
+        client, _ = self.opened()
+        client.send_runs(self.runs, 0.0)
+        return written(client), self.plain(self.runs)
+
+    def plain(self, runs: Sequence[Run]) -> list[Any]:
+        """Return bodies (and keys) without the borders of runs, which chunking may move."""
+        return [(bytes(body), run.envelope.key if self.keys else "") for run in runs for body in run.bodies]
+
+
+def written(end: StreamProtocol) -> bytes:
+    """Return what an end wants to have written now."""
+    return b"".join(end.data_to_send())
+
+
+def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Run]:
+    """Carry bytes both ways until there are no more; return what the server received."""
+    received: list[Run] = []
+    for _ in range(_PATIENCE):
+        there, back = written(client), written(server)
+        if not there and not back:
+            return received
+        if there:
+            received += server.receive_data(there, now)
+        if back:
+            client.receive_data(back, now)
+    raise AssertionError("the two ends never fall silent")
+
+
+def _receive(subject: ProtocolSubject, pieces: Sequence[bytes]) -> list[Any]:
+    _, server = subject.opened()
+    return subject.plain([run for piece in pieces for run in server.receive_data(piece, 0.0)])
+
+
+# ---------------------------------------------------------------------- the checks
+
+
+def whole(subject: ProtocolSubject) -> None:
+    """What is sent arrives, in order."""
+    data, expected = subject.sent()
+    assert _receive(subject, [data]) == expected
+
+
+def byte_by_byte(subject: ProtocolSubject) -> None:
+    """The same in pieces of one byte."""
+    few = msgspec.structs.replace(subject, runs=[run.slice(0, 5) for run in subject.runs[:5]])
+    data, expected = few.sent()
+    assert _receive(few, [data[at : at + 1] for at in range(len(data))]) == expected
+
+
+def random_chunks(subject: ProtocolSubject) -> None:
+    """The same in pieces of any size."""
+    chance = random.Random(subject.seed)
+    data, expected = subject.sent()
+    for attempt in range(25):
+        borders = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(attempt))})
+        pieces = [data[a:b] for a, b in pairwise(borders)]
+        assert _receive(subject, pieces) == expected, f"cut at {borders}"
+
+
+def sizes_are_counted(subject: ProtocolSubject) -> None:
+    """A run's size is that of its bodies: water marks depend on it."""
+    _, server = subject.opened()
+    for run in server.receive_data(subject.sent()[0], 0.0):
+        assert run.size == sum(map(len, run.bodies))
+
+
+def what_is_fetched_is_forgotten(subject: ProtocolSubject) -> None:
+    """``data_to_send`` gives every byte once."""
+    client, _ = subject.opened()
+    client.send_runs(subject.runs, 0.0)
+    assert written(client)
+    assert not written(client)
+
+
+def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
+    """Ends that meet byte by byte open like others."""
+    client, server = subject.make()
+    for end in (client, server):
+        end.handle_timeout(0.0)
+    for _ in range(_PATIENCE):
+        moved = False
+        for end, other in ((client, server), (server, client)):
+            for byte in written(end):
+                moved = True
+                other.receive_data(bytes([byte]), 0.0)
+        if not moved:
+            break
+    assert client.ready_to_send(), "no handshake byte by byte"
+
+
+def hostile_bytes(subject: ProtocolSubject) -> None:
+    """Random bytes raise ``RemoteProtocolError`` or nothing; nothing else, before and after the handshake."""
+    chance = random.Random(subject.seed)
+    for attempt in range(300):
+        data = chance.randbytes(chance.randrange(1, 300))
+        _feed(subject, data, opened=attempt % 2 == 0, chunk=chance.randrange(1, 60))
+
+
+def mutated_bytes(subject: ProtocolSubject) -> None:
+    """Bytes that are nearly right raise ``RemoteProtocolError`` or nothing."""
+    chance = random.Random(subject.seed)
+    few = msgspec.structs.replace(subject, runs=[run.slice(0, 5) for run in subject.runs[:5]])
+    data, _ = few.sent()
+    for _ in range(300):
+        mutated = bytearray(data)
+        for _ in range(chance.randrange(1, 6)):
+            mutated[chance.randrange(len(mutated))] = chance.randrange(256)
+        _feed(few, bytes(mutated), opened=True, chunk=chance.randrange(1, len(mutated)))
+
+
+def _feed(subject: ProtocolSubject, data: bytes, *, opened: bool, chunk: int) -> None:
+    server = subject.opened()[1] if opened else subject.make()[1]
+    server.handle_timeout(0.0)
+    try:
+        for at in range(0, len(data), chunk):
+            server.receive_data(data[at : at + chunk], 0.0)
+        server.receive_eof(0.0)
+    except RemoteProtocolError:
+        server.data_to_send()
+    except Exception as error:
+        raise AssertionError(f"{data!r} raised {error!r}, not RemoteProtocolError") from error
+
+
+def truncated_messages(subject: ProtocolSubject) -> None:
+    """A stream that ends anywhere raises ``RemoteProtocolError`` or gives a beginning of what was sent."""
+    few = msgspec.structs.replace(subject, runs=[run.slice(0, 3) for run in subject.runs[:3]])
+    data, expected = few.sent()
+    for at in range(len(data)):
+        _, server = few.opened()
+        got = few.plain(server.receive_data(data[:at], 0.0))
+        assert got == expected[: len(got)], f"cut at {at}"
+        try:
+            server.receive_eof(0.0)
+        except RemoteProtocolError:
+            pass
+
+
+def deadlines_move_on(subject: ProtocolSubject) -> None:
+    """Doing what is due at a deadline moves it, or ends the conversation: never a busy loop."""
+    for end in (*subject.opened(), *subject.make()):
+        now = 0.0
+        end.handle_timeout(now)
+        for _ in range(_PATIENCE):
+            deadline = end.next_deadline()
+            if deadline is None or deadline == float("inf") or end.closed():
+                break
+            now = max(now, deadline)
+            try:
+                end.handle_timeout(now)
+            except RemoteProtocolError:
+                break  # the peer is silent, which is true
+            end.data_to_send()
+            following = end.next_deadline()
+            assert following is None or following > now, f"due at {now} again after having been done"
+        else:
+            raise AssertionError("a silent peer is never given up")
+
+
+def idle_ends_stay_open(subject: ProtocolSubject) -> None:
+    """Two ends that have nothing to say keep each other alive."""
+    client, server = subject.opened()
+    now = 0.0
+    for _ in range(50):
+        deadlines = [due for end in (client, server) if (due := end.next_deadline()) is not None]
+        if not deadlines or min(deadlines) == float("inf"):
+            break
+        now = max(now, *[min(deadlines)])
+        for end in (client, server):
+            due = end.next_deadline()
+            if due is not None and due <= now:
+                end.handle_timeout(now)
+        carry(client, server, now)
+    assert not client.closed()
+    assert not server.closed()
+    assert client.ready_to_send()
+
+
+def closing_is_understood(subject: ProtocolSubject) -> None:
+    """What was sent before ``close`` arrives, and both ends know that it is over."""
+    client, server = subject.opened()
+    client.send_runs(subject.runs[:1], 0.0)
+    client.close("done", 0.0)
+    received = carry(client, server, 0.0)
+    assert subject.plain(received) == subject.plain(subject.runs[:1])
+    assert client.closed(), "whoever closes is not closed"
+    server.receive_eof(0.0)
+    assert server.closed(), "the other end does not know that it is over"
+
+
+def sending_when_closed_is_refused(subject: ProtocolSubject) -> None:
+    """``send_runs`` on a closed conversation raises a ``ProtocolError``, rather than lose messages in silence."""
+    client, server = subject.opened()
+    client.close("done", 0.0)
+    carry(client, server, 0.0)
+    assert not client.ready_to_send()
+    try:
+        client.send_runs(subject.runs[:1], 0.0)
+    except ProtocolError:
+        return
+    raise AssertionError("messages were taken after the end")
+
+
+def ends_are_independent(subject: ProtocolSubject) -> None:
+    """Two conversations share nothing."""
+    data, expected = subject.sent()
+    _, one = subject.opened()
+    _, other = subject.opened()
+    got: list[Any] = []
+    also: list[Any] = []
+    for at in range(0, len(data), 1000):
+        got += subject.plain(one.receive_data(data[at : at + 1000], 0.0))
+        also += subject.plain(other.receive_data(data[at : at + 1000], 0.0))
+    assert got == also == expected
+
+
+PROTOCOL_CHECKS: tuple[Callable[[ProtocolSubject], None], ...] = (
+    whole,
+    byte_by_byte,
+    random_chunks,
+    sizes_are_counted,
+    what_is_fetched_is_forgotten,
+    handshake_byte_by_byte,
+    hostile_bytes,
+    mutated_bytes,
+    truncated_messages,
+    deadlines_move_on,
+    idle_ends_stay_open,
+    closing_is_understood,
+    sending_when_closed_is_refused,
+    ends_are_independent,
+)
+"""All of them."""
