@@ -1,0 +1,59 @@
+"""What a message costs as an object, and as a part of a run: the figures of docs/decisions/0001-runs-not-messages.md.
+
+python -m benchmarks.run_costs
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kernel.contracts.message import PLAIN, Message, run_of
+from plugins.protocols.backend.frames import encode_bodies, equal_bodies, equal_headers
+
+COUNT = 1000
+ROUNDS = 300
+
+
+class Plain:
+    """A message as a class is usually written."""
+
+    __slots__ = ("body", "envelope")
+
+    def __init__(self, body: bytes, envelope: object) -> None:
+        self.body = body
+        self.envelope = envelope
+
+
+def best_ns(function: Callable[[], Any]) -> float:
+    """Nanoseconds a message, in the best of many rounds: what the code takes, not what else the machine does."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        function()
+        best = min(best, time.perf_counter() - begin)
+    return best / COUNT * 1e9
+
+
+def main() -> None:
+    bodies = [bytes(100)] * COUNT
+    mixed = [bytes(1 + number % 200) for number in range(COUNT)]
+    data = bytes(encode_bodies(bodies)[0])
+    head = data[:1]
+    rows: dict[str, Callable[[], Any]] = {
+        "an object with __slots__ and __init__": lambda: [Plain(body, PLAIN) for body in bodies],
+        "a tuple": lambda: [(body, PLAIN, ()) for body in bodies],
+        "a msgspec.Struct(gc=False)": lambda: [Message(body, PLAIN) for body in bodies],
+        "a run: adding up the sizes": lambda: run_of(bodies),
+        "a run: one header joined between the bodies": lambda: head + head.join(bodies),
+        "a run: encoding, with the look at all sizes": lambda: encode_bodies(bodies),
+        "a run: encoding mixed sizes": lambda: encode_bodies(mixed),
+        "a run: decoding by blocks": lambda: equal_bodies(data, 0, 100, equal_headers(data, 0, 101, COUNT)),
+    }
+    for name, function in rows.items():
+        print(f"{name:46}{best_ns(function):6.0f} ns")
+
+
+if __name__ == "__main__":
+    main()
