@@ -133,3 +133,13 @@ def test_a_test_suite_of_somebody_has_its_broker() -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_list_of_examples_is_complete() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    names = {
+        path.name
+        for path in EXAMPLES.iterdir()
+        if path.name not in ("README.md", "__pycache__", "__init__.py")
+    }
+    assert {name for name in names if f"`{name}`" not in listed and f"`{name}/`" not in listed} == set()

@@ -113,6 +113,14 @@ def test_both_are_found_and_work_together_in_a_topology(environment: Run, tmp_pa
     ]
 
 
+def test_the_command_line_knows_them(environment: Run, tmp_path: Path) -> None:
+    (tmp_path / "system.toml").write_text(TOPOLOGY)
+    listed = environment("-m", "kernel", "plugins")
+    assert "kernel-lines 1.0" in listed
+    assert "kernel-ticker 1.0" in listed
+    assert "good" in environment("-m", "kernel", "check", str(tmp_path / "system.toml"))
+
+
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_their_own_tests_pass_where_they_are_installed(environment: Run, tmp_path: Path, name: str) -> None:
     """Without their sources beside them: only the tests are copied."""
