@@ -1,0 +1,250 @@
+"""Checks that every engine pair with confirmation has to pass: one that listens, one that dials, two kernels.
+
+An engine's test hands over how to plan both, and a maker of kernels (the ``kernel_factory`` fixture)::
+
+    @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+    def test_my_engine_keeps_the_contract(check, kernel_factory):
+        check(EngineSubject(listen=..., dial=..., kernels=kernel_factory))
+
+The engine that dials has to report ``connected`` and ``disconnected``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.engine import EngineEvent
+from kernel.contracts.errors import KernelError, TimedOut
+from kernel.pipes.water_marks import WaterMarks
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.plan import EnginePlan, RoutePlan
+from kernel.topology.system import Kernel
+
+PATIENCE = 15.0
+"""Seconds that anything may take."""
+
+
+class EngineSubject(msgspec.Struct, kw_only=True):
+    """What is checked.  Engines are called ``net`` on both sides."""
+
+    listen: Callable[[str | None], EnginePlan]
+    """Plan the listening engine; the argument is an address to listen on again, None for a new one."""
+    dial: Callable[[str], EnginePlan]
+    """Plan the dialling engine, for what ``Kernel.address_of`` said of the other."""
+    kernels: KernelFactory
+
+    def open(self, *, api: str = "native", confirm: bool = True, high: int = 1000) -> _Feed:
+        """Start a kernel that dials and sends, and one that listens and receives."""
+        marks = WaterMarks(high=high)
+        receiving = self.kernels(
+            self.listen(None), RoutePlan(source="net", targets=("app",), confirm=confirm, marks=marks)
+        )
+        events = _Events()
+        sending = self.kernels(
+            self.dial(receiving.address_of("net")),
+            RoutePlan(source="app", targets=("net",), confirm=confirm, marks=marks),
+            on_event=events,
+        )
+        events.wait("connected", 1)
+        return _Feed(sending, receiving, events, sending.open("app", api), receiving.open("app", api))
+
+
+class _Events:
+    """Counts what is reported."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._changed = threading.Condition()
+
+    def __call__(self, event: EngineEvent) -> None:
+        with self._changed:
+            self._counts[event.what] = self._counts.get(event.what, 0) + 1
+            self._changed.notify_all()
+
+    def wait(self, what: str, times: int) -> None:
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._counts.get(what, 0) >= times, PATIENCE)
+        assert done, f"{what!r} was not reported {times} times within {PATIENCE} s: {self._counts}"
+
+
+class _Feed(msgspec.Struct):
+    """Two kernels, and an application at each end."""
+
+    sending: Kernel
+    receiving: Kernel
+    events: _Events
+    source: Any
+    sink: Any
+
+    def receive(self, expected: set[bytes]) -> list[bytes]:
+        """Receive until all that is expected has come, in any order and number."""
+        got: list[bytes] = []
+        missing = set(expected)
+        while missing:
+            bodies = [bytes(body) for body in self.sink.receive_many(timeout=PATIENCE)]
+            got += bodies
+            missing.difference_update(bodies)
+        return got
+
+    def come_back(self) -> None:
+        """Let the sink come back for more, which confirms what it has; nothing more is there."""
+        try:
+            self.sink.receive_many(timeout=0)
+        except TimedOut:
+            pass
+
+
+def _bodies(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+# ---------------------------------------------------------------------- the checks
+
+
+def delivers_in_order(subject: EngineSubject) -> None:
+    """While nothing breaks everything arrives once and in order."""
+    feed = subject.open()
+    bodies = _bodies(0, 5000)
+    sender_done: list[bytes] = []
+    for at in range(0, len(bodies), 500):
+        feed.source.send_many(bodies[at : at + 500], timeout=PATIENCE)
+        sender_done += feed.receive(set(bodies[at : at + 500]))
+    assert sender_done == bodies
+
+
+def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
+    """The source is told that its messages are safe when their destination says so, not before."""
+    feed = subject.open()
+    feed.source.send_many(_bodies(0, 100), timeout=PATIENCE)
+    feed.receive(set(_bodies(0, 100)))
+    try:
+        feed.source.wait_confirmed(0.05)
+    except TimedOut:
+        pass
+    else:
+        raise AssertionError("confirmed before the destination had come back for more")
+    feed.come_back()
+    feed.source.wait_confirmed(PATIENCE)
+
+
+def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
+    """At least once: whatever was on its way when the other side went away is sent again."""
+    feed = subject.open(high=10_000)
+    address = feed.receiving.address_of("net")
+    total = 0
+    for cut in range(3):
+        feed.source.send_many(_bodies(total, total + 700), timeout=PATIENCE)
+        total += 700
+        feed.receiving.remove_engine("net")
+        feed.events.wait("disconnected", cut + 1)
+        feed.source.send_many(_bodies(total, total + 300), timeout=PATIENCE)
+        total += 300
+        feed.receiving.add_engine(subject.listen(address))
+        feed.events.wait("connected", cut + 2)
+    feed.receive(set(_bodies(0, total)))
+    feed.come_back()
+    feed.source.wait_confirmed(PATIENCE)
+
+
+def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
+    """A destination that reads nothing stops its source, within bounds; when it reads, all goes on."""
+    feed = subject.open(high=50)
+    body = b"x" * 50_000
+    sent = 0
+    try:
+        while sent < 5000:
+            feed.source.send(b"%06d" % sent + body, timeout=0.3)
+            sent += 1
+    except TimedOut:
+        pass
+    assert sent < 5000, "nobody reads, and the source was never asked to wait"
+    got: list[bytes] = []
+    while len(got) < sent:
+        got += [bytes(each[:6]) for each in feed.sink.receive_many(timeout=PATIENCE)]
+    assert got == [b"%06d" % number for number in range(sent)]
+    feed.source.send(b"and on", timeout=PATIENCE)
+    assert bytes(feed.sink.receive(PATIENCE)) == b"and on"
+
+
+def isolates_a_slow_reader(subject: EngineSubject) -> None:
+    """One peer that does not read holds up nobody else behind the same listener."""
+    marks = WaterMarks(high=20, when_full="drop-newest")
+    serving = subject.kernels(
+        subject.listen(None),
+        RoutePlan(source="app", targets=("net",), marks=marks),
+        RoutePlan(source="net", targets=("ready",)),
+    )
+    ready = serving.open("ready", "native")
+    sinks = []
+    for _ in range(2):
+        kernel = subject.kernels(
+            subject.dial(serving.address_of("net")),
+            RoutePlan(source="net", targets=("app",), marks=WaterMarks(high=1)),
+            RoutePlan(source="hello", targets=("net",)),
+        )
+        kernel.open("hello", "native").send(b"here", timeout=PATIENCE)
+        assert bytes(ready.receive(PATIENCE)) == b"here"
+        sinks.append(kernel.open("app", "native"))
+    source, quick = serving.open("app", "native"), sinks[1]
+    for number in range(300):  # far more than the buffers on the way to the other, which never reads
+        source.send(b"%06d" % number + b"x" * 100_000, timeout=PATIENCE)
+        assert bytes(quick.receive(PATIENCE)[:6]) == b"%06d" % number
+
+
+def lets_go_in_every_phase(subject: EngineSubject) -> None:
+    """Removed before it began, while it connects, while it talks, while it is blocked: it is gone, and no thread failed."""
+    feed = subject.open(high=20)
+    address = feed.receiving.address_of("net")
+
+    def stop_and_start(kernel: Kernel, plan: EnginePlan) -> None:
+        kernel.remove_engine("net")
+        kernel.add_engine(plan)
+        kernel.remove_engine("net")
+        kernel.add_engine(plan)
+
+    for _ in range(5):  # before it has begun, and while it connects
+        stop_and_start(feed.sending, subject.dial(address))
+    for _ in range(3):
+        stop_and_start(feed.receiving, subject.listen(address))
+    try:  # while it is blocked
+        for _ in range(2000):
+            feed.source.send(b"x" * 10_000, timeout=0.2)
+    except TimedOut:
+        pass
+    stop_and_start(feed.sending, subject.dial(address))
+    stop_and_start(feed.receiving, subject.listen(address))
+    feed.receive({b"x" * 10_000})
+    for kernel in (feed.sending, feed.receiving):
+        kernel.wait_running(PATIENCE)
+        assert len(kernel.engine_states()) == 1
+
+
+def fails_visibly_where_it_cannot_listen(subject: EngineSubject) -> None:
+    """An address that is taken is a failure that an operator sees, with the next try; it takes nothing down."""
+    first = subject.kernels(subject.listen(None))
+    second = subject.kernels(subject.listen(first.address_of("net")), wait=False)
+    try:
+        second.wait_running(0.5)
+    except KernelError:
+        pass
+    (state,) = second.engine_states()
+    assert state.failures, "it listens where another does"
+    assert state.last_failure
+    first.remove_engine("net")
+    second.wait_running(PATIENCE)
+
+
+ENGINE_CHECKS: tuple[Callable[[EngineSubject], None], ...] = (
+    delivers_in_order,
+    confirms_only_what_was_dealt_with,
+    reconnects_and_loses_nothing,
+    waits_when_nothing_is_confirmed,
+    isolates_a_slow_reader,
+    lets_go_in_every_phase,
+    fails_visibly_where_it_cannot_listen,
+)
+"""All of them."""

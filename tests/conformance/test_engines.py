@@ -1,0 +1,31 @@
+"""Our own engines keep the contract that strangers' have to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel.testing.engine_checks import ENGINE_CHECKS, EngineSubject
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.plan import EnginePlan
+
+
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_stream(
+    transport: str, check: Callable[[EngineSubject], None], kernel_factory: KernelFactory, tmp_path: Path
+) -> None:
+    new = "127.0.0.1:0" if transport == "tcp" else f"{tmp_path}/s"
+
+    def listen(place: str | None) -> EnginePlan:
+        options = {"address": f"backend+{transport}://{place or new}", "mode": "listen"}
+        return EnginePlan(name="net", kind="stream", options=options)
+
+    def dial(place: str) -> EnginePlan:
+        reconnect = {"first": 0.01, "most": 0.05}
+        options = {"address": f"backend+{transport}://{place}", "reconnect": reconnect}
+        return EnginePlan(name="net", kind="stream", options=options)
+
+    check(EngineSubject(listen=listen, dial=dial, kernels=kernel_factory))

@@ -1,0 +1,172 @@
+"""SIGKILL of one side in mid-stream, on routes with confirm = true: nothing is lost, whichever side it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.errors import TimedOut
+from kernel.testing.fixtures import KernelFactory
+from tests.system.conftest import Events, dialler, listener, route
+
+ROOT = Path(__file__).parents[2]
+TOTAL = 20_000
+
+RECEIVER = """
+import sys
+from kernel.testing.fixtures import plan_of
+from kernel.topology.system import Kernel
+from tests.system.conftest import listener, route
+
+with Kernel(plan_of(listener(address=sys.argv[1]), route("net", "app", confirm=True, marks={"high": 500}))) as kernel:
+    kernel.wait_running()
+    print(kernel.address_of("net"), flush=True)
+    app = kernel.open("app", batch=100)
+    out = open(sys.argv[2], "ab", buffering=0)
+    while True:
+        bodies = app.receive_many(100)
+        out.write(b"".join(bytes(body) + b"\\n" for body in bodies))  # ours, before we come back for more
+"""
+
+SENDER = """
+import sys
+from kernel.testing.fixtures import plan_of
+from kernel.topology.system import Kernel
+from tests.system.conftest import dialler, route
+
+with Kernel(plan_of(dialler(sys.argv[1]), route("app", "net", confirm=True))) as kernel:
+    kernel.wait_running()
+    app = kernel.open("app")
+    number = int(sys.argv[2])
+    while number < int(sys.argv[3]):
+        app.send_many([b"%d" % at for at in range(number, number + 100)])
+        number += 100
+        app.wait_confirmed()
+        print(number, flush=True)  # promised
+    print("done", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Processes:
+    """Children that do not outlive the test."""
+
+    def __init__(self) -> None:
+        self._all: list[subprocess.Popen[str]] = []
+
+    def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        self._all.append(child)
+        return child
+
+    def kill(self, child: subprocess.Popen[str]) -> None:
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+        for pipe in (child.stdin, child.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._all.remove(child)
+
+    def kill_all(self) -> None:
+        for child in list(self._all):
+            self.kill(child)
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.kill_all()
+
+
+def line_of(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def written_to(path: Path) -> list[int]:
+    """What receivers wrote down; a line that was cut by the kill does not count."""
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    return [int(line) for line in whole.split()]
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_nothing_is_lost_when_the_receiver_is_killed(
+    kernel_factory: KernelFactory, processes: Processes, tmp_path: Path, kills: int
+) -> None:
+    path = tmp_path / "received"
+    path.touch()
+    receiver = processes.start(RECEIVER, "backend+tcp://127.0.0.1:0", str(path))
+    address = f"backend+tcp://{line_of(receiver)}"
+    events = Events()
+    kernel = kernel_factory(
+        dialler(address), route("app", "net", confirm=True, marks={"high": 3000}), on_event=events
+    )
+    app = kernel.open("app")
+    for number in range(TOTAL):
+        app.send(b"%d" % number, timeout=20)
+        if number and number % (TOTAL // (kills + 1)) == 0 and number < TOTAL - 100:
+            processes.kill(receiver)
+            receiver = processes.start(RECEIVER, address, str(path))
+            line_of(receiver)
+    received = written_to(path)
+    while set(received) < set(range(TOTAL)):
+        app.send(b"%d" % TOTAL, timeout=20)
+        received = written_to(path)
+    assert set(range(TOTAL)) <= set(received)
+    assert events.count("disconnected") >= kills
+
+
+def test_nothing_that_was_promised_is_lost_when_the_sender_is_killed(
+    kernel_factory: KernelFactory, processes: Processes
+) -> None:
+    receiving = kernel_factory(listener(), route("net", "app", confirm=True))
+    address = f"backend+tcp://{receiving.address_of('net')}"
+    app = receiving.open("app")
+    got: set[int] = set()
+
+    def receive() -> None:
+        try:
+            got.update(int(bytes(body)) for body in app.receive_many(timeout=0.02))
+        except TimedOut:
+            pass
+
+    sender = Said(processes.start(SENDER, address, "0", "1000000"))
+    while sender.last < 3000:
+        receive()
+    sender.child.send_signal(signal.SIGKILL)
+    sender.thread.join(10)
+    promised = sender.last
+    again = Said(processes.start(SENDER, address, str(promised), str(promised + 1000)))
+    while again.last < promised + 1000:
+        receive()
+    again.thread.join(10)
+    assert set(range(promised + 1000)) <= got
+
+
+class Said:
+    """The last number that a sender has printed."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self.child = child
+        self.last = 0
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self) -> None:
+        while (line := line_of(self.child)).isdigit():
+            self.last = int(line)
