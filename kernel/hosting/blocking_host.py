@@ -20,7 +20,9 @@ from kernel.contracts.errors import ConnectionLost, RemoteProtocolError, TimedOu
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
 from kernel.contracts.protocol import StreamProtocol
 
-READ_SIZE = 256 * 1024
+READ_SIZE = 32 * 1024
+"""Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
+
 _FOR_EVER = 365 * 86400.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kernel.pipes.doorbell import Doorbell
@@ -16,17 +17,46 @@ class Mailbox:
     whatever has news.  ``posted`` is public so that its owner can test it in a hot path.
     """
 
-    __slots__ = ("bell", "posted")
+    __slots__ = ("bell", "posted", "rings")
 
     def __init__(self) -> None:
         self.posted: deque[Callable[[], Any]] = deque()
         self.bell = Doorbell()
+        self.rings: list[Doorbell] | None = None
+        """Bells that the thread of this mailbox has still to ring (``ring_all``); None: it rings at once."""
 
     def post(self, item: Callable[[], Any]) -> None:
         """Leave an item.  Any thread."""
         self.posted.append(item)
         if self.bell.sleeping:
             self.bell.ring()
+
+    def poster_to(self, other: Mailbox) -> Callable[[Callable[[], Any]], Any]:
+        """Return what posts to ``other`` from the thread of this mailbox.
+
+        A loop rings other threads last, when it is about to sleep: a thread that is woken earlier would only
+        fight it for the interpreter's lock.  To itself a thread just appends: no synchronisation of any sort.
+        """
+        if other is self:
+            return self.posted.append
+        return partial(self._post_from_here, other)
+
+    def _post_from_here(self, other: Mailbox, item: Callable[[], Any]) -> None:
+        other.posted.append(item)
+        bell = other.bell
+        if bell.sleeping:
+            if self.rings is None:
+                bell.ring()
+            else:
+                bell.sleeping = False  # it is woken, as far as others need to know
+                self.rings.append(bell)
+
+    def ring_all(self) -> None:
+        """Ring the bells that were put off.  This mailbox's thread."""
+        if self.rings:
+            for bell in self.rings:
+                bell.ring()
+            self.rings.clear()
 
     def process(self) -> bool:
         """Call what has been posted so far; return whether there was anything.  The reading thread."""

@@ -69,17 +69,20 @@ class Loop:
 
     async def run(self) -> None:
         """Take turns until stopped."""
-        self.poller.watch(self.mailbox.bell.fileno(), self.mailbox.bell.silence, None, _raise)
+        self.poller.watch_bell(self.mailbox.bell)
         inside = trio_inside() if self._own_thread else None
         if inside is None:
             await self._run_as_task()
         else:
             self.poller.watch(inside.descriptor, self._trio_has_something, None, _raise)
             self.trio_wanted = inside.wanted
+            self.mailbox.rings = []
             await _Sleeper(self).run()
 
     def close(self) -> None:
         """Give the descriptors back, after the last engine has gone."""
+        self.mailbox.ring_all()
+        self.mailbox.rings = None
         self.poller.close()
 
     def _trio_has_something(self) -> None:
@@ -108,6 +111,9 @@ class Loop:
         worked = mailbox.process()
         if self._timers and self.fire_timers():
             worked = True
+        if mailbox.rings:
+            mailbox.ring_all()
+            worked |= mailbox.process()  # an answer may be there already
         if self._may_stop is not None and self._may_stop():
             self.stopping = True
         if self.stopping:  # asked to by what was just processed: nobody would wake us any more
@@ -186,6 +192,7 @@ class _Sleeper(trio.abc.Instrument):
         loop = self._loop
         if timeout <= 0:  # trio is busy: a turn each
             loop.turn()
+            loop.mailbox.ring_all()
             return
         until = math.inf if timeout > FOR_EVER else trio.current_time() + timeout
         loop.trio_ready = False
@@ -197,9 +204,11 @@ class _Sleeper(trio.abc.Instrument):
                     break
             loop.turn(left)
             if loop.trio_ready:
+                loop.mailbox.ring_all()
                 return  # trio will not wait: its descriptor is ready
             if loop.stopping or loop.trio_wanted():
                 break
+        loop.mailbox.ring_all()
         self._wake_trio()
 
     def _wake_trio(self) -> None:

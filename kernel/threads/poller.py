@@ -7,6 +7,8 @@ import selectors
 from collections.abc import Callable
 from typing import Protocol
 
+from kernel.pipes.doorbell import Doorbell
+
 Callback = Callable[[], None]
 Blame = Callable[[Exception], None]
 Watch = tuple[Callback | None, Callback | None, Blame]
@@ -21,6 +23,10 @@ class Poller(Protocol):
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
         """Watch ``fd``, or watch it otherwise, or (two Nones) no more.  ``blame`` gets what a callback raises."""
+        ...
+
+    def watch_bell(self, bell: Doorbell) -> None:
+        """Wake from ``poll`` when the bell is rung."""
         ...
 
     def poll(self, timeout: float | None) -> int:
@@ -58,6 +64,11 @@ class EpollPoller:
         else:
             self._epoll.register(fd, events)
             self._watches[fd] = (readable, writable, blame)
+
+    def watch_bell(self, bell: Doorbell) -> None:
+        """Edge-triggered: each ring wakes us once, and nobody has to read the bell empty."""
+        self._watches[bell.fileno()] = (_nothing, None, _raise)
+        self._epoll.register(bell.fileno(), select.EPOLLIN | select.EPOLLET)
 
     def poll(self, timeout: float | None) -> int:
         """Wait, call who is ready, return how many were."""
@@ -104,6 +115,10 @@ class SelectorPoller:
         else:
             self._selector.register(fd, events, (readable, writable, blame))
 
+    def watch_bell(self, bell: Doorbell) -> None:
+        """Level-triggered: the bell is read when it has rung."""
+        self.watch(bell.fileno(), bell.silence, None, _raise)
+
     def poll(self, timeout: float | None) -> int:
         """Wait, call who is ready, return how many were."""
         ready = self._selector.select(timeout)
@@ -125,6 +140,14 @@ class SelectorPoller:
     def close(self) -> None:
         """Give the descriptor back."""
         self._selector.close()
+
+
+def _nothing() -> None:
+    """Being woken is all."""
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def new_poller() -> Poller:

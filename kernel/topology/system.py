@@ -131,10 +131,13 @@ class Kernel:
         import trio
 
         self.close(linger=LINGER if error is None else 0)
-        await self._guests.__aexit__(kind, error, trace)
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._join_threads)
-        self.join()
+        try:
+            await self._guests.__aexit__(None, None, None)  # guests stop by themselves; the error is the caller's
+        finally:
+            if not all(getattr(thread, "is_guest", False) for thread in self._threads.values()):
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self._join_threads)
+            self.join()
 
     def _join_threads(self) -> None:
         for thread in self._threads.values():

@@ -123,12 +123,8 @@ class Channel:
         if self._posted:
             self._mailbox.process()
             self._check()  # the kernel may just have been closed
-        if (
-            run.envelope is PLAIN
-            and len(run) == 1
-            and not run.multipart
-            and self._loose.refill(run.bodies[0])
-        ):
+        loose = run.envelope is PLAIN and len(run) == 1 and not run.multipart
+        if loose and self._loose.refill(run.bodies[0]):
             return
         self._loose.give_back()
         if not self._port.writable() or not self._port.routes:
