@@ -1,0 +1,72 @@
+"""``async with kernel``: however it is left, nothing stays behind and nothing is hidden."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from kernel.testing.leaks import Leaks
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+from kernel.topology.system import Kernel
+
+GUEST = ThreadPlan(name="here", kind="guest")
+POLL = ThreadPlan(name="there")
+LISTENER = EnginePlan(
+    name="link", kind="stream", options={"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+)
+TRIO_WORKERS = "Trio thread"  # trio's own, which it keeps for ten seconds
+
+
+def _plan(*threads: ThreadPlan) -> Plan:
+    app = EnginePlan(name="app", kind="trio")
+    return Plan(
+        threads=threads, engines=(LISTENER, app), routes=(RoutePlan(source="link", targets=("app",)),)
+    )
+
+
+@pytest.fixture(params=[(GUEST,), (POLL,), (GUEST, POLL)], ids=["guest", "poll", "both"])
+def plan(request: pytest.FixtureRequest) -> Iterator[Plan]:
+    leaks = Leaks()
+    yield _plan(*request.param)
+    assert [left for left in leaks.found() if TRIO_WORKERS not in left] == []
+
+
+def test_the_end_of_the_block_leaves_nothing(plan: Plan) -> None:
+    async def main() -> None:
+        async with Kernel(plan) as kernel, kernel.open("app"):
+            await trio.lowlevel.checkpoint()
+
+    trio.run(main)
+
+
+def test_an_error_is_passed_on_as_it_is(plan: Plan) -> None:
+    async def main() -> None:
+        async with Kernel(plan) as kernel, kernel.open("app"):
+            raise ValueError("the application's own")
+
+    with pytest.raises(ValueError, match="own"):
+        trio.run(main)
+
+
+def test_cancellation_leaves_nothing(plan: Plan) -> None:
+    async def main() -> bool:
+        with trio.move_on_after(0.05) as scope:
+            async with Kernel(plan) as kernel, kernel.open("app") as app:
+                await app.receive()
+        return scope.cancelled_caught
+
+    assert trio.run(main)
+
+
+def test_guests_alone_need_no_thread_to_be_joined() -> None:
+    before = set(threading.enumerate())  # a worker of trio's may be left of an earlier test
+
+    async def main() -> set[threading.Thread]:
+        async with Kernel(_plan(GUEST)):
+            pass
+        return set(threading.enumerate()) - before
+
+    assert trio.run(main) == set()
