@@ -46,7 +46,13 @@ async def boom_later() -> None:
 
 def fail_in_descriptor(host: Any) -> None:
     read, write = os.pipe()
-    host.watch(read, readable=lambda: (os.close(read), os.close(write), boom()))
+
+    def readable() -> None:
+        os.close(read)
+        os.close(write)
+        boom()
+
+    host.watch(read, readable=readable)
     os.write(write, b"x")
 
 
@@ -281,7 +287,12 @@ def test_a_thread_may_be_stopped_before_it_has_begun() -> None:
 def test_lingering_ends_as_soon_as_it_may_or_at_its_deadline() -> None:
     rig = Rig()
     asked: list[int] = []
-    rig.thread.linger(0.1, lambda: bool(asked.append(1)))
+
+    def not_yet() -> bool:
+        asked.append(1)
+        return False
+
+    rig.thread.linger(0.1, not_yet)
     assert rig.thread.join(5)
     assert asked
     rig.thread.mailbox.bell.close()

@@ -1,0 +1,218 @@
+"""Memory wire: two ends of a stream without a socket, on a clock that stands still, with faults on order.
+
+A :class:`VirtualHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher, and a clock that only
+``run`` moves.  Nothing in here waits, so hours of heartbeats take milliseconds and every run is the same::
+
+    host = VirtualHost()
+    ours, theirs = host.wire(split=1, delay=0.5)
+    ...
+    host.run(until=60.0)
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kernel.contracts.engine import EngineEvent, PortOwner
+from kernel.contracts.message import Buffer
+from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.dispatcher.port import Port
+from kernel.hosting.wire import drop_sent
+from kernel.pipes.mailbox import Mailbox
+
+_ROUNDS = 1_000_000
+_first_descriptor = itertools.count(1_000_000)
+
+
+class MemoryWire:
+    """One end.  Keeps the contract of ``kernel.hosting.wire.Wire``; its descriptor is a number without a file."""
+
+    def __init__(self, host: VirtualHost, split: int, delay: float, capacity: int) -> None:
+        self.peer: MemoryWire
+        self.cut = False
+        """Reading and writing raise ``ConnectionResetError`` from now on."""
+        self.written = 0
+        """Bytes that were taken for the other end."""
+        self._host = host
+        self._split = split
+        self._delay = delay
+        self._capacity = capacity
+        self._arrived: deque[bytes] = deque()
+        self._flying = 0
+        self._ended = False
+        self._closed = False
+        self._number = next(_first_descriptor)
+        self._begun: list[Buffer] = []
+
+    def fileno(self) -> int:
+        """A number that the virtual host knows."""
+        return -1 if self._closed else self._number
+
+    def receive(self, most: int) -> bytes | None:
+        """Return the next piece that has arrived, at most ``split`` bytes."""
+        self._check()
+        if not self._arrived:
+            return b"" if self._ended else None
+        piece = self._arrived.popleft()
+        most = min(most, self._split)
+        if len(piece) > most:
+            self._arrived.appendleft(piece[most:])
+            piece = piece[:most]
+        self._flying -= len(piece)
+        return piece
+
+    def send(self, buffers: deque[Buffer]) -> bool:
+        """Write as much as the other end's capacity allows."""
+        self._check()
+        while buffers:
+            room = self._capacity - self.peer._flying
+            if room <= 0:
+                return False
+            data = bytes(buffers[0][:room])
+            drop_sent(buffers, len(data), self._begun)
+            if not data:
+                buffers.popleft()
+            self.written += len(data)
+            self.peer._flying += len(data)
+            self._host.after(self._delay, partial(self.peer._arrived.append, data))
+        return True
+
+    def close(self) -> None:
+        """Hang up; the other end sees it after what was sent before."""
+        if not self._closed:
+            self._closed = True
+            self._host.after(self._delay, self.peer._see_end)
+
+    def ready(self) -> tuple[bool, bool]:
+        """Whether it can be read, and written."""
+        return bool(self._arrived) or self._ended or self.cut, self.peer._flying < self._capacity or self.cut
+
+    def _see_end(self) -> None:
+        self._ended = True
+
+    def _check(self) -> None:
+        if self.cut:
+            raise ConnectionResetError(104, "the wire is cut")
+
+
+class VirtualHost:
+    """A thread that is not there: it is turned by ``run``, and its clock moves from deadline to deadline."""
+
+    nursery: Any = None
+
+    def __init__(self) -> None:
+        self.poller = self
+        self.dispatcher = Dispatcher()
+        self.events: list[EngineEvent] = []
+        self._mailbox = Mailbox()
+        self._mailbox.bell.close()  # nobody sleeps here
+        self._slot = self.dispatcher.add_thread("virtual", self._mailbox)
+        self._clock = 0.0
+        self._due: list[tuple[float, int, Callable[[], Any]]] = []
+        self._timers: dict[object, tuple[float, Callable[[], Any]]] = {}
+        self._order = itertools.count()
+        self._watched: dict[int, tuple[Callable[[], None] | None, Callable[[], None] | None]] = {}
+        self._wires: dict[int, MemoryWire] = {}
+
+    def wire(
+        self, *, split: int = 1 << 30, delay: float = 0.0, capacity: int = 1 << 20
+    ) -> tuple[MemoryWire, MemoryWire]:
+        """Return both ends of a wire.
+
+        ``split``: bytes that one read gives at most; ``delay``: seconds on the way; ``capacity``: bytes that fit in.
+        """
+        ends = MemoryWire(self, split, delay, capacity), MemoryWire(self, split, delay, capacity)
+        ends[0].peer, ends[1].peer = ends[1], ends[0]
+        for end in ends:
+            self._wires[end.fileno()] = end
+        return ends
+
+    # ------------------------------------------------------------------ what a host gives
+
+    def now(self) -> float:
+        """Seconds of the virtual clock."""
+        return self._clock
+
+    def soon(self, callback: Callable[[], Any]) -> None:
+        """Call in a later turn."""
+        self._mailbox.post(callback)
+
+    post = soon
+
+    def port(
+        self, name: str, owner: PortOwner, options: dict[str, Any] | None = None, group: str = ""
+    ) -> Port:
+        """Join the dispatcher; ``group`` is the port's own name if nothing else is said."""
+        return self.dispatcher.open_port(self._slot, name, group or name, owner, options)
+
+    def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
+        """One timer a key; None cancels."""
+        self._timers.pop(key, None)
+        if when is not None:
+            self._timers[key] = (when, callback)
+
+    def report(self, event: EngineEvent) -> None:
+        """Keep it in ``events``."""
+        self.events.append(event)
+
+    def watch(
+        self,
+        fd: int,
+        *,
+        readable: Callable[[], None] | None = None,
+        writable: Callable[[], None] | None = None,
+    ) -> None:
+        """Watch a wire, watch it otherwise, or forget it."""
+        if readable or writable:
+            self._watched[fd] = (readable, writable)
+        else:
+            self._watched.pop(fd, None)
+
+    # ------------------------------------------------------------------ time
+
+    def after(self, seconds: float, callback: Callable[[], Any]) -> None:
+        """Call when the clock has moved so far."""
+        heapq.heappush(self._due, (self._clock + seconds, next(self._order), callback))
+
+    def run(self, until: float | None = None) -> None:
+        """Turn until nothing is left to do now; with ``until``, move the clock on to there, deadline by deadline."""
+        for _ in range(_ROUNDS):
+            if self._turn():
+                continue
+            following = self._next()
+            if until is None or following is None or following > until:
+                break
+            self._clock = max(self._clock, following)
+        else:
+            raise AssertionError("the engines never come to rest")
+        if until is not None:
+            self._clock = max(self._clock, until)
+
+    def _next(self) -> float | None:
+        times = [when for when, _ in self._timers.values()]
+        if self._due:
+            times.append(self._due[0][0])
+        return min(times, default=None)
+
+    def _turn(self) -> bool:
+        worked = self._mailbox.process()
+        while self._due and self._due[0][0] <= self._clock:
+            heapq.heappop(self._due)[2]()
+            worked = True
+        for key, (when, callback) in list(self._timers.items()):
+            if when <= self._clock and self._timers.get(key) == (when, callback):
+                del self._timers[key]
+                callback()
+                worked = True
+        for number, wire in list(self._wires.items()):
+            for at, is_ready in enumerate(wire.ready()):
+                callback_of = self._watched.get(number)
+                if is_ready and callback_of is not None and callback_of[at] is not None:
+                    callback_of[at]()  # type: ignore[misc]  # just tested
+                    worked = True
+        return worked

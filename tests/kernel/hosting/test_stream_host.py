@@ -1,0 +1,218 @@
+"""A protocol meets a wire, a port and a clock: all of it in memory, on a clock that only the test moves."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+
+from kernel.contracts.message import Envelope, run_of
+from kernel.dispatcher.port import Port
+from kernel.dispatcher.route import RouteSpec
+from kernel.hosting.stream_host import StreamHost, StreamStatistics
+from kernel.pipes.water_marks import WaterMarks
+from kernel.routing.fan_out import FanOut
+from kernel.testing.memory_wire import MemoryWire, VirtualHost
+from plugins.protocols.backend.connection import BackendConnection
+from plugins.protocols.backend.options import BackendOptions
+
+
+class App:
+    """An application's port that keeps what comes while it reads."""
+
+    def __init__(self, host: VirtualHost, name: str) -> None:
+        self.got: list[bytes] = []
+        self.reads = True
+        self.going = True
+        self.confirmed = 0
+        self.port = host.port(name, self)
+
+    def on_output(self) -> None:
+        while self.reads and (runs := self.port.take()):
+            self.got += [bytes(body) for run in runs for body in run.bodies]
+
+    def on_writable(self) -> None:
+        self.going = True
+
+    def on_confirmed(self, count: int) -> None:
+        self.confirmed = count
+
+    def send(self, *bodies: bytes) -> None:
+        self.going = self.port.send([run_of(list(bodies))])
+
+
+class Rig:
+    """app a -> host a -> wire -> host b -> app b, and back."""
+
+    def __init__(
+        self, *, confirm: bool = False, high: int = 1000, options: dict[str, Any] | None = None, **wire: Any
+    ):
+        self.host = VirtualHost()
+        self.ends: dict[str, str] = {}
+        self.opened: list[str] = []
+        self.counters = StreamStatistics()
+        for source, target in (
+            ("app a", "net a"),
+            ("net b", "app b"),
+            ("app b", "net b"),
+            ("net a", "app a"),
+        ):
+            spec = RouteSpec(
+                name=f"{source} > {target}",
+                source=source,
+                targets=(target,),
+                make_router=FanOut,
+                marks=WaterMarks(high=high),
+                confirm=confirm,
+            )
+            self.host.dispatcher.add_route(spec)
+        self.a, self.b = App(self.host, "app a"), App(self.host, "app b")
+        self.wires = self.host.wire(**wire)
+        made = BackendOptions(**(options or {}))
+        self.streams = [
+            self.stream(f"net {name}", wire_end, BackendConnection(made, side))
+            for name, wire_end, side in zip("ab", self.wires, ("client", "server"), strict=True)
+        ]
+
+    def stream(self, name: str, wire: MemoryWire, protocol: BackendConnection) -> StreamHost:
+        ports: list[Port] = []
+
+        def open_port(connection: StreamHost) -> Port:
+            ports.append(self.host.port(name, connection))
+            return ports[0]
+
+        def on_end(_: StreamHost, reason: str) -> None:
+            self.ends[name] = reason
+            for port in ports:
+                port.close()
+
+        host: Any = self.host
+        made = StreamHost(
+            host,
+            wire,
+            protocol,
+            peer=name,
+            counters=self.counters,
+            open_port=open_port,
+            on_open=lambda: self.opened.append(name),
+            on_end=on_end,
+        )
+        made.start()
+        return made
+
+
+@pytest.mark.parametrize("wire", [{}, {"split": 1}, {"split": 7, "delay": 0.2}, {"capacity": 10}])
+def test_messages_cross_whatever_the_wire_does_to_them(wire: dict[str, Any]) -> None:
+    rig = Rig(**wire)
+    rig.a.send(b"1", b"2" * 300)
+    rig.b.send(b"back")
+    rig.host.run(until=8.0)
+    assert (rig.b.got, rig.a.got) == ([b"1", b"2" * 300], [b"back"])
+    assert sorted(rig.opened) == ["net a", "net b"]
+    assert rig.ends == {}
+
+
+def test_heartbeats_keep_an_idle_wire_open_for_days() -> None:
+    rig = Rig(options={"heartbeat": 60})
+    rig.host.run(until=100_000.0)
+    assert rig.ends == {}
+    rig.a.send(b"still there")
+    rig.host.run()
+    assert rig.b.got == [b"still there"]
+
+
+def test_a_cut_wire_ends_both_sides() -> None:
+    rig = Rig()
+    rig.host.run()
+    for wire in rig.wires:
+        wire.cut = True
+    rig.host.run()
+    assert set(rig.ends) == {"net a", "net b"}
+    assert all("connection lost" in reason for reason in rig.ends.values())
+
+
+def test_a_wire_that_dies_in_silence_is_given_up_at_the_deadline() -> None:
+    rig = Rig(options={"heartbeat": 10})
+    rig.host.run()
+    rig.host.watch(rig.wires[1].fileno())  # the other side is as good as dead
+    rig.streams[1]._watch = lambda: None  # type: ignore[method-assign]
+    rig.host.set_timer(None, _nothing, rig.streams[1])
+    rig.host.run(until=29.0)
+    assert rig.ends == {}
+    rig.host.run(until=31.0)
+    assert "nothing heard for 30" in rig.ends["net a"]
+
+
+def _nothing() -> None:
+    """Never called."""
+
+
+def test_a_peer_that_never_greets_is_given_up_at_the_deadline() -> None:
+    rig = Rig(delay=11.0)
+    rig.host.run(until=10.5)
+    assert "no greeting within 10" in rig.ends["net a"]
+
+
+def test_a_reader_that_stops_stops_its_sender_and_nothing_is_lost() -> None:
+    rig = Rig(high=10, capacity=2000)
+    rig.host.run()
+    rig.b.reads = False
+    sent = 0
+    while rig.a.going and sent < 10_000:
+        rig.a.send(b"%04d" % sent + b"x" * 500)
+        sent += 1
+        rig.host.run()
+    assert sent < 100
+    rig.b.reads = True
+    rig.b.on_output()
+    rig.host.run()
+    assert [body[:4] for body in rig.b.got] == [b"%04d" % number for number in range(sent)]
+    assert rig.a.going
+
+
+def test_a_reader_that_stops_for_long_is_not_taken_for_a_silent_peer() -> None:
+    rig = Rig(high=2, capacity=100, options={"heartbeat": 1})
+    rig.host.run()
+    rig.b.reads = False
+    for _ in range(10):
+        rig.a.send(b"x" * 50)
+        rig.host.run()
+    rig.host.run(until=1000.0)
+    assert "net b" not in rig.ends, "it does not listen itself: the silence is its own"
+
+
+def test_confirmations_come_back() -> None:
+    rig = Rig(confirm=True)
+    rig.a.send(b"1", b"2")
+    rig.host.run()
+    assert rig.b.got == [b"1", b"2"]
+    assert rig.a.confirmed == 0
+    rig.b.port.confirm(2)
+    rig.host.run()
+    assert rig.a.confirmed == 2
+
+
+def test_what_came_with_the_greeting_and_the_good_bye_in_one_read_is_delivered() -> None:
+    rig = Rig()
+    ours, theirs = rig.host.wire()
+    late = rig.stream("net a", ours, BackendConnection(BackendOptions(), "client"))
+    server = BackendConnection(BackendOptions(), "server")
+    server.handle_timeout(0.0)
+    rig.host.run()
+    server.receive_data(theirs.receive(10_000) or b"", 0.0)
+    server.send_runs([run_of([b"last words"], Envelope(key="k"))], 0.0)
+    server.close("done", 0.0)
+    theirs.send(deque([b"".join(server.data_to_send())]))
+    rig.host.run()
+    assert late.ended
+    assert b"last words" in rig.a.got
+
+
+def test_a_good_bye_ends_both_sides_in_good_order() -> None:
+    rig = Rig()
+    rig.host.run()
+    rig.streams[0].close("enough")
+    rig.host.run()
+    assert rig.ends == {"net a": "enough", "net b": "closed by the peer"}
+    assert rig.counters.protocol_errors == 0

@@ -1,0 +1,77 @@
+"""The shipped checks find what they are there to find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.message import Run
+from kernel.testing import protocol_checks
+from kernel.testing.protocol_checks import ProtocolSubject
+from plugins.protocols.backend.connection import BackendConnection
+from plugins.protocols.backend.options import BackendOptions
+
+
+class Sound(BackendConnection):
+    """Nothing wrong with it."""
+
+    def __init__(self, side: str) -> None:
+        super().__init__(BackendOptions(), side)
+
+
+class Losing(Sound):
+    def receive_data(self, data: Any, now: float) -> list[Run]:
+        return super().receive_data(data, now)[1:]
+
+
+class Raising(Sound):
+    def receive_data(self, data: Any, now: float) -> list[Run]:
+        try:
+            return super().receive_data(data, now)
+        except RemoteProtocolError as error:
+            raise IndexError from error
+
+
+class Repeating(Sound):
+    def data_to_send(self) -> list[Any]:
+        self._last = super().data_to_send() or getattr(self, "_last", [])
+        return self._last
+
+
+class Impatient(Sound):
+    def next_deadline(self) -> float | None:
+        return 0.0
+
+
+class Counting(Sound):
+    def receive_data(self, data: Any, now: float) -> list[Run]:
+        return [Run(run.bodies, 7, run.envelope) for run in super().receive_data(data, now)]
+
+
+@pytest.mark.parametrize(
+    "kind, check",
+    [
+        (Losing, "whole"),
+        (Losing, "byte_by_byte"),
+        (Losing, "random_chunks"),
+        (Raising, "hostile_bytes"),
+        (Raising, "mutated_bytes"),
+        (Impatient, "deadlines_move_on"),
+        (Counting, "sizes_are_counted"),
+    ],
+)
+def test_a_check_finds_what_it_is_there_to_find(kind: type[Sound], check: str) -> None:
+    with pytest.raises(AssertionError):
+        getattr(protocol_checks, check)(ProtocolSubject(make=lambda: (kind("client"), kind("server"))))
+
+
+def test_a_check_passes_what_is_sound() -> None:
+    for check in protocol_checks.PROTOCOL_CHECKS:
+        check(ProtocolSubject(make=lambda: (Sound("client"), Sound("server"))))
+
+
+def test_ends_that_never_fall_silent_are_found() -> None:
+    with pytest.raises(AssertionError, match="fall silent"):
+        protocol_checks.whole(ProtocolSubject(make=lambda: (Repeating("client"), Sound("server"))))
