@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import Buffer, Run, run_of
 from kernel_lines.options import LinesOptions
 
@@ -60,6 +60,8 @@ class LinesConnection:
 
     def send_runs(self, runs: Sequence[Run], now: float) -> None:
         """Queue runs: one buffer a run.  A body that holds newlines arrives as several messages."""
+        if self._closed:
+            raise LocalProtocolError("the conversation is over")
         for run in runs:
             bodies = [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
             if bodies:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from kernel_lines.connection import LinesConnection
 from kernel_lines.options import LinesOptions
@@ -9,10 +12,22 @@ from kernel_lines.options import LinesOptions
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import run_of
 from kernel.contracts.protocol import StreamProtocol
+from kernel.testing.protocol_checks import PROTOCOL_CHECKS, ProtocolSubject
 
 
 def _bodies(connection: LinesConnection, data: bytes) -> list[bytes]:
     return [body for run in connection.receive_data(data, 0.0) for body in run.bodies]
+
+
+@pytest.mark.parametrize("check", PROTOCOL_CHECKS, ids=lambda check: check.__name__)
+def test_it_passes_the_checks_that_every_protocol_has_to(check: Callable[[ProtocolSubject], Any]) -> None:
+    runs = [run_of([b"", b"1", b"x" * 300]), run_of([b"of one size"] * 500), run_of([b"large" * 10_000])]
+    options = LinesOptions()
+    check(
+        ProtocolSubject(
+            make=lambda: (LinesConnection(options), LinesConnection(options)), runs=runs, keys=False
+        )
+    )
 
 
 def test_it_has_all_that_the_contract_asks_for() -> None:
