@@ -1,0 +1,96 @@
+"""``kernel bench``: what this machine and this kernel are good for, in a few seconds and without any peer."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import click
+
+SECONDS = 1.0
+_BATCH = 1000
+
+
+def _plan(address: str, mode: str) -> Any:
+    from kernel.topology.plan import EnginePlan, Plan, RoutePlan
+
+    return Plan(
+        engines=(
+            EnginePlan(name="link", kind="stream", options={"address": address, "mode": mode}),
+            EnginePlan(name="app", kind="native"),
+        ),
+        routes=(RoutePlan(source="app", targets=("link",)), RoutePlan(source="link", targets=("app",))),
+    )
+
+
+def _far_end(told: Connection) -> None:
+    """The other process: counts what comes until it is told to stop, or sends everything back."""
+    from kernel.topology.system import Kernel
+
+    with Kernel(_plan("backend+tcp://127.0.0.1:0", "listen")) as kernel:
+        kernel.wait_running()
+        app = kernel.open("app")
+        told.send(kernel.address_of("link"))
+        while True:
+            body = app.receive()
+            if body == b"stop":
+                return
+            if body == b"echo":
+                app.send(app.receive())
+            elif body[:5] == b"count":
+                left = int(body[5:])
+                while left:
+                    left -= len(app.receive_many(left))
+                app.send(b"done")
+
+
+def _rate(app: Any, size: int, count: int) -> float:
+    """Messages a second, batches of 1,000, until the far end has them all."""
+    batch = [b"x" * size] * min(_BATCH, count)
+    begun = time.perf_counter()
+    app.send(b"count%d" % count)
+    for _ in range(count // len(batch)):
+        app.send_many(batch)
+    app.receive(60)
+    return count / (time.perf_counter() - begun)
+
+
+def _round_trips(app: Any, seconds: float) -> list[float]:
+    """Round trips of 64 bytes, in microseconds, ordered."""
+    body = b"x" * 64
+    taken = []
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        app.send(b"echo")
+        begun = time.perf_counter()
+        app.send(body)
+        app.receive(10)
+        taken.append((time.perf_counter() - begun) * 1e6)
+    return sorted(taken)
+
+
+@click.command(short_help="Measure this machine, in a few seconds.")
+@click.option("--seconds", default=SECONDS, show_default=True, help="About how long each measurement takes.")
+def command(seconds: float) -> None:
+    """Measure throughput and round trips between two processes on this machine.
+
+    For figures beside those of other systems see docs/measured.md and `make bench`.
+    """
+    from kernel.topology.system import Kernel
+
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    far = multiprocessing.get_context("spawn").Process(target=_far_end, args=(theirs,), daemon=True)
+    far.start()
+    with Kernel(_plan(f"backend+tcp://{ours.recv()}", "dial")) as kernel:
+        app = kernel.open("app")
+        for size in (1, 100, 1024, 65536):
+            sample = _rate(app, size, 2000)
+            rate = _rate(app, size, max(int(sample * seconds) // _BATCH, 1) * _BATCH)
+            click.echo(f"one way, {size:>6,} B   {rate:>12,.0f} msg/s   {rate * size / 1e6:>8,.0f} MB/s")
+        trips = _round_trips(app, seconds)
+        p50, p99 = trips[len(trips) // 2], trips[len(trips) * 99 // 100]
+        click.echo(f"round trip,   64 B   p50 {p50:,.0f} µs   p99 {p99:,.0f} µs   ({len(trips):,} of them)")
+        app.send(b"stop")
+    far.join(10)

@@ -1,0 +1,19 @@
+"""``kernel bench``: measures in a moment and prints a line for each size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_bench_prints_rates_and_round_trips() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel", "bench", "--seconds", "0.05"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("msg/s") == 4
+    assert "round trip" in done.stdout
