@@ -11,6 +11,7 @@ from kernel.contracts.message import Run
 from kernel.testing import protocol_checks
 from kernel.testing.protocol_checks import ProtocolSubject
 from plugins.protocols.backend.connection import BackendConnection
+from plugins.protocols.backend.frames import Control, control_frame
 from plugins.protocols.backend.options import BackendOptions
 
 
@@ -34,10 +35,10 @@ class Raising(Sound):
             raise IndexError from error
 
 
-class Repeating(Sound):
+class Chatty(Sound):
     def data_to_send(self) -> list[Any]:
-        self._last = super().data_to_send() or getattr(self, "_last", [])
-        return self._last
+        data = super().data_to_send()
+        return [*data, control_frame(Control.PING)] if self.ready_to_send() else data
 
 
 class Impatient(Sound):
@@ -74,4 +75,4 @@ def test_a_check_passes_what_is_sound() -> None:
 
 def test_ends_that_never_fall_silent_are_found() -> None:
     with pytest.raises(AssertionError, match="fall silent"):
-        protocol_checks.whole(ProtocolSubject(make=lambda: (Repeating("client"), Sound("server"))))
+        protocol_checks.whole(ProtocolSubject(make=lambda: (Chatty("client"), Sound("server"))))
