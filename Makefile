@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml requirements/dev.lock
 		echo "make setup: $(PYTHON) cannot make environments (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(PIP) install --quiet --requirement requirements/dev.lock
 	@rm -rf messaging_kernel.egg-info # a stale one in this folder would hide the entry points of the new
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 lock: ## write requirements/dev.lock anew from pyproject.toml

@@ -9,8 +9,10 @@ import threading
 from typing import Any, TextIO
 
 import click
+import msgspec
 
 from kernel.contracts.engine import EngineEvent
+from kernel.topology.statistics import SystemStatistics
 
 _BAD = {"failed", "refused", "disconnected", "error"}
 _GOOD = {"running", "connected", "listening", "ready"}
@@ -31,10 +33,20 @@ class EventLog:
             event.what, engine=event.engine, peer=event.peer, detail=event.detail, next_try=event.next_try
         )
 
+    def figures(self, statistics: SystemStatistics) -> None:
+        """Write what a kernel did: as JSON all of it, for people a line for each route."""
+        if self._json:
+            self.write("figures", statistics=msgspec.to_builtins(statistics))
+            return
+        for route in statistics.routes:
+            lost = f", {route.dropped:,} dropped" if route.dropped else ""
+            lost += f", {route.unrouted:,} unrouted" if route.unrouted else ""
+            self.write("routed", detail=f"{route.name}: {route.written:,} messages{lost}")
+
     def write(self, what: str, **facts: Any) -> None:
         """Write one line.  Any thread."""
         now = datetime.datetime.now().astimezone()
-        facts = {name: fact for name, fact in facts.items() if fact not in ("", None)}
+        facts = {name: fact for name, fact in facts.items() if fact is not None and fact != ""}
         if self._json:
             line = json.dumps({"time": now.isoformat(timespec="milliseconds"), "what": what, **facts})
         else:

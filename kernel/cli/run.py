@@ -71,6 +71,7 @@ class Runner:
             try:
                 reason = self._obey(kernel)
                 self._log.write("stopping", detail=reason)
+                self._log.figures(kernel.statistics())
             finally:
                 kernel.close(linger=linger)
                 kernel.join()

@@ -11,9 +11,12 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+if TYPE_CHECKING:
+    from kernel.topology.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,36 +97,16 @@ class Tracer:
 
 def follow(body: bytes = b"hello") -> list[Seen]:
     """Send one message through two kernels and return its hops."""
-    from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
     from kernel.topology.system import Kernel
-
-    def plan(name: str, application: str, *routes: tuple[str, str], **options: Any) -> Plan:
-        engines = (
-            EnginePlan(name="link", kind="stream", options=options),
-            EnginePlan(name=application, kind="native"),
-        )
-        return Plan(
-            threads=(ThreadPlan(name=name),),
-            engines=engines,
-            routes=tuple(RoutePlan(source=source, targets=(target,)) for source, target in routes),
-        )
 
     tracer = Tracer()
     threading.setprofile(tracer)
     try:
-        there = Kernel(
-            plan(
-                "there", "receiver", ("link", "receiver"), address="backend+tcp://127.0.0.1:0", mode="listen"
-            )
-        )
-        with there:
+        listening = {"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+        with Kernel(_plan("there", "receiver", ("link", "receiver"), listening)) as there:
             there.wait_running()
-            here = Kernel(
-                plan(
-                    "here", "sender", ("sender", "link"), address=f"backend+tcp://{there.address_of('link')}"
-                )
-            )
-            with here:
+            dialling = {"address": f"backend+tcp://{there.address_of('link')}"}
+            with Kernel(_plan("here", "sender", ("sender", "link"), dialling)) as here:
                 sender, receiver = here.open("sender"), there.open("receiver")
                 sender.send(b"first")  # so that the connection is there
                 receiver.receive(10)
@@ -136,6 +119,20 @@ def follow(body: bytes = b"hello") -> list[Seen]:
         sys.setprofile(None)
         threading.setprofile(None)
     return tracer.hops()
+
+
+def _plan(thread: str, application: str, route: tuple[str, str], link: dict[str, Any]) -> Plan:
+    """Plan one of the two kernels."""
+    from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+
+    return Plan(
+        threads=(ThreadPlan(name=thread),),
+        engines=(
+            EnginePlan(name="link", kind="stream", options=link),
+            EnginePlan(name=application, kind="native"),
+        ),
+        routes=(RoutePlan(source=route[0], targets=(route[1],)),),
+    )
 
 
 @click.command(short_help="Follow one message through every hop.")

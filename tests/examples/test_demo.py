@@ -1,0 +1,26 @@
+"""``make demo``: the main job, on real input, with real clients."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_the_demonstration_ends_with_numbers_that_agree() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=115,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the numbers agree" in done.stdout
+    assert "routed to bridge" in done.stdout
