@@ -25,17 +25,21 @@ class InprocEnd:
         self._sent_before = 0
         self._peer_confirmed = 0
         self._waiting_for_room = False
+        self._wanted = False  # whether what is written now is to be confirmed
+        self._direct = 0  # messages confirmed at once, because nobody further on confirms
 
     def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
         """Begin.  In the thread of this end."""
         self.port, self._incoming, self._outgoing = port, incoming, outgoing
         self._sent_before = port.sent()
+        self._direct = 0
         incoming.on_ready = self._on_incoming  # the pipes post to hosts, which call in their thread
         outgoing.on_writable = self._on_room
         outgoing.on_confirmed = self._on_peer_confirmed
         self._peer_confirmed = 0
         self._waiting_for_room = False
-        again = port.rewind() if port.must_confirm else []
+        self._wanted = port.must_confirm
+        again = port.rewind() if self._wanted else []
         self._write(again)
         self._on_incoming()
         self.on_output()
@@ -52,6 +56,9 @@ class InprocEnd:
             runs = self.port.take(_AT_ONCE)
             if not runs:
                 return
+            if self.port.must_confirm != self._wanted:
+                self._wanted = not self._wanted
+                self._peer_confirmed = self._outgoing.written  # nobody waits for those before
             self._write(runs)
 
     def _write(self, runs: list[Run]) -> None:
@@ -71,8 +78,10 @@ class InprocEnd:
             count = sum(map(len, runs))
             self.messages_in += count
             self._going = port.send(runs)
-            if not port.confirms:
+            if not port.confirms:  # nobody further on does: it is out of our hands
                 incoming.confirm(count)
+                self._direct += count
+                self._sent_before = port.sent()
         if incoming is not None and incoming.ended and not incoming.more():
             self.on_end()
 
@@ -87,15 +96,16 @@ class InprocEnd:
     def on_confirmed(self, count: int) -> None:
         """Every destination has confirmed."""
         if self._incoming is not None and count > self._sent_before:
-            news = count - self._sent_before - self._incoming.confirmed
+            news = self._direct + count - self._sent_before - self._incoming.confirmed
             if news > 0:
                 self._incoming.confirm(news)
 
     def _on_peer_confirmed(self) -> None:
         if self._outgoing is not None and self.port is not None:
             news = self._outgoing.confirmed - self._peer_confirmed
-            self._peer_confirmed += news
-            self.port.confirm(news)
+            if news > 0:
+                self._peer_confirmed += news
+                self.port.confirm(news)
 
 
 def pipe_pair(place: str, here: Host, there: Host) -> tuple[Pipe, Pipe]:

@@ -83,6 +83,7 @@ class StreamHost:
         self._received = 0  # messages, in this conversation
         self._sent_before = 0  # what the port had sent for earlier conversations
         self._sent = 0  # messages, in this conversation
+        self._direct = 0  # messages confirmed at once, because nobody further on confirms
         self._wanted = False  # whether what is sent now is to be confirmed
         self._peer_confirmed = 0
         self._unwritten = 0  # messages encoded but not written, for peers that do not confirm
@@ -197,6 +198,8 @@ class StreamHost:
             self._watch()
         if not port.confirms:
             self._protocol.confirm(self._received)  # nobody further on does: it is out of our hands
+            self._direct = self._received
+            self._sent_before = port.sent()
 
     def on_writable(self) -> None:
         """The pipes have room again."""
@@ -206,7 +209,7 @@ class StreamHost:
     def on_confirmed(self, count: int) -> None:
         """Every destination has confirmed."""
         if not self.ended and count > self._sent_before:
-            self._protocol.confirm(count - self._sent_before)
+            self._protocol.confirm(self._direct + count - self._sent_before)
             self._flush()
 
     def _after(self) -> None:

@@ -113,7 +113,9 @@ class Loop:
             worked = True
         if mailbox.rings:
             mailbox.ring_all()
-            worked |= mailbox.process()  # an answer may be there already
+            if mailbox.process():  # an answer may be there already
+                worked = True
+                mailbox.ring_all()  # for what that left: whoever is taken for woken must be
         if self._may_stop is not None and self._may_stop():
             self.stopping = True
         if self.stopping:  # asked to by what was just processed: nobody would wake us any more

@@ -54,6 +54,7 @@ class Residence:
         finally:
             self._nursery = None
             self.mailbox.process()  # what the last words of the engines asked for
+            self.mailbox.ring_all()
             self._loop.close()
 
     def add(

@@ -108,6 +108,42 @@ def test_routes_that_stay_lose_nothing_while_others_change(kernel_factory: Kerne
     assert got == sent
 
 
+@pytest.mark.parametrize("transport", ["tcp", "inproc"])
+def test_a_route_that_confirms_may_come_after_one_that_does_not(
+    kernel_factory: KernelFactory, transport: str
+) -> None:
+    if transport == "tcp":
+        receiving = kernel_factory(listener(), route("net", "plain"))
+        sending = kernel_factory(
+            dialler(f"backend+tcp://{receiving.address_of('net')}"), route("app", "net", confirm=True)
+        )
+        plain = receiving.open("plain")
+    else:
+        receiving = sending = kernel_factory(
+            listener(address="backend+inproc://x"),
+            dialler("backend+inproc://x", name="out"),
+            route("net", "plain"),
+            route("app", "out", confirm=True),
+        )
+        plain = receiving.open("plain")
+    app = sending.open("app")
+    app.send_many([b"%d" % number for number in range(10)], timeout=10)
+    assert len(receive_until(plain, b"9")) == 10
+    app.wait_confirmed(10)
+    sink = receiving.open("sink", api="native")
+    receiving.add_route(route("net", "sink", confirm=True))
+    while len(receiving.dispatcher.pipes()) < 2:
+        receiving.statistics()
+    app.send_many([b"a", b"b"], timeout=10)
+    receive_until(plain, b"b")
+    assert receive_until(sink, b"b") == [b"a", b"b"]
+    with pytest.raises(TimedOut):
+        app.wait_confirmed(0.05)
+    with pytest.raises(TimedOut):
+        sink.receive(0)
+    app.wait_confirmed(10)
+
+
 def test_an_engine_removed_as_soon_as_it_is_added_is_gone(kernel_factory: KernelFactory) -> None:
     events = Events()
     kernel = kernel_factory(on_event=events)

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from kernel.hosting.backoff import BackoffOptions
+from kernel.pipes.mailbox import Mailbox
 from tests.kernel.threads.conftest import Engine, Rig
 
 QUICK = BackoffOptions(first=0.01, most=0.04, jitter=0)
@@ -302,3 +303,23 @@ def test_lingering_ends_as_soon_as_it_may_or_at_its_deadline() -> None:
     assert rig.thread.join(5)
     assert time.monotonic() - began < 5
     rig.thread.mailbox.bell.close()
+
+
+def test_whoever_is_posted_to_in_answer_to_an_answer_is_woken(rig: Rig) -> None:
+    """Two threads and a mailbox of ours, which sleeps: post after post leads to it, and none may stop half-way."""
+    ours = Mailbox()
+    mailbox = rig.thread.mailbox
+    post_to_us = mailbox.poster_to(ours)
+    rounds = 3000
+    for number in range(rounds):
+        ours.bell.sleeping = True
+
+        def answer_late() -> None:
+            mailbox.post(lambda: post_to_us(lambda: None))
+
+        mailbox.post(answer_late)
+        assert ours.posted or ours.bell.wait(5), f"a wake-up was lost in round {number}"
+        while not ours.process():
+            ours.bell.sleeping = True
+            assert ours.posted or ours.bell.wait(5), f"a wake-up was lost in round {number}"
+    ours.bell.close()
