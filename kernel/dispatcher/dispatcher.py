@@ -39,6 +39,7 @@ class Dispatcher:
         self.rendezvous: dict[str, Any] = {}
         """Where engines of this kernel find each other by name (the in-process transport)."""
         self._slots: list[ThreadSlot] = []
+        self._spare: list[ThreadSlot] = []
         self._groups: dict[str, list[Port]] = defaultdict(list)
         self._specs: list[RouteSpec] = []
         self._pipes: dict[Pipe, tuple[RouteSpec, Port, Port]] = {}
@@ -53,6 +54,30 @@ class Dispatcher:
             slot = ThreadSlot(len(self._slots), name, mailbox)
             self._slots.append(slot)
             return slot
+
+    def borrow_slot(self, name: str) -> ThreadSlot:
+        """Give a caller's thread a row and column for as long as it needs them.
+
+        They are used again by a later caller, mailbox and all: whoever still posts to the one before only
+        wakes the next for nothing, where a closed descriptor might by then be somebody else's.
+        """
+        with self._lock:
+            if self._spare:
+                slot = self._spare.pop()
+                slot.name = name
+                slot.mailbox.bell.on_ring = None
+                return slot
+        return self.add_thread(name, Mailbox())
+
+    def give_back_slot(self, slot: ThreadSlot) -> None:
+        """The caller is done with it."""
+        with self._lock:
+            self._spare.append(slot)
+
+    def dispose(self) -> None:
+        """Close every bell, when no thread is left to ring one."""
+        for slot in self._slots:
+            slot.mailbox.bell.close()
 
     def open_port(
         self, slot: ThreadSlot, name: str, group: str, owner: PortOwner, options: dict[str, Any] | None = None

@@ -98,8 +98,7 @@ class Kernel:
             return False
         for api in self._apis:
             api.dispose()
-        for thread in self._threads.values():
-            thread.mailbox.bell.close()
+        self.dispatcher.dispose()
         self._apis.clear()
         self._state = "closed"
         return True
@@ -188,7 +187,7 @@ class Kernel:
         kind = self.registry.kind("apis", kind_name)
         merged = {**(planned.options if planned else {}), **options}
         opened = kind.create(self, name, msgspec.convert(merged, kind.options))
-        self._apis.append(opened)
+        self._apis = [*(kept for kept in self._apis if not getattr(kept, "closed", False)), opened]
         return opened
 
     # ------------------------------------------------------------------ change while running

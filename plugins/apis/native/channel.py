@@ -23,7 +23,6 @@ import msgspec
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
 from kernel.dispatcher.dispatcher import Dispatcher
-from kernel.pipes.mailbox import Mailbox
 from plugins.apis.native.loose_sender import loose_sender
 from plugins.apis.native.options import NativeOptions
 
@@ -47,7 +46,9 @@ class Channel:
         options = options or NativeOptions()
         self.name = name
         self._options = options
-        self._mailbox = Mailbox()
+        self._dispatcher = dispatcher
+        self._slot = dispatcher.borrow_slot(name)
+        self._mailbox = self._slot.mailbox
         self._posted = self._mailbox.posted
         self._thread = threading.get_ident()
         self._closed = ""
@@ -61,7 +62,6 @@ class Channel:
         self._runs: deque[Run] = deque()
         self._unconfirmed = 0
         self._envelopes: dict[str, Envelope] = {}
-        self._slot = dispatcher.add_thread(name, self._mailbox)
         self._port = dispatcher.open_port(
             self._slot, name, name, self, {"subscriptions": list(options.subscriptions)}
         )
@@ -382,11 +382,16 @@ class Channel:
             self._loose.plug(None)
             self._closed = self._closed or "it was closed"
             self._port.close()
+            self._dispatcher.give_back_slot(self._slot)
 
     def dispose(self) -> None:
         """Called by the kernel at its very end."""
         self.close()
-        self._mailbox.bell.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called; the kernel then forgets the channel."""
+        return self._port.closed
 
     def statistics(self) -> ChannelStatistics:
         """The figures of this moment."""

@@ -34,6 +34,11 @@ class TrioChannel:
         self.statistics = channel.statistics
         self.close = channel.close
 
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called; the kernel then forgets the channel."""
+        return self._channel.closed
+
     async def send(self, body: Buffer, *, key: str | None = None) -> None:
         """Send one message; wait while the pipe is full."""
         await self._call(lambda: self._channel.send(body, key=key, timeout=0), self._channel.may_send)

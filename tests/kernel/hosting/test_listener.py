@@ -121,17 +121,19 @@ with kernel:
     app = kernel.open("app")
     host, _, port = kernel.address_of("in").partition(":")
     place = (host, int(port))
+    peers = [socket.create_connection(place, 5)]
+    peers[0].sendall(b"\\x05first")
+    assert app.receive(10) == b"first"
     used = len(__import__("os").listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, 4096))
-    peers = []
     try:
         while len(peers) < 100:
             peers.append(socket.create_connection(place, 5))
     except OSError:
         pass
     assert refused.wait(10), "the listener did not notice"
-    peers[0].sendall(b"\\x05first")
-    assert app.receive(10) == b"first", "who is connected is served"
+    peers[0].sendall(b"\\x05again")
+    assert app.receive(10) == b"again", "who is connected is served"
     for peer in peers:
         peer.close()
     while True:  # the listener pauses, then accepts again
