@@ -155,7 +155,9 @@ class Dispatcher:
         self._pipes_of[source].add(pipe)
         self._pipes_of[target].add(pipe)
         subscriptions = tuple(target.options.get("subscriptions", ()))
-        attach_out = partial(source.attach_out, spec, pipe, {**target.options, "subscriptions": subscriptions})
+        attach_out = partial(
+            source.attach_out, spec, pipe, {**target.options, "subscriptions": subscriptions}
+        )
         if here:
             attach_out()
         else:

@@ -131,7 +131,9 @@ class Kernel:
 
         self.close(linger=LINGER if error is None else 0)
         try:
-            await self._guests.__aexit__(None, None, None)  # guests stop by themselves; the error is the caller's
+            await self._guests.__aexit__(
+                None, None, None
+            )  # guests stop by themselves; the error is the caller's
         finally:
             if not all(getattr(thread, "is_guest", False) for thread in self._threads.values()):
                 with trio.CancelScope(shield=True):
