@@ -62,7 +62,7 @@ def encode_bodies(bodies: Sequence[Any]) -> list[Buffer]:
         (size,) = sizes
         if size < REFERENCE_FROM:
             head = header(size)
-            return [head + head.join(bodies)]
+            return [head.join((b"", *bodies))]  # not ``head + head.join(bodies)``, which copies it all twice
     elif max(sizes, default=0) < LONG:
         return [
             b"".join(
