@@ -36,6 +36,15 @@ class Backoff:
         self.attempts += 1
         return full * (1 - options.jitter * self._chance.random())
 
+    def lasted(self, seconds: float) -> None:
+        """What was attempted held for so long: begin anew if that was longer than the wait before it.
+
+        What comes up and fails at once has not succeeded, however often it does so.
+        """
+        options = self._options
+        if seconds > min(options.first * 2.0 ** min(max(self.attempts - 1, 0), 62), options.most):
+            self.succeeded()
+
     def succeeded(self) -> None:
         """Begin anew with the shortest wait."""
         self.attempts = 0

@@ -24,6 +24,8 @@ class EngineState(msgspec.Struct):
     next_try: float | None = None
     """Seconds that it waits, or waited, before the next try."""
     engine: Engine | None = None
+    running_since: float | None = None
+    """When it last came up, by its thread's clock; None while it has not."""
 
 
 async def supervise(
@@ -37,12 +39,15 @@ async def supervise(
     backoff = Backoff(policy)
     while True:
         state.state = "starting"
-        failure = await _live_once(state, make_engine, make_host, report, backoff)
+        state.running_since = None
+        failure = await _live_once(state, make_engine, make_host, report)
         state.engine = None
         if failure is None:
             state.state = "ended"
             report(EngineEvent(engine=state.name, what="ended"))
             return
+        if state.running_since is not None:
+            backoff.lasted(trio.current_time() - state.running_since)
         wait = backoff.next_wait()
         state.state, state.next_try = "failed", wait
         state.failures += 1
@@ -56,7 +61,6 @@ async def _live_once(
     make_engine: Callable[[], Engine],
     make_host: Callable[[trio.Nursery], EngineHost],
     report: Callable[[EngineEvent], object],
-    backoff: Backoff,
 ) -> BaseException | None:
     """One life; returns what ended it, None for a good end.  Cancellation passes through."""
     host: EngineHost | None = None
@@ -66,7 +70,7 @@ async def _live_once(
             engine = state.engine = make_engine()
 
             async def live() -> None:
-                await engine.run(host, task_status=_Started(state, backoff, report))
+                await engine.run(host, task_status=_Started(state, report))
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(live)
@@ -91,9 +95,8 @@ def _first(group: ExceptionGroup[Exception]) -> Exception:
 class _Started:
     """The ``task_status`` that an engine is given."""
 
-    def __init__(self, state: EngineState, backoff: Backoff, report: Callable[[EngineEvent], object]) -> None:
+    def __init__(self, state: EngineState, report: Callable[[EngineEvent], object]) -> None:
         self._state = state
-        self._backoff = backoff
         self._report = report
 
     def started(self, address: str = "") -> None:
@@ -101,5 +104,5 @@ class _Started:
         self._state.state = "running"
         self._state.address = address
         self._state.next_try = None
-        self._backoff.succeeded()
+        self._state.running_since = trio.current_time()
         self._report(EngineEvent(engine=self._state.name, what="running", detail=address))
