@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, NamedTuple
 
 from kernel.contracts.message import Buffer
@@ -33,15 +34,24 @@ def loose_sender(posted: deque[Any], long_way: LongWay) -> LooseSender:  # noqa:
     """Return a sender that takes the long way until it is plugged into a pipe.
 
     ``posted`` is the thread's mail: while something is in it, routes may have changed, and the long way looks.
+    The thread itself is looked at once a batch: a look for each message would cost 20 ns, a fifth of it.
     """
     pipe: Pipe | None = None
     append: Callable[[Any], None] = _no_pipe
     small = -1
     room = 0
+    owner = get_ident()
 
     def send(body: Buffer, *, key: str | None = None, timeout: float | None = None) -> None:
         nonlocal room
-        if room and type(body) is bytes and len(body) <= small and key is None and not posted:
+        if (
+            room
+            and type(body) is bytes
+            and len(body) <= small
+            and key is None
+            and not posted
+            and (pipe.signalled or get_ident() == owner)  # type: ignore[union-attr]  # room comes from a pipe
+        ):
             room -= 1
             append(body)
             if not pipe.signalled:  # type: ignore[union-attr]  # room comes from a pipe
