@@ -22,9 +22,24 @@ class LargeBodies(Interface):
         """Where the next bytes are best received: the rest of a large body.  Empty: use ``receive_data``."""
         ...
 
+    def read_hint(self, usual: int) -> int:
+        """How many bytes are best read next for ``receive_data``, where ``usual`` would be read otherwise."""
+        ...
+
     def filled(self, count: int, now: float) -> list[Run]:
         """``count`` bytes were received into ``room``, which has been released; otherwise as ``receive_data``."""
         ...
+
+
+@runtime_checkable
+class Refusing(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: not to send what its peer would hang up on."""
+
+    refused: list[str]
+    """Why messages given to ``send_runs`` were not sent, an entry for each; the host takes them out.
+
+    ``confirmed`` counts a message that was refused as soon as it counts all before it, so that the flow goes on.
+    """
 
 
 @runtime_checkable

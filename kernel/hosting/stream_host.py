@@ -15,7 +15,7 @@ from typing import Any
 from kernel.contracts.engine import Host, Port
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer, Run
-from kernel.contracts.protocol import LargeBodies, StreamProtocol
+from kernel.contracts.protocol import LargeBodies, Refusing, StreamProtocol
 from kernel.hosting.wire import Wire
 
 READ_SIZE = 256 * 1024
@@ -37,10 +37,18 @@ BATCHES_A_TURN = 8
 class StreamStatistics:
     """Counters of one connection, or the sum of those of an engine."""
 
-    __slots__ = ("bytes_in", "bytes_out", "messages_in", "messages_out", "protocol_errors")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "messages_in",
+        "messages_out",
+        "messages_refused",
+        "protocol_errors",
+    )
 
     def __init__(self) -> None:
-        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.protocol_errors = 0
+        self.messages_in = self.messages_out = self.messages_refused = 0
+        self.bytes_in = self.bytes_out = self.protocol_errors = 0
 
     def as_dict(self) -> dict[str, int]:
         """The standard names."""
@@ -48,7 +56,8 @@ class StreamStatistics:
 
 
 class StreamHost:
-    """One connection.  ``on_end(reason)`` is called once, when it is over, whyever."""
+    """One connection.  ``on_end(reason)`` is called once, when it is over, whyever; ``on_refused(why)`` at the first
+    message that the protocol does not send because the peer would not take it."""
 
     def __init__(
         self,
@@ -61,6 +70,7 @@ class StreamHost:
         open_port: Callable[[StreamHost], Port],
         on_open: Callable[[], Any],
         on_end: Callable[[StreamHost, str], Any],
+        on_refused: Callable[[str], Any] | None = None,
     ) -> None:
         self.peer = peer
         self.ended = False
@@ -74,6 +84,8 @@ class StreamHost:
         self._open_port = open_port
         self._on_open = on_open
         self._on_end = on_end
+        self._on_refused = on_refused
+        self._refusing = protocol if isinstance(protocol, Refusing) else None
         self._port: Port | None = None
         self._out: deque[Buffer] = deque()
         self._read_size = FIRST_READ_SIZE
@@ -154,6 +166,7 @@ class StreamHost:
     def _receive(self) -> list[Run] | None:
         """Read once; the runs that it completes, None when there was nothing or the stream has ended."""
         protocol = self._protocol
+        most = self._read_size
         data: bytes | None = None
         if self._large is not None and self._receive_into is not None:
             with self._large.room() as room:
@@ -163,9 +176,10 @@ class StreamHost:
             if count > 0:
                 self._counters.bytes_in += count
                 return self._large.filled(count, self._host.now())
-            data = b"" if count == 0 else self._wire.receive(self._read_size)
+            most = self._large.read_hint(most)
+            data = b"" if count == 0 else self._wire.receive(most)
         else:
-            data = self._wire.receive(self._read_size)
+            data = self._wire.receive(most)
         if data is None:
             return None
         if not data:
@@ -173,7 +187,7 @@ class StreamHost:
             self._end("closed by the peer")
             return None
         self._counters.bytes_in += len(data)
-        if len(data) == self._read_size:
+        if len(data) == most:
             self._read_size = min(4 * self._read_size, READ_SIZE)
         elif len(data) < FIRST_READ_SIZE // 4:
             self._read_size = FIRST_READ_SIZE
@@ -301,6 +315,24 @@ class StreamHost:
         self._unwritten += count
         self._protocol.send_runs(runs, self._host.now())
         self._flush()
+        if self._refusing is not None and self._refusing.refused:
+            self._take_refusals(self._refusing.refused)
+
+    def _take_refusals(self, refused: list[str]) -> None:
+        """Count what was not sent, tell of it once, and wait for no confirmation of it."""
+        first = refused[0]
+        self._counters.messages_refused += len(refused)
+        self._counters.messages_out -= len(refused)
+        refused.clear()
+        if self._on_refused is not None:
+            tell, self._on_refused = self._on_refused, None
+            tell(first)
+        port = self._port
+        if self.ended or port is None or not port.must_confirm:
+            return
+        self._take_confirmations(port)
+        if not self._out:
+            self._written()
 
     def _flush(self) -> None:
         """Write what the protocol has, as much as goes."""

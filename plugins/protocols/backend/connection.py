@@ -7,13 +7,13 @@ EXTENDED, or OLD.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from enum import Enum
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Run
 from plugins.protocols.backend.decoder import Decoder
+from plugins.protocols.backend.envelope_memory import KnownEnvelopes, SentEnvelopes
 from plugins.protocols.backend.frames import (
     LONG,
     SHORT_HEADERS,
@@ -22,14 +22,10 @@ from plugins.protocols.backend.frames import (
     encode_bodies,
     header,
 )
-from plugins.protocols.backend.greeting import (
-    Greeting,
-    decode_envelope,
-    decode_greeting,
-    encode_envelope,
-    encode_greeting,
-)
+from plugins.protocols.backend.greeting import Greeting, decode_greeting, encode_greeting
 from plugins.protocols.backend.options import BackendOptions
+from plugins.protocols.backend.peer_subscriptions import PeerSubscriptions
+from plugins.protocols.backend.refusals import Refusals
 
 GREETING_BEGINS = b"\xff\x81"
 MISSED_HEARTBEATS = 3
@@ -54,8 +50,8 @@ class BackendConnection:
         self._decoder = Decoder(options.max_message, self._on_control)
         self._out: list[Buffer] = []
         self._peer = Greeting()
-        self._peer_envelopes: list[Envelope | None] = []
-        self._our_envelopes: OrderedDict[Envelope, int] = OrderedDict()
+        self._peer_envelopes = KnownEnvelopes(options.envelopes, options.envelope_bytes)
+        self._our_envelopes = SentEnvelopes(0, 0)
         self._current: Envelope = PLAIN
         self._first = b""  # of a dialler's first frame, while that may still be either format's
         self._sent = 0
@@ -63,8 +59,12 @@ class BackendConnection:
         self._told: int | None = None  # None: the peer has not asked for confirmations
         self._opened: float | None = None
         self._heard = self._spoke = 0.0
-        self.subscriptions: list[tuple[str, str]] = []
+        self._peer_subscriptions = PeerSubscriptions(options.max_subscriptions, options.subscription_bytes)
+        self.subscriptions = self._peer_subscriptions.news
         """What the peer has asked for: ("subscribe" or "unsubscribe", pattern); the host takes them out."""
+        self._refusals = Refusals()
+        self.refused = self._refusals.news
+        """Why messages were not sent, one entry each; the host takes them out."""
         if options.format == "0.x":
             self.phase = Phase.OLD
         elif side == "client" or options.format == "extended":
@@ -99,6 +99,10 @@ class BackendConnection:
     def room(self) -> memoryview:
         """Where the next bytes of a large message belong; empty when there is none under way."""
         return self._decoder.room()
+
+    def read_hint(self, usual: int) -> int:
+        """How many bytes are best read next, where ``usual`` would be read otherwise."""
+        return self._decoder.read_hint(usual)
 
     def filled(self, count: int, now: float) -> list[Run]:
         """``count`` bytes were received into ``room``."""
@@ -135,27 +139,22 @@ class BackendConnection:
         self._peer = decode_greeting(payload)
         if self._peer.version < 1 or self._peer.envelopes < 1:
             raise RemoteProtocolError(f"an impossible greeting: {self._peer}")
-        self._peer_envelopes = [None] * self._options.envelopes
+        self._refusals.most = self._peer.max_message
+        self._our_envelopes = SentEnvelopes(  # whatever it offers, our memory counts, too
+            min(self._peer.envelopes, self._options.envelopes),
+            min(self._peer.envelope_bytes, self._options.envelope_bytes),
+        )
         self.phase = Phase.EXTENDED
         for pattern in self._options.subscriptions:
             self.subscribe(pattern)
 
     def _on_envelope(self, payload: bytes) -> None:
-        number = int.from_bytes(payload[:4], "big")
-        if len(payload) < 5 or number >= len(self._peer_envelopes):
-            raise RemoteProtocolError(f"envelope number {number}; we remember {len(self._peer_envelopes)}")
-        envelope = decode_envelope(payload[4:])
-        self._peer_envelopes[number] = self._decoder.envelope = envelope
+        envelope = self._peer_envelopes.learn(payload)
+        if envelope is not None:
+            self._decoder.envelope = envelope
 
     def _on_use(self, payload: bytes) -> None:
-        number = int.from_bytes(payload, "big")
-        known = self._peer_envelopes
-        envelope = (
-            PLAIN if not payload else known[number] if len(payload) == 4 and number < len(known) else None
-        )
-        if envelope is None:
-            raise RemoteProtocolError(f"use of envelope {number}, which was never sent")
-        self._decoder.envelope = envelope
+        self._decoder.envelope = self._peer_envelopes.use(payload)
 
     def _on_confirm(self, payload: bytes) -> None:
         count = int.from_bytes(payload, "big")
@@ -178,10 +177,10 @@ class BackendConnection:
         """That it came is all it says."""
 
     def _on_subscribe(self, payload: bytes) -> None:
-        self.subscriptions.append(("subscribe", _pattern(payload)))
+        self._peer_subscriptions.subscribe(payload)
 
     def _on_unsubscribe(self, payload: bytes) -> None:
-        self.subscriptions.append(("unsubscribe", _pattern(payload)))
+        self._peer_subscriptions.unsubscribe(payload)
 
     def _on_close(self, payload: bytes) -> None:
         self.phase = Phase.CLOSED
@@ -199,17 +198,18 @@ class BackendConnection:
         if not extended and self.phase is not Phase.OLD:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
         out = self._out
+        most = self._refusals.most
         for run in runs:
-            self._sent += len(run.bodies)
-            if extended:
-                if run.envelope is not self._current:
-                    self._use(run.envelope)
-                if run.multipart:
-                    for parts in run.bodies:
-                        payload = b"".join([piece for part in parts for piece in (header(len(part)), part)])
-                        out.append(control_frame(Control.PARTS, payload))
+            kept = self._refusals.sift(run, self._sent) if run.size > most or run.multipart else run
+            if not kept.bodies or (run.envelope is not self._current and extended and not self._use(kept)):
+                continue
+            bodies = kept.bodies
+            self._sent += len(bodies)
+            if run.multipart:
+                if extended:
+                    out += [_parts_frame(parts) for parts in bodies]
                     continue
-            bodies = [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
+                bodies = [b"".join(parts) for parts in bodies]
             out += encode_bodies(bodies)
 
     def encode_one(self, body: bytes) -> bytes | None:
@@ -217,7 +217,9 @@ class BackendConnection:
         if self._current is not PLAIN or self._out or not self.ready_to_send():
             return None
         size = len(body)
-        return SHORT_HEADERS[size] + body if size < LONG else header(size) + body
+        if size < LONG:
+            return SHORT_HEADERS[size] + body if size <= self._refusals.most else None
+        return header(size) + body if size <= self._refusals.most else None
 
     def decode_one(self, data: bytes) -> bytes | None:
         """Return the body if ``data`` is just one plain short message; None when the long way has to be taken."""
@@ -225,26 +227,15 @@ class BackendConnection:
             return data[1:]
         return None
 
-    def _use(self, envelope: Envelope) -> None:
-        """Make ``envelope`` the one of what follows, by its number if the peer has it."""
-        self._current = envelope
-        if envelope is PLAIN:
-            self._out.append(control_frame(Control.USE))
-            return
-        known = self._our_envelopes
-        number = known.get(envelope)
-        if number is not None:
-            known.move_to_end(envelope)
-            self._out.append(control_frame(Control.USE, number.to_bytes(4, "big")))
-            return
-        most = min(
-            self._peer.envelopes, self._options.envelopes
-        )  # whatever it offers, our memory counts, too
-        number = len(known) if len(known) < most else known.popitem(last=False)[1]
-        known[envelope] = number
-        self._out.append(
-            control_frame(Control.ENVELOPE, number.to_bytes(4, "big") + encode_envelope(envelope))
-        )
+    def _use(self, run: Run) -> bool:
+        """Make the run's envelope the one of what follows; False when the peer cannot have it, nor then the run."""
+        frames = self._our_envelopes.put_into_force(run.envelope)
+        if frames is None:
+            self._refusals.refuse(run, self._sent, "an envelope that is larger than the peer remembers")
+            return False
+        self._current = run.envelope
+        self._out += frames
+        return True
 
     def data_to_send(self) -> list[Buffer]:
         """Return and forget what is to be written."""
@@ -274,7 +265,9 @@ class BackendConnection:
 
     def confirmed(self) -> int | None:
         """What the peer has confirmed; None when it cannot."""
-        return self._confirmed if self._peer.confirm else None  # also of a peer that has said good-bye since
+        if not self._peer.confirm:
+            return None
+        return self._refusals.confirmed(self._confirmed)  # also of a peer that has said good-bye since
 
     def close(self, reason: str, now: float) -> None:
         """Say good-bye."""
@@ -293,6 +286,7 @@ class BackendConnection:
             heartbeat=int(options.heartbeat * 1000),
             max_message=options.max_message,
             envelopes=options.envelopes,
+            envelope_bytes=options.envelope_bytes,
         )
         self._out.append(control_frame(Control.GREETING, encode_greeting(greeting)))
 
@@ -335,11 +329,10 @@ class BackendConnection:
         return self._heard + promise * MISSED_HEARTBEATS if promise else float("inf")
 
 
-def _pattern(payload: bytes) -> str:
-    try:
-        return payload.decode()
-    except UnicodeDecodeError:
-        raise RemoteProtocolError("a subscription that is not UTF-8") from None
+def _parts_frame(parts: Sequence[Buffer]) -> bytes:
+    return control_frame(
+        Control.PARTS, b"".join([piece for part in parts for piece in (header(len(part)), part)])
+    )
 
 
 _HANDLERS: dict[Control, Callable[[BackendConnection, bytes], None]] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Run, run_of
 from plugins.protocols.backend.frames import (
+    CONTROL_LIMIT,
     LONG,
     LONG_RUN_BLOCK,
     Control,
@@ -16,17 +17,17 @@ from plugins.protocols.backend.frames import (
     split_parts,
 )
 
-_GATHER_FROM = 8 * 1024
-"""A frame of which at least this many bytes are still missing is received into a buffer of its own."""
-
 _GROWTH = 4
 """The buffer of a large frame is at most so many times as large as what has come of it."""
 
+_BEGINNING = 4096
+"""Bytes of a frame larger than a read that are read with its header."""
+
+_POOLED = 8
+"""Buffers of large frames that are kept to be used again: a new one has to be cleared, and paged in."""
+
 _VIEW_FROM = 32 * 1024
 """Bodies from this size on are views of the buffer that they came in, not copies."""
-
-_CONTROL_LIMIT = 1 << 20
-"""No control frame but PARTS needs more bytes than this."""
 
 _KNOWN = frozenset(Control)
 
@@ -45,9 +46,11 @@ class Decoder:
         "_filled",
         "_large",
         "_on_control",
+        "_pool",
         "_rest",
         "_runs",
         "_size",
+        "_stride",
         "envelope",
         "max_message",
     )
@@ -60,6 +63,8 @@ class Decoder:
         self._large: bytearray | None = None  # header and body of a large frame, being filled
         self._filled = 0
         self._size = 0
+        self._stride = 0  # of the last large frame: its header and body
+        self._pool: list[bytearray] = []
         self._runs: list[Run] = []
         self._bodies: list[Buffer] = []
 
@@ -97,6 +102,16 @@ class Decoder:
         """Where the next bytes belong, while a large frame is being received; empty otherwise."""
         return memoryview(self._large)[self._filled :] if self._large is not None else memoryview(b"")
 
+    def read_hint(self, usual: int) -> int:
+        """How many bytes are best read next: whole large frames where they come one after the other.
+
+        Of frames larger than a read only the beginning, because the rest is then received where it belongs.
+        """
+        stride = self._stride
+        if not stride:
+            return usual
+        return (usual // stride + 1) * stride if stride <= usual else _BEGINNING
+
     def filled(self, count: int) -> list[Run]:
         """The first ``count`` bytes of ``room`` have been received."""
         large = self._large
@@ -110,21 +125,35 @@ class Decoder:
         self._large = None
         if large[1] >= 0x80:
             return self.decode(bytes(large))
-        return [Run([memoryview(large)[9:].toreadonly()], len(large) - 9, self.envelope)]
+        self._stride = len(large)
+        return [run_of([memoryview(large)[9:].toreadonly()], self.envelope)]
+
+    def _buffer(self, size: int, received: int) -> bytearray:
+        """Return a buffer for a frame of which so much is there: a used one if nobody looks at it any more."""
+        if size != self._stride:  # the first of its size: at most some times what has come
+            self._pool.clear()
+            return bytearray(min(size, max(_GROWTH * received, _BEGINNING)))
+        for buffer in self._pool:
+            if _unseen(buffer):
+                return buffer
+        buffer = bytearray(size)
+        if len(self._pool) < _POOLED:
+            self._pool.append(buffer)
+        return buffer
 
     def _keep(self, data: bytes, position: int) -> None:
         """Keep an incomplete frame for later."""
-        rest = data[position:] if position else data
-        if rest[0] == LONG and len(rest) >= 9:
-            size = int.from_bytes(rest[2:9], "big") + 9
-            if size - len(rest) >= _GATHER_FROM:
+        if data[position] == LONG and len(data) - position >= 9:
+            size = int.from_bytes(data[position + 2 : position + 9], "big") + 9
+            if size >= _VIEW_FROM:
                 self._check(size - 9)
+                received = len(data) - position
                 self._size = size
-                self._large = bytearray(min(size, max(_GROWTH * len(rest), _GATHER_FROM)))
-                self._large[: len(rest)] = rest
-                self._filled = len(rest)
+                self._large = self._buffer(size, received)
+                self._large[:received] = memoryview(data)[position:]
+                self._filled = received
                 return
-        self._rest = rest
+        self._rest = data[position:] if position else data
 
     def _frames(self, data: bytes) -> int:
         """Take all whole frames; return where the first incomplete one begins."""
@@ -171,6 +200,7 @@ class Decoder:
         if following > end:
             return -1
         if size >= _VIEW_FROM:
+            self._stride = size + 9
             self._bodies.append(memoryview(data)[position + 9 : following])
         elif data.startswith(data[position : position + 9], following):
             count = min((end - position) // (size + 9), LONG_RUN_BLOCK)
@@ -197,7 +227,7 @@ class Decoder:
         size = int.from_bytes(data[position + 2 : position + 9], "big")
         if kind == Control.PARTS:
             self._check(size)
-        elif size > _CONTROL_LIMIT:
+        elif size > CONTROL_LIMIT:
             raise RemoteProtocolError(f"a control frame of {size} bytes (type {kind})")
         following = position + 9 + size
         if following > len(data):
@@ -221,3 +251,13 @@ class Decoder:
             runs[-1].size += size
         else:
             runs.append(Run([parts], size, self.envelope, multipart=True))
+
+
+def _unseen(buffer: bytearray) -> bool:
+    """Whether no view of the buffer is left: only then may it change its size."""
+    try:
+        buffer.append(0)
+        buffer.pop()
+    except BufferError:
+        return False
+    return True
