@@ -11,14 +11,20 @@ import select
 import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from kernel.contracts.errors import ConnectionLost, RemoteProtocolError, TimedOut, WouldBlock
-from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
+from kernel.contracts.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TimedOut,
+    WouldBlock,
+)
+from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, run_of
 from kernel.contracts.protocol import StreamProtocol
+from kernel.pipes.run_reader import RunReader
 
 READ_SIZE = 32 * 1024
 """Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
@@ -40,7 +46,7 @@ class BlockingHost:
         self._sendall = connected.sendall
         self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _long_way)
         self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _long_way)
-        self._ready: deque[Run] = deque()
+        self._ready = RunReader()
         self._lost = ""
         protocol.handle_timeout(time.monotonic())
         self._flush()
@@ -66,11 +72,16 @@ class BlockingHost:
         self.send_runs((run_of(bodies, PLAIN if key is None else Envelope(key=key)),))
 
     def send_runs(self, runs: Sequence[Run]) -> None:
-        """Send runs."""
+        """Send runs; ``LocalProtocolError`` when the peer would not take some of it, which is then not sent."""
         if self._lost:
             raise ConnectionLost(self._lost)
         self._protocol.send_runs(runs, time.monotonic())
         self._flush()
+        refused = getattr(self._protocol, "refused", None)
+        if refused:
+            why = f"{self.peer}: {refused[0]}"
+            refused.clear()
+            raise LocalProtocolError(why)
 
     # ------------------------------------------------------------------ receiving
 
@@ -88,12 +99,7 @@ class BlockingHost:
                 self._fill(None)
         elif not self._ready:
             self._fill(timeout)
-        run = self._ready[0]
-        if len(run) == 1:
-            self._ready.popleft()
-        else:
-            self._ready[0] = run.slice(1, len(run))
-        return messages_of(run.slice(0, 1))[0].body if run.multipart else run.bodies[0]
+        return self._ready.message().body
 
     def receive_nowait(self) -> Buffer:
         """Return the next body, or raise ``WouldBlock``."""
@@ -106,17 +112,17 @@ class BlockingHost:
         """Return all that has come; wait for the first."""
         if not self._ready:
             self._fill(timeout)
-        runs, self._ready = self._ready, deque()
-        return [message.body for run in runs for message in messages_of(run)]
+        bodies = list(self._ready.bodies)
+        while self._ready.more():
+            self._ready.next_run()
+            bodies += self._ready.bodies
+        return bodies
 
     def receive_message(self, timeout: float | None = None) -> Message:
         """Return the next message with its envelope and parts."""
         if not self._ready:
             self._fill(timeout)
-        run = self._ready.popleft()
-        if len(run) > 1:
-            self._ready.appendleft(run.slice(1, len(run)))
-        return messages_of(run.slice(0, 1))[0]
+        return self._ready.message()
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -146,9 +152,9 @@ class BlockingHost:
             if not data:
                 protocol.receive_eof(now)
                 self._lose(None)
-            self._ready.extend(run for run in protocol.receive_data(data, now) if run.bodies)
+            self._ready.add(protocol.receive_data(data, now))
         except RemoteProtocolError as error:
-            self._ready.extend(error.runs)
+            self._ready.add(error.runs)
             self._lost = f"{self.peer}: {error}"
             self._flush()
             raise

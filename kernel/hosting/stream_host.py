@@ -56,8 +56,10 @@ class StreamStatistics:
 
 
 class StreamHost:
-    """One connection.  ``on_end(reason)`` is called once, when it is over, whyever; ``on_refused(why)`` at the first
-    message that the protocol does not send because the peer would not take it."""
+    """One connection.  ``on_end(reason)`` is called once, when it is over, whyever.
+
+    ``on_refused(why)`` is called at the first message that is not sent because the peer would not take it.
+    """
 
     def __init__(
         self,

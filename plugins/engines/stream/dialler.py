@@ -79,6 +79,7 @@ class StreamDialler:
                 open_port=self._lend_port,
                 on_open=self._on_open,
                 on_end=self._on_end,
+                on_refused=self._on_refused,
             )
             self._connection.start()
             await self._over.wait()
@@ -114,6 +115,9 @@ class StreamDialler:
     def _on_open(self) -> None:
         self._backoff.succeeded()
         self._host.report(EngineEvent(engine=self._name, what="connected", peer=str(self._address)))
+
+    def _on_refused(self, why: str) -> None:
+        self._host.report(EngineEvent(engine=self._name, what="refused", peer=str(self._address), detail=why))
 
     def _on_end(self, _: StreamHost, reason: str) -> None:
         self._connection = None

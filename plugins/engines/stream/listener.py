@@ -103,6 +103,9 @@ class StreamListener:
             open_port=self._open_port,
             on_open=lambda: self._host.report(EngineEvent(engine=self._name, what="connected", peer=peer)),
             on_end=self._on_end,
+            on_refused=lambda why: self._host.report(
+                EngineEvent(engine=self._name, what="refused", peer=peer, detail=why)
+            ),
         )
         self._connections[connection] = None
         connection.start()

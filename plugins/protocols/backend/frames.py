@@ -22,6 +22,9 @@ REFERENCE_FROM = 16 * 1024
 """Bodies of at least this many bytes are handed to the operating system as they are, smaller ones are joined: a
 copy costs 0.1 us a KiB, one more buffer in a call 0.25 us and more in the making."""
 
+CONTROL_LIMIT = 1 << 20
+"""No control frame but PARTS needs more bytes than this."""
+
 SHORT_HEADERS = tuple(bytes((size,)) for size in range(LONG))
 
 

@@ -23,6 +23,8 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     max_message: int = (1 << 56) - 1
     envelopes: int = 1
     """How many envelope numbers this side remembers: the peer uses 0 up to one less."""
+    envelope_bytes: int = (1 << 56) - 1
+    """How many bytes the maps under these numbers may have together."""
 
 
 class WireEnvelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

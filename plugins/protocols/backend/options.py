@@ -27,5 +27,11 @@ class BackendOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Seconds that a listener waits for a greeting before it takes a silent dialler for one of the old format."""
     envelopes: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 1024
     """How many envelopes the peer may have us remember."""
+    envelope_bytes: Size = 4 * 1024 * 1024
+    """How many bytes these envelopes may have together, as they travel."""
+    max_subscriptions: Annotated[int, msgspec.Meta(ge=0)] = 16384
+    """How many subscriptions the peer may have at a time."""
+    subscription_bytes: Annotated[int, msgspec.Meta(ge=0)] = 1024 * 1024
+    """How many bytes the patterns of these may have together."""
     subscriptions: tuple[str, ...] = ()
     """Patterns that are subscribed to at the peer once connected (routes there need ``router = "by-key"``)."""

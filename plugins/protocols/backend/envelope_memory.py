@@ -1,0 +1,101 @@
+"""Envelopes that are remembered by number: those that the peer has of us, and those that we have of it.
+
+Both sides count the same: the bytes of the maps that stand under numbers.  The one that sends keeps within what the other has
+announced, least recently used first out; the one that receives hangs up on more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.message import PLAIN, Envelope
+from plugins.protocols.backend.frames import CONTROL_LIMIT, Control, control_frame
+from plugins.protocols.backend.greeting import decode_envelope, encode_envelope
+
+NUMBER = 4
+"""Bytes of a number."""
+
+
+class SentEnvelopes:
+    """What the peer remembers for us."""
+
+    __slots__ = ("_bytes", "_free", "_known", "_most", "_most_bytes")
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._known: OrderedDict[Envelope, tuple[int, int]] = OrderedDict()  # number and size
+        self._free: list[int] = []
+
+    def put_into_force(self, envelope: Envelope) -> list[bytes] | None:
+        """Return the frames that do so; None when the peer has no room for this envelope, whatever it forgets."""
+        if envelope is PLAIN:
+            return [control_frame(Control.USE)]
+        known = self._known
+        found = known.get(envelope)
+        if found is not None:
+            known.move_to_end(envelope)
+            return [control_frame(Control.USE, found[0].to_bytes(NUMBER, "big"))]
+        encoded = encode_envelope(envelope)
+        size = len(encoded)
+        if size > self._most_bytes or size + NUMBER > CONTROL_LIMIT:
+            return None
+        frames = self._make_room(size)
+        number = self._free.pop() if self._free else len(known)
+        known[envelope] = number, size
+        self._bytes += size
+        frames.append(control_frame(Control.ENVELOPE, number.to_bytes(NUMBER, "big") + encoded))
+        return frames
+
+    def _make_room(self, size: int) -> list[bytes]:
+        """Let the peer forget what was used longest ago; the number that is freed last will be given anew at once."""
+        known = self._known
+        freed: list[int] = []
+        while known and (len(known) >= self._most or self._bytes + size > self._most_bytes):
+            number, gone = known.popitem(last=False)[1]
+            self._bytes -= gone
+            freed.append(number)
+        self._free += freed
+        return [control_frame(Control.ENVELOPE, number.to_bytes(NUMBER, "big")) for number in freed[:-1]]
+
+
+class KnownEnvelopes:
+    """What we remember for the peer."""
+
+    __slots__ = ("_bytes", "_known", "_most", "_most_bytes")
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._known: dict[int, tuple[Envelope, int]] = {}
+
+    def learn(self, payload: bytes) -> Envelope | None:
+        """Take the payload of an ENVELOPE; return the envelope that it puts into force, None when it only has one forgotten."""
+        number = int.from_bytes(payload[:NUMBER], "big")
+        if len(payload) < NUMBER or number >= self._most:
+            raise RemoteProtocolError(f"envelope number {number}; we remember {self._most}")
+        self._bytes -= self._known.pop(number, (PLAIN, 0))[1]
+        size = len(payload) - NUMBER
+        if not size:
+            return None
+        if self._bytes + size > self._most_bytes:
+            raise RemoteProtocolError(
+                f"an envelope of {size} bytes after {self._bytes}; envelope_bytes is {self._most_bytes}"
+            )
+        envelope = decode_envelope(payload[NUMBER:])
+        self._known[number] = envelope, size
+        self._bytes += size
+        return envelope
+
+    def use(self, payload: bytes) -> Envelope:
+        """Take the payload of a USE; return the envelope that it puts into force."""
+        if not payload:
+            return PLAIN
+        number = int.from_bytes(payload, "big")
+        found = self._known.get(number) if len(payload) == NUMBER else None
+        if found is None:
+            raise RemoteProtocolError(f"use of envelope {number}, which was never sent")
+        return found[0]

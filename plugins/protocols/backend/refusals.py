@@ -1,0 +1,64 @@
+"""Messages that are not sent, because the peer has said that it would hang up on them.
+
+A confirmation counts what was sent.  So that the flow goes on, a message that was refused counts as confirmed as soon as all
+before it are: the peer will never have it, and waiting for that would stop everything behind it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from kernel.contracts.message import Run, run_of
+from plugins.protocols.backend.frames import header
+
+
+class Refusals:
+    """One direction of one conversation."""
+
+    __slots__ = ("_passed", "_places", "most", "news")
+
+    def __init__(self) -> None:
+        self.most = (1 << 56) - 1
+        """Bytes that the peer takes in one message."""
+        self.news: list[str] = []
+        """Why a message was refused, one entry each; the host takes them out."""
+        self._places: deque[int] = deque()  # how many had been sent before each
+        self._passed = 0
+
+    def sift(self, run: Run, sent: int) -> Run:
+        """Return the run without what is too large; ``sent`` have been sent before it."""
+        sizes = list(map(_size_of_parts if run.multipart else len, run.bodies))
+        most = self.most
+        if max(sizes, default=0) <= most:
+            return run
+        kept: list[Any] = []
+        for body, size in zip(run.bodies, sizes, strict=True):
+            if size <= most:
+                kept.append(body)
+            else:
+                self._note(sent + len(kept), f"a message of {size} bytes; the peer takes {most} at the most")
+        return run_of(kept, run.envelope, multipart=run.multipart)
+
+    def refuse(self, run: Run, sent: int, why: str) -> None:
+        """Refuse a whole run."""
+        for _ in run.bodies:
+            self._note(sent, why)
+
+    def _note(self, place: int, why: str) -> None:
+        self._places.append(place)
+        self.news.append(why)
+
+    def confirmed(self, count: int) -> int:
+        """Return how many messages are dealt with when the peer has confirmed ``count`` of those sent."""
+        places = self._places
+        while places and places[0] <= count:
+            places.popleft()
+            self._passed += 1
+        return count + self._passed
+
+
+def _size_of_parts(parts: Sequence[Any]) -> int:
+    """Return the payload of the frame that the parts travel in."""
+    return sum(len(header(len(part))) + len(part) for part in parts)

@@ -1,0 +1,89 @@
+"""A message larger than the peer takes: refused where it is sent, told of, and not in the way of those behind it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kernel.contracts.engine import EngineEvent
+from kernel.contracts.errors import LocalProtocolError
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.plan import EnginePlan, RoutePlan
+
+SMALL = {"protocol": {"max_message": 1000}}
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+@pytest.mark.parametrize("feeds", ["dialler", "listener"])
+def test_the_flow_goes_on_without_what_is_too_large(
+    kernel_factory: KernelFactory, confirm: bool, feeds: str
+) -> None:
+    events: list[EngineEvent] = []
+    limits = (SMALL, {}) if feeds == "dialler" else ({}, SMALL)
+    listening = kernel_factory(
+        EnginePlan(
+            name="net",
+            kind="stream",
+            options={"address": "backend+tcp://127.0.0.1:0", "mode": "listen", **limits[0]},
+        ),
+        RoutePlan(source="net", targets=("app",), confirm=confirm),
+        RoutePlan(source="app", targets=("net",), confirm=confirm),
+        on_event=events.append,
+    )
+    dialling = kernel_factory(
+        EnginePlan(
+            name="net",
+            kind="stream",
+            options={"address": f"backend+tcp://{listening.address_of('net')}", **limits[1]},
+        ),
+        RoutePlan(source="net", targets=("app",), confirm=confirm),
+        RoutePlan(source="app", targets=("net",), confirm=confirm),
+        on_event=events.append,
+    )
+    source, sink = (dialling, listening) if feeds == "dialler" else (listening, dialling)
+    a, b = source.open("app"), sink.open("app")
+    a.send(bytes(2000), timeout=10)
+    a.send(b"first", timeout=10)
+    a.send_many([b"second", bytes(1001), bytes(1001), b"third"])
+    a.send(bytes(2000))
+    got: list[bytes] = []
+    while len(got) < 3:
+        got += map(bytes, b.receive_many(timeout=10))
+    assert got == [b"first", b"second", b"third"]
+    if confirm:
+        b.confirm()
+        with pytest.raises(Exception, match="receive"):  # receiving confirms
+            b.receive(timeout=0.1)
+        a.wait_confirmed(timeout=10)
+    until = time.monotonic() + 10
+    while _counters(source)["messages_refused"] < 4 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert _counters(source)["messages_refused"] == 4
+    assert _counters(source)["messages_out"] == 3
+    (told,) = [event for event in events if event.what == "refused"]
+    assert "2000 bytes; the peer takes 1000" in told.detail
+
+
+def _counters(kernel: object) -> dict[str, int]:
+    (engine,) = kernel.statistics().engines  # type: ignore[attr-defined]
+    return dict(engine.counters)
+
+
+def test_in_x_mode_the_caller_is_told(kernel_factory: KernelFactory) -> None:
+    listening = kernel_factory(
+        EnginePlan(
+            name="net",
+            kind="stream",
+            options={"address": "backend+tcp://127.0.0.1:0", "mode": "listen", **SMALL},
+        ),
+        RoutePlan(source="net", targets=("app",)),
+    )
+    sink = listening.open("app")
+    with kernel_factory().open(
+        "x", api="direct", address="backend+tcp://" + listening.address_of("net")
+    ) as direct:
+        with pytest.raises(LocalProtocolError, match="2000 bytes; the peer takes 1000"):
+            direct.send(bytes(2000))
+        direct.send(b"small")
+        assert sink.receive(timeout=10) == b"small"
