@@ -1,0 +1,28 @@
+"""What this folder adds to the kernel."""
+
+from __future__ import annotations
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.kinds import EngineKind, EngineSetup
+
+
+@hookimpl
+def register_engines() -> list[EngineKind]:
+    """Offer the AMQP client."""
+    from plugins.engines.amqp_client.options import AmqpClientOptions
+
+    return [
+        EngineKind(
+            name="amqp-client",
+            summary="AMQP 0-9-1 client: publishes with confirms, consumes with acknowledgements, reconnects",
+            options=AmqpClientOptions,
+            create=_create,
+        )
+    ]
+
+
+def _create(setup: EngineSetup) -> Engine:
+    from plugins.engines.amqp_client.engine import AmqpClient
+
+    return AmqpClient(setup.name, setup.options)

@@ -1,0 +1,80 @@
+"""Tags and places: whatever order the server answers in, the port hears of a place when all before it are done."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.contracts.message import run_of
+from plugins.engines.amqp_client.in_flight import NOWHERE, InFlight
+
+
+def _of(*sizes: int) -> InFlight:
+    flying = InFlight()
+    for size in sizes:
+        run = run_of([b"x"] * size)
+        flying.add(run, flying.new_place(size))
+    return flying
+
+
+def _answer(flying: InFlight, first: int, last: int, multiple: bool = False) -> int:
+    return sum(
+        flying.settle(flight.place, len(flight.run)) for flight in flying.answered(first, last, multiple)
+    )
+
+
+def test_multiple_answers_for_all_before_it() -> None:
+    flying = _of(3, 3)
+    assert _answer(flying, 4, 4, multiple=True) == 4
+    assert flying.count == 2
+    assert _answer(flying, 0, 0, multiple=True) == 2  # tag 0: all there are
+
+
+def test_a_gap_holds_the_port_back() -> None:
+    flying = _of(3, 3)
+    assert _answer(flying, 2, 5) == 0
+    assert _answer(flying, 6, 6) == 0
+    assert _answer(flying, 1, 1) == 6
+    assert flying.count == 0
+
+
+def test_what_is_answered_twice_or_was_never_sent_counts_for_nothing() -> None:
+    flying = _of(2)
+    assert _answer(flying, 1, 1) == 1
+    assert _answer(flying, 1, 1) == 0
+    assert _answer(flying, 7, 9) == 0
+    assert _answer(flying, 2, 99) == 1
+
+
+def test_what_is_sent_again_keeps_its_place_under_a_new_tag() -> None:
+    flying = _of(4)
+    (refused,) = flying.answered(2, 3, False)
+    assert (refused.place, len(refused.run)) == (1, 2)
+    flying.add(refused.run, refused.place)  # tags 5 and 6
+    assert _answer(flying, 4, 4, multiple=True) == 1
+    assert _answer(flying, 5, 6) == 3
+
+
+def test_what_no_route_confirms_has_no_place() -> None:
+    flying = InFlight()
+    flying.add(run_of([b"x"] * 3), NOWHERE)
+    flying.add(run_of([b"x"]), flying.new_place(1))
+    assert _answer(flying, 3, 3, multiple=True) == 0
+    assert _answer(flying, 4, 4) == 1
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.data())
+def test_any_order_of_answers_tells_the_port_of_each_message_once(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    flying = _of(*sizes)
+    open_tags = set(range(1, sum(sizes) + 1))
+    told = 0
+    while open_tags:
+        first = data.draw(st.sampled_from(sorted(open_tags)))
+        last = first + data.draw(st.integers(0, 4))
+        multiple = data.draw(st.booleans())
+        told += _answer(flying, first, first if multiple else last, multiple)
+        open_tags -= set(range(1, first + 1) if multiple else range(first, last + 1))
+        assert flying.count == len(open_tags)
+        assert told == (min(open_tags) - 1 if open_tags else sum(sizes))
