@@ -11,22 +11,21 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from operator import length_hint
 from types import TracebackType
 from typing import Any, NoReturn
 
 import msgspec
 
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
-from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, messages_of, run_of
+from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, run_of
 from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.pipes.run_reader import RunReader
 from plugins.apis.native.loose_sender import loose_sender
 from plugins.apis.native.options import NativeOptions
 
-_NOTHING: Iterator[Any] = iter(())
+_ALL = 1 << 30
 
 
 class ChannelStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +55,7 @@ class Channel:
         self.send = self._loose.send
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
         ``timeout`` seconds (``TimedOut``)."""
-        self._ready: Iterator[Any] = _NOTHING
-        self._envelope: Envelope = PLAIN
-        self._multipart = False
-        self._runs: deque[Run] = deque()
+        self._unread = RunReader()
         self._unconfirmed = 0
         self._envelopes: dict[str, Envelope] = {}
         self._port = dispatcher.open_port(
@@ -139,7 +135,7 @@ class Channel:
 
     def has_something(self) -> bool:
         """Whether something can be received at once."""
-        return bool(self._runs) or self._port.has_input()
+        return bool(self._unread) or self._port.has_input()
 
     def all_confirmed(self) -> bool:
         """Whether all that was sent on confirming routes has been confirmed."""
@@ -167,55 +163,39 @@ class Channel:
 
         The body of a multi-part message is its parts joined; ``receive_message`` has them apart.
         """
-        for body in self._ready:
+        for body in self._unread.bodies:
             return body  # type: ignore[no-any-return]
         self._next_run(timeout)
-        return next(self._ready)  # type: ignore[no-any-return]
+        return next(self._unread.bodies)  # type: ignore[no-any-return]
 
     def receive_nowait(self) -> Buffer:
         """Return the next body, or raise ``WouldBlock``."""
         return self.receive(0)
 
-    def receive_many(self, most: int = 1 << 30, timeout: float | None = None) -> list[Buffer]:
+    def receive_many(self, most: int = _ALL, timeout: float | None = None) -> list[Buffer]:
         """Return what has come, at least one body and at most ``most``; wait for the first."""
-        bodies = list(self._rest(most))
-        while len(bodies) < most and (self._runs or not bodies or (self._port.has_input() and self._take())):
+        unread = self._unread
+        bodies = list(islice(unread.bodies, most))
+        while len(bodies) < most and (
+            unread.more() or not bodies or (self._port.has_input() and self._take())
+        ):
             self._next_run(timeout)
-            bodies += self._rest(most - len(bodies))
+            bodies += islice(unread.bodies, most - len(bodies)) if most < _ALL else unread.bodies
         return bodies
 
     def receive_message(self, timeout: float | None = None) -> Message:
         """Return the next message with its envelope and parts."""
-        run = self._take_run(1, timeout)
-        return messages_of(run)[0]
-
-    def receive_run(self, most: int = 1 << 30, timeout: float | None = None) -> Run:
-        """Return the next messages that share one envelope, ``most`` at the most."""
-        return self._take_run(most, timeout)
-
-    def _take_run(self, most: int, timeout: float | None) -> Run:
-        """Cut messages off the run that is being read, with what belongs to them."""
         self._check()
-        self._unread()
-        if not self._runs:
+        if not self._unread:
             self._fetch(timeout)
-        run = self._runs.popleft()
-        if len(run) > most:
-            self._runs.appendleft(run.slice(most, len(run)))
-            run = run.slice(0, most)
-        return run
+        return self._unread.message()
 
-    def _unread(self) -> None:
-        """Put the rest of the run that is being read back at the front."""
-        rest = list(self._raw)
-        self._ready, self._raw = _NOTHING, _NOTHING
-        if rest:
-            self._runs.appendleft(run_of(rest, self._envelope, multipart=self._multipart))
-
-    _raw: Iterator[Any] = _NOTHING
-
-    def _rest(self, most: int) -> Iterator[Any]:
-        return islice(self._ready, most) if most < 1 << 30 else self._ready
+    def receive_run(self, most: int = _ALL, timeout: float | None = None) -> Run:
+        """Return the next messages that share one envelope, ``most`` at the most."""
+        self._check()
+        if not self._unread:
+            self._fetch(timeout)
+        return self._unread.run(most)
 
     def _fetch(self, timeout: float | None) -> None:
         """Take what has come out of the pipes; wait for it."""
@@ -227,39 +207,31 @@ class Channel:
             self._wait(self._take, timeout, "nothing to receive")
 
     def _next_run(self, timeout: float | None) -> None:
-        """Make the next run the one that is being read; wait for it."""
+        """Begin to read the next run; wait for it."""
         self._check()
-        if not self._runs:
+        if not self._unread.more():
             self._fetch(timeout)
-        run = self._runs.popleft()
-        self._envelope = run.envelope
-        self._multipart = run.multipart
-        self._raw = iter(run.bodies)
-        self._ready = map(b"".join, self._raw) if run.multipart else self._raw
+        self._unread.next_run()
 
     def _take(self) -> bool:
         runs = self._port.take(self._options.batch)
         if not runs:
             return False
-        self._runs.extend(runs)
+        self._unread.add(runs)
         if self._port.must_confirm:
             self._unconfirmed += sum(map(len, runs))
         return True
 
     def confirm(self) -> None:
         """All that was received is dealt with (``auto_confirm = false``, routes with ``confirm = true``)."""
-        left = self._waiting()
+        left = len(self._unread)
         count, self._unconfirmed = self._unconfirmed - left, left
         self._port.confirm(count)
-
-    def _waiting(self) -> int:
-        """How many messages were taken out of the pipes and not received yet."""
-        return length_hint(self._raw) + sum(map(len, self._runs))
 
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel is closed."""
         while True:
-            yield from self._ready
+            yield from self._unread.bodies
             try:
                 self._next_run(None)
             except KernelClosed:
@@ -397,7 +369,7 @@ class Channel:
         """The figures of this moment."""
         return ChannelStatistics(
             name=self.name,
-            waiting=self._waiting(),
+            waiting=len(self._unread),
             unconfirmed=self._port.sent() - self._port.confirmed(),
         )
 
