@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, run_of
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.pipes.run_reader import RunReader
+from plugins.apis.native.bodies import checked
 from plugins.apis.native.loose_sender import loose_sender
 from plugins.apis.native.options import NativeOptions
 
@@ -68,7 +69,7 @@ class Channel:
 
     def _send_long(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """What ``send`` does when the short cut does not lead there."""
-        checked = _checked(body)
+        checked = checked(body)
         self._send_run(Run([checked], len(checked), self._envelope_of(key)), timeout)
 
     def send_many(
@@ -76,7 +77,7 @@ class Channel:
     ) -> None:
         """Send a batch under one envelope.  The list is the kernel's from here on: do not change it."""
         if set(map(type, bodies)) - {bytes, bytearray}:
-            bodies = [_checked(body) for body in bodies]
+            bodies = [checked(body) for body in bodies]
         if bodies:
             self._send_run(run_of(bodies, self._envelope_of(key)), timeout)
 
@@ -84,7 +85,7 @@ class Channel:
         self, parts: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
     ) -> None:
         """Send one message of several parts, which arrive together or not at all."""
-        whole = tuple(map(_checked, parts))
+        whole = tuple(map(checked, parts))
         if not whole:
             raise ValueError(
                 "a message has at least one part, if only an empty one; these are no parts at all"
@@ -95,10 +96,10 @@ class Channel:
         """Send a message with an envelope of its own."""
         if message.parts:
             self._send_run(
-                run_of([tuple(map(_checked, message.parts))], message.envelope, multipart=True), timeout
+                run_of([tuple(map(checked, message.parts))], message.envelope, multipart=True), timeout
             )
         else:
-            self._send_run(run_of([_checked(message.body)], message.envelope), timeout)
+            self._send_run(run_of([checked(message.body)], message.envelope), timeout)
 
     def send_runs(self, runs: Iterable[Run], *, timeout: float | None = None) -> None:
         """Send runs: the form in which the kernel itself passes messages on."""
@@ -112,7 +113,7 @@ class Channel:
 
     def reply(self, message: Message, body: Buffer, *, timeout: float | None = None) -> None:
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
-        self._send_run(run_of([_checked(body)], message.envelope), timeout)
+        self._send_run(run_of([checked(body)], message.envelope), timeout)
 
     def _send_run(self, run: Run, timeout: float | None) -> None:
         self._check()
@@ -383,21 +384,3 @@ class Channel:
 
     def __repr__(self) -> str:
         return f"<Channel {self.name} {'closed' if self._closed else 'open'}>"
-
-
-def _checked(body: Any) -> Buffer:
-    """Return a body as something that can be written; ``TypeError`` for what cannot."""
-    if type(body) in (bytes, bytearray) or (type(body) is memoryview and body.itemsize == 1 == body.ndim):
-        return body  # type: ignore[no-any-return]
-    if isinstance(body, str):
-        _refuse(body)
-    try:
-        return memoryview(body).cast("B")
-    except TypeError:
-        _refuse(body)
-
-
-def _refuse(body: Any) -> NoReturn:
-    raise TypeError(
-        f"a body is bytes, or anything with the buffer protocol, not {type(body).__name__}: encode it first"
-    )
