@@ -69,8 +69,7 @@ class Channel:
 
     def _send_long(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """What ``send`` does when the short cut does not lead there."""
-        checked = checked(body)
-        self._send_run(Run([checked], len(checked), self._envelope_of(key)), timeout)
+        self._send_run(run_of([checked(body)], self._envelope_of(key)), timeout)
 
     def send_many(
         self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
