@@ -16,6 +16,7 @@ from kernel.contracts.engine import Host, Port
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer, Run
 from kernel.contracts.protocol import LargeBodies, Refusing, StreamProtocol
+from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
 
 READ_SIZE = 256 * 1024
@@ -34,32 +35,22 @@ BATCHES_A_TURN = 8
 """How many batches one connection may write before its neighbours have their turn."""
 
 
-class StreamStatistics:
-    """Counters of one connection, or the sum of those of an engine."""
-
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "messages_in",
-        "messages_out",
-        "messages_refused",
-        "protocol_errors",
-    )
-
-    def __init__(self) -> None:
-        self.messages_in = self.messages_out = self.messages_refused = 0
-        self.bytes_in = self.bytes_out = self.protocol_errors = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """The standard names."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 class StreamHost:
     """One connection.  ``on_end(reason)`` is called once, when it is over, whyever.
 
     ``on_refused(why)`` is called at the first message that is not sent because the peer would not take it.
     """
+
+    _received = 0  # messages, in this conversation
+    _sent_before = 0  # what the port had sent for earlier conversations
+    _sent = 0  # messages, in this conversation
+    _direct = 0  # messages confirmed at once, because nobody further on confirms
+    _wanted = False  # whether what is sent now is to be confirmed
+    _peer_confirmed = 0
+    _unwritten = 0  # messages encoded but not written, for peers that do not confirm
+    _body_size = 128
+    _armed: float | None = None
+    _answers = 0  # bytes that the protocol added while the socket was full
 
     def __init__(
         self,
@@ -94,16 +85,6 @@ class StreamHost:
         self._reading = True
         self._writing = False
         self._held: list[Run] = []  # received before the port was there
-        self._received = 0  # messages, in this conversation
-        self._sent_before = 0  # what the port had sent for earlier conversations
-        self._sent = 0  # messages, in this conversation
-        self._direct = 0  # messages confirmed at once, because nobody further on confirms
-        self._wanted = False  # whether what is sent now is to be confirmed
-        self._peer_confirmed = 0
-        self._unwritten = 0  # messages encoded but not written, for peers that do not confirm
-        self._body_size = 128
-        self._armed: float | None = None
-        self._answers = 0  # bytes that the protocol added while the socket was full
 
     # ------------------------------------------------------------------ life
 

@@ -11,7 +11,8 @@ from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.kinds import EngineSetup
 from kernel.hosting.address import parse_address
 from kernel.hosting.backoff import Backoff
-from kernel.hosting.stream_host import StreamHost, StreamStatistics
+from kernel.hosting.stream_host import StreamHost
+from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.tls import client_context, handshake
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
 from plugins.engines.stream.sockets import connect

@@ -12,7 +12,8 @@ from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.kinds import EngineSetup
 from kernel.hosting.address import parse_address
 from kernel.hosting.listener import Listener
-from kernel.hosting.stream_host import StreamHost, StreamStatistics
+from kernel.hosting.stream_host import StreamHost
+from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.tls import handshake, server_context
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
 from plugins.engines.stream.reply_stamp import ReplyStamp

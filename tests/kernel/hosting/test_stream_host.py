@@ -10,7 +10,8 @@ import pytest
 from kernel.contracts.message import Envelope, run_of
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import RouteSpec
-from kernel.hosting.stream_host import StreamHost, StreamStatistics
+from kernel.hosting.stream_host import StreamHost
+from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.pipes.water_marks import WaterMarks
 from kernel.routing.fan_out import FanOut
 from kernel.testing.memory_wire import MemoryWire, VirtualHost

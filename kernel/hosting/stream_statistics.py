@@ -1,0 +1,24 @@
+"""What a stream connection counts."""
+
+from __future__ import annotations
+
+
+class StreamStatistics:
+    """Counters of one connection, or the sum of those of an engine."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "messages_in",
+        "messages_out",
+        "messages_refused",
+        "protocol_errors",
+    )
+
+    def __init__(self) -> None:
+        self.messages_in = self.messages_out = self.messages_refused = 0
+        self.bytes_in = self.bytes_out = self.protocol_errors = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """The standard names."""
+        return {name: getattr(self, name) for name in self.__slots__}
