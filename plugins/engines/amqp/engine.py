@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from random import SystemRandom
 from typing import Any
 
+import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host
+from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.listener import Listener
-from kernel.hosting.wire import PlainWire
+from kernel.hosting.tls import handshake, server_context
+from kernel.hosting.wire import PlainWire, TlsWire, Wire
 from plugins.engines.amqp.connection_host import ConnectionHost
 from plugins.engines.amqp.definitions import declare_all
 from plugins.engines.amqp.feed import Feed
@@ -41,6 +45,10 @@ class AmqpEngine:
         self.name = name
         self.options = options
         self._users = Users(options.users)
+        self._address = _address(options.address)
+        self._tls = server_context(options.tls) if self._address.transport == "tls" else None
+        self._shaking = 0
+        """Connections whose TLS handshake is not over."""
         self._protocol_options = ServerOptions(
             channel_max=options.channel_max,
             frame_max=options.frame_max,
@@ -77,13 +85,14 @@ class AmqpEngine:
         vhost = self.broker.vhost(self.options.vhost)
         self.feed = Feed(vhost, self.options.default_exchange, self._on_refused)
         self.feed.open(host.port(self.name, self))
-        self._listener = Listener(host, self.name, _address(self.options.address), self._on_accept)
+        self._listener = Listener(host, self.name, self._address, self._on_accept)
         return self._listener.address
 
     def stop(self) -> None:
         """Hang up on everybody."""
         if self._listener is not None:
             self._listener.close()
+            self._listener = None
         for connection in list(self._connections):
             connection.hang_up()
         if self._armed is not None:
@@ -112,22 +121,55 @@ class AmqpEngine:
     # Connections
 
     def _on_accept(self, connected: socket.socket, peer: str) -> None:
-        if len(self._connections) >= self.options.max_connections:
+        if len(self._connections) + self._shaking >= self.options.max_connections:
             self._refused += 1
             connected.close()
             return
         self._accepted += 1
         if connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            self._begin(PlainWire(connected), peer, loopback=_is_loopback(connected), certified=None)
+        else:
+            self.host.nursery.start_soon(self._shake_hands, connected, peer, self._tls)
+
+    async def _shake_hands(self, connected: socket.socket, peer: str, context: ssl.SSLContext) -> None:
+        """TLS first; the conversation begins after it."""
         loopback = _is_loopback(connected)
-        conversation = ServerConnection(self._protocol_options, self.host.now())
+        seconds = self.options.handshake_seconds
+        self._shaking += 1
+        try:
+            wrapped = await handshake(connected, context, server_side=True, server_name=None, seconds=seconds)
+        except ConnectionLost as error:
+            self._refused += 1
+            event = EngineEvent(engine=self.name, what="refused", peer=peer, detail=str(error))
+            self.host.report(event)
+            return
+        finally:
+            self._shaking -= 1
+        if self._listener is None:  # stopped in the very turn in which the handshake was done
+            wrapped.close()
+            return
+        self._begin(TlsWire(wrapped), peer, loopback=loopback, certified=certified_name(wrapped))
+
+    def _begin(self, wire: Wire, peer: str, *, loopback: bool, certified: str | None) -> None:
+        options = self._protocol_options
+        if certified is not None:
+            options = msgspec.structs.replace(options, mechanisms=(*options.mechanisms, "EXTERNAL"))
+        conversation = ServerConnection(options, self.host.now())
 
         def make_session(connection: ServerConnection, on_busy: Callable[[], None]) -> Session:
             return Session(
-                connection, self.broker, self._users, self.feed, loopback=loopback, on_busy=on_busy
+                connection,
+                self.broker,
+                self._users,
+                self.feed,
+                loopback=loopback,
+                certified=certified,
+                on_busy=on_busy,
             )
 
-        connection = ConnectionHost(self, PlainWire(connected), conversation, make_session, peer)
+        connection = ConnectionHost(self, wire, conversation, make_session, peer)
         self._connections[connection] = None
         connection.start()
         self.host.report(EngineEvent(engine=self.name, what="connected", peer=peer))
@@ -216,8 +258,8 @@ def _add(sums: dict[str, int], connection: ConnectionHost) -> None:
 
 
 def _address(text: str) -> Address:
-    """Read ``host:port``, ``amqp+tcp://host:port`` or ``amqp+unix:///path``."""
-    return parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix"))
+    """Read ``host:port``, ``amqp+tcp://host:port``, ``amqp+tls://host:port`` or ``amqp+unix:///path``."""
+    return parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix", "tls"))
 
 
 def _is_loopback(connected: socket.socket) -> bool:
@@ -227,3 +269,12 @@ def _is_loopback(connected: socket.socket) -> bool:
         return ipaddress.ip_address(connected.getpeername()[0].partition("%")[0]).is_loopback
     except OSError:  # hung up already
         return False
+
+
+def certified_name(connected: ssl.SSLSocket) -> str | None:
+    """Return the common name in the peer's certificate; None without a verified one, or with several names."""
+    certificate: Any = connected.getpeercert() or {}  # empty, too, for one that was not verified
+    names = [
+        value for part in certificate.get("subject", ()) for field, value in part if field == "commonName"
+    ]
+    return names[0] if len(names) == 1 else None

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from kernel.hosting.tls_options import TlsOptions
+
 
 class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may log in, and to do what.  The patterns are regular expressions searched in a resource's name."""
@@ -82,7 +84,10 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """An AMQP 0-9-1 server with its broker."""
 
     address: str = "127.0.0.1:5672"
-    """Where to listen: ``host:port`` (port 0 takes a free one) or ``amqp+unix:///path``."""
+    """Where to listen: ``host:port`` (port 0 takes a free one), ``amqp+tls://host:port``
+    or ``amqp+unix:///path``."""
+    tls: TlsOptions = TlsOptions()
+    """For ``amqp+tls``.  Where client certificates are required, the name in one may log in (SASL EXTERNAL)."""
     users: dict[str, User] = msgspec.field(default_factory=lambda: {"guest": GUEST})
     """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own replaces it."""
     vhosts: tuple[str, ...] = ("/",)

@@ -51,6 +51,7 @@ class Session:
         feed: Feed,
         *,
         loopback: bool,
+        certified: str | None = None,
         on_busy: Callable[[], None],
     ) -> None:
         self.connection = connection
@@ -58,6 +59,8 @@ class Session:
         self.users = users
         self.feed = feed
         self.loopback = loopback
+        self.certified = certified
+        """The name in the client's certificate, if TLS has verified one."""
         self.on_busy = on_busy
         """Called when there will be something to do at the end of this turn."""
         self.window = Window(WINDOW_BYTES)
@@ -93,7 +96,9 @@ class Session:
 
     def _on_login(self, event: LoginRequested, now: float) -> None:
         self.client_properties = event.client_properties
-        self.login = self.users.log_in(event.mechanism, event.response, loopback=self.loopback)
+        self.login = self.users.log_in(
+            event.mechanism, event.response, loopback=self.loopback, certified=self.certified
+        )
         if self.login is not None:
             self.connection.accept_login()
         else:

@@ -54,8 +54,16 @@ class Users:
     def __init__(self, users: Mapping[str, User]) -> None:
         self._users = users
 
-    def log_in(self, mechanism: str, response: bytes, *, loopback: bool) -> Login | None:
-        """Return who that is, or None: the client is not told why."""
+    def log_in(
+        self, mechanism: str, response: bytes, *, loopback: bool, certified: str | None = None
+    ) -> Login | None:
+        """Return who that is, or None: the client is not told why.
+
+        ``certified`` is the name in a certificate that TLS has verified, and all that EXTERNAL needs.
+        """
+        if mechanism == "EXTERNAL":
+            user = self._users.get(certified) if certified else None
+            return Login(certified, user) if certified and user and (loopback or user.from_anywhere) else None
         credentials = _credentials(mechanism, response)
         if credentials is None:
             return None

@@ -1,0 +1,150 @@
+"""AMQP over TLS, with real clients and certificates made for the occasion."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pika
+import pytest
+import trustme
+from pika.credentials import ExternalCredentials, PlainCredentials
+
+from kernel.topology.plan import EnginePlan, Plan
+from kernel.topology.system import Kernel
+from tests.system.conftest import Events
+
+pytestmark = [pytest.mark.peer("pika"), pytest.mark.peer("aio-pika")]
+
+AUTHORITY = trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate of the server and the authority's own."""
+    folder: Path = tmp_path_factory.mktemp("tls")
+    AUTHORITY.issue_cert("127.0.0.1", "localhost").private_key_and_cert_chain_pem.write_to_path(
+        folder / "server.pem"
+    )
+    AUTHORITY.cert_pem.write_to_path(folder / "authority.pem")
+    return {"certificate": str(folder / "server.pem"), "authorities": str(folder / "authority.pem")}
+
+
+class Tls:
+    """A kernel with an AMQP server over TLS."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.events = Events()
+        kernel.events.append(self.events)
+        self.port = int(kernel.address_of("broker").rpartition(":")[2])
+
+    def connect(self, credentials: Any, name: str | None = None) -> pika.BlockingConnection:
+        parameters = pika.ConnectionParameters(
+            "127.0.0.1",
+            self.port,
+            credentials=credentials,
+            ssl_options=pika.SSLOptions(client_context(name), "localhost"),
+        )
+        return pika.BlockingConnection(parameters)
+
+
+def client_context(name: str | None = None) -> ssl.SSLContext:
+    """Trust the authority; with a name, show a certificate of that name."""
+    context = ssl.create_default_context()
+    AUTHORITY.configure_trust(context)
+    if name is not None:
+        AUTHORITY.issue_cert("client.test", common_name=name).configure_cert(context)
+    return context
+
+
+def _kernel(tls: dict[str, Any], **options: Any) -> Kernel:
+    options = {"address": "amqp+tls://127.0.0.1:0", "tls": tls, **options}
+    kernel = Kernel(Plan(engines=(EnginePlan(name="broker", kind="amqp", options=options),))).start()
+    kernel.wait_running()
+    return kernel
+
+
+@pytest.fixture
+def tls(files: dict[str, str]) -> Iterator[Tls]:
+    with _kernel(files, handshake_seconds=0.3) as kernel:
+        yield Tls(kernel)
+
+
+@pytest.fixture
+def mutual(files: dict[str, str]) -> Iterator[Tls]:
+    users = {"alice": {"password": "unused"}}
+    with _kernel({**files, "require_client_certificate": True}, users=users) as kernel:
+        yield Tls(kernel)
+
+
+def test_pika_publishes_and_gets(tls: Tls) -> None:
+    body = bytes(range(256)) * 4096  # many records of TLS
+    with tls.connect(PlainCredentials("guest", "guest")) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", body)
+        assert channel.basic_get("q", auto_ack=True)[2] == body
+
+
+def test_aio_pika_publishes_and_gets(tls: Tls) -> None:
+    async def program() -> bytes:
+        url = f"amqps://guest:guest@localhost:{tls.port}/"
+        connection = await aio_pika.connect(url, ssl_context=client_context())
+        async with asyncio.timeout(20), connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue("q")
+            for number in range(300):
+                await channel.default_exchange.publish(aio_pika.Message(b"%d" % number), routing_key="q")
+            return b" ".join([(await queue.get(no_ack=True)).body for _ in range(300)])
+
+    assert asyncio.run(program()) == b" ".join(b"%d" % number for number in range(300))
+
+
+def test_a_client_that_never_shakes_hands_is_hung_up_on(tls: Tls) -> None:
+    with socket.create_connection(("127.0.0.1", tls.port), timeout=10) as silent:
+        assert silent.recv(1) == b""
+    assert "no TLS handshake within" in tls.events.wait("refused", "broker").detail
+
+
+def test_a_client_without_tls_is_refused(tls: Tls) -> None:
+    with socket.create_connection(("127.0.0.1", tls.port), timeout=10) as plain:
+        plain.sendall(b"AMQP\0\0\x09\x01")
+        assert "TLS handshake failed" in tls.events.wait("refused", "broker").detail
+
+
+def test_the_kernel_stops_while_somebody_shakes_hands(files: dict[str, str]) -> None:
+    kernel = _kernel(files)
+    with socket.create_connection(("127.0.0.1", Tls(kernel).port), timeout=10) as silent:
+        kernel.close()
+        assert kernel.join(10)
+        try:
+            assert silent.recv(1) == b""
+        except ConnectionResetError:  # it was still in the listener's queue
+            pass
+
+
+def test_a_certificate_logs_in(mutual: Tls) -> None:
+    with mutual.connect(ExternalCredentials(), "alice") as connection:
+        connection.channel().queue_declare("q")
+
+
+def test_a_certificate_of_an_unknown_name_does_not(mutual: Tls) -> None:
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        mutual.connect(ExternalCredentials(), "mallory")
+
+
+def test_without_a_certificate_there_is_no_connection(mutual: Tls) -> None:
+    with pytest.raises((pika.exceptions.AMQPConnectionError, ssl.SSLError, ConnectionError)):
+        mutual.connect(PlainCredentials("alice", "unused"))
+
+
+def test_external_is_not_offered_where_no_certificate_was_verified(tls: Tls) -> None:
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        tls.connect(ExternalCredentials(), "alice")
