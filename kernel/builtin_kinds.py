@@ -33,10 +33,10 @@ def _reply(_: Any) -> Any:
     return Reply()
 
 
-def _poll_thread(name: str, dispatcher: Any, report: Any, _: Any) -> Any:
+def _poll_thread(name: str, dispatcher: Any, report: Any, options: Any) -> Any:
     from kernel.threads.poll_thread import PollThread
 
-    return PollThread(name, dispatcher, report)
+    return PollThread(name, dispatcher, report, options)
 
 
 def _guest_thread(name: str, dispatcher: Any, report: Any, _: Any) -> Any:
@@ -66,9 +66,14 @@ def register_routers() -> Iterable[RouterKind]:
 @hookimpl
 def register_thread_kinds() -> Iterable[ThreadKind]:
     """Poll threads and guests."""
+    from kernel.threads.options import PollThreadOptions
+
     return [
         ThreadKind(
-            name="poll", summary="a thread of its own that runs trio and hosts engines", create=_poll_thread
+            name="poll",
+            summary="a thread of its own that runs trio and hosts engines",
+            options=PollThreadOptions,
+            create=_poll_thread,
         ),
         ThreadKind(
             name="guest", summary="engines inside the application's own trio run", create=_guest_thread

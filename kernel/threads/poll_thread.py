@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +11,22 @@ import trio
 
 from kernel.contracts.engine import EngineEvent
 from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.threads.options import PollThreadOptions
 from kernel.threads.residence import Residence
 
 
 class PollThread(Residence):
     """Its life: ``start``, engines come and go, ``stop`` or ``linger``, ``join``."""
 
-    def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        dispatcher: Dispatcher,
+        report: Callable[[EngineEvent], Any],
+        options: PollThreadOptions | None = None,
+    ) -> None:
         super().__init__(name, dispatcher, report)
+        self._options = options or PollThreadOptions()
         self.crash: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name=f"kernel {name}", daemon=True)
 
@@ -33,10 +42,12 @@ class PollThread(Residence):
 
     def _main(self) -> None:
         try:
+            if self._options.cpus and hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(0, self._options.cpus)  # 0: this thread
             trio.run(self._run)
         except BaseException as error:
             self.crash = error
             self._report(EngineEvent(engine=self.name, what="thread crashed", detail=repr(error)))
 
     async def _run(self) -> None:
-        await self.run(own_thread=True)
+        await self.run(own_thread=True, spin=self._options.spin)

@@ -44,9 +44,9 @@ class Residence:
         self._loop: Loop | None = None
         self._closing: Callable[[], None] | None = None
 
-    async def run(self, *, own_thread: bool) -> None:
+    async def run(self, *, own_thread: bool, spin: float = 0.0) -> None:
         """Host engines until stopped."""
-        self._loop = Loop(self.mailbox, own_thread=own_thread)
+        self._loop = Loop(self.mailbox, own_thread=own_thread, spin=spin)
         try:
             async with trio.open_nursery() as self._nursery:
                 await self._loop.run()
@@ -69,6 +69,11 @@ class Residence:
         """Let an engine go; ``on_gone`` is called in this thread when it has."""
         state = self.states.pop(name, None)  # now: one more of that name may be added at once
         self.mailbox.post(partial(self._remove, state, on_gone))
+
+    @property
+    def turns(self) -> int:
+        """How many turns the thread has taken.  Any thread."""
+        return self._loop.turns if self._loop is not None else 0
 
     def stop(self) -> None:
         """Leave at the end of the present turn."""

@@ -1,0 +1,46 @@
+"""Options of poll threads: going on looking after work, and the processors to run on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
+
+
+def plan(**options: object) -> Plan:
+    """Two applications with an in-process wire on a poll thread of such options between them."""
+    address = "backend+inproc://here"
+    return Plan(
+        threads=(ThreadPlan(name="io", options=options),),
+        engines=(
+            EnginePlan(name="in", kind="stream", options={"address": address, "mode": "listen"}),
+            EnginePlan(name="out", kind="stream", options={"address": address}),
+            EnginePlan(name="left", kind="native"),
+            EnginePlan(name="right", kind="native"),
+        ),
+        routes=(
+            RoutePlan(source="left", targets=("out",)),
+            RoutePlan(source="in", targets=("right",)),
+        ),
+    )
+
+
+def test_a_thread_that_spins_delivers_and_sleeps_in_the_end() -> None:
+    with Kernel(plan(spin=0.0001)) as kernel:
+        left, right = kernel.open("left"), kernel.open("right")
+        for number in range(100):
+            left.send(b"%d" % number)
+            assert right.receive(10) == b"%d" % number
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_a_thread_keeps_to_its_processors() -> None:
+    one = min(os.sched_getaffinity(0))
+    with Kernel(plan(cpus=[one])) as kernel:
+        left, right = kernel.open("left"), kernel.open("right")
+        left.send(b"x")
+        assert right.receive(10) == b"x"
+        tasks = [int(task) for task in os.listdir("/proc/self/task")]
+        assert {one} in [os.sched_getaffinity(task) for task in tasks if task != os.getpid()]
