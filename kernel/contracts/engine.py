@@ -167,3 +167,14 @@ class Engine(Interface):
     def statistics(self) -> dict[str, Any]:
         """Counters of this moment, by the standard names (``messages_in``, ``bytes_out`` ...).  Any thread."""
         ...
+
+
+class Inspectable(Interface):
+    """Optional for an engine: what ``kernel queues``, ``kernel connections`` and their sisters show of it."""
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return a row for each thing of the sort ``what``; none of a sort that is unknown here.
+
+        Called in the engine's thread, like everything but ``statistics``: short, and no waiting.
+        """
+        ...

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
-from kernel.hosting.wire import Wire
+from kernel.hosting.wire import TlsWire, Wire
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
@@ -55,6 +55,11 @@ class ConnectionHost:
 
     def __repr__(self) -> str:
         return f"<ConnectionHost {self.peer} {self.session!r}, {self._unwritten} bytes unwritten>"
+
+    @property
+    def tls(self) -> bool:
+        """Whether the client came over TLS."""
+        return isinstance(self._wire, TlsWire)
 
     @property
     def unwritten(self) -> int:

@@ -1,0 +1,134 @@
+"""Inspection: what an operator sees of the broker, under the names that rabbitmqctl uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from plugins.engines.amqp.connection_host import ConnectionHost
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.exchange import Exchange
+
+Row: TypeAlias = dict[str, Any]
+
+
+def inspect(what: str, broker: Broker, connections: Iterable[ConnectionHost]) -> list[Row]:
+    """Return a row for each thing of the sort ``what``."""
+    of_broker = _OF_BROKER.get(what)
+    if of_broker is not None:
+        return list(of_broker(broker))
+    of_connection = _OF_CONNECTION.get(what)
+    if of_connection is None:
+        return []
+    return [row for connection in connections for row in of_connection(connection)]
+
+
+def _queues(broker: Broker) -> Iterator[Row]:
+    for vhost in broker.vhosts.values():
+        for queue in vhost.queues.values():
+            yield {
+                "vhost": vhost.name,
+                "name": queue.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "exclusive": queue.exclusive,
+                "arguments": dict(queue.arguments),
+                "messages": queue.backlog.count + queue.outstanding,
+                "messages_ready": queue.backlog.count,
+                "messages_unacknowledged": queue.outstanding,
+                "message_bytes_ready": queue.backlog.size,
+                "consumers": queue.consumer_count,
+                "messages_in": queue.messages_in,
+                "messages_out": queue.messages_out,
+            }
+
+
+def _exchanges(broker: Broker) -> Iterator[Row]:
+    for vhost in broker.vhosts.values():
+        for exchange in vhost.exchanges.values():
+            yield {
+                "vhost": vhost.name,
+                "name": exchange.name,
+                "type": exchange.kind,
+                "durable": exchange.durable,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": dict(exchange.arguments),
+                "bindings": len(exchange.bindings),
+            }
+
+
+def _bindings(broker: Broker) -> Iterator[Row]:
+    for vhost in broker.vhosts.values():
+        for name in vhost.queues:  # rabbitmqctl, too, shows how the default exchange leads to each queue
+            yield _binding(vhost.name, "", name, "queue", name, {})
+        for exchange in vhost.exchanges.values():
+            for binding in exchange.bindings.values():
+                to = binding.destination
+                kind = "exchange" if isinstance(to, Exchange) else "queue"
+                yield _binding(vhost.name, exchange.name, to.name, kind, binding.key, dict(binding.arguments))
+
+
+def _binding(vhost: str, source: str, destination: str, kind: str, key: str, arguments: Row) -> Row:
+    return {
+        "vhost": vhost,
+        "source_name": source,
+        "source_kind": "exchange",
+        "destination_name": destination,
+        "destination_kind": kind,
+        "routing_key": key,
+        "arguments": arguments,
+    }
+
+
+def _connection(connection: ConnectionHost) -> Iterator[Row]:
+    session = connection.session
+    properties = session.client_properties if isinstance(session.client_properties, dict) else {}
+    yield {
+        "name": connection.peer,
+        "user": session.login.name if session.login else "",
+        "vhost": session.vhost.name if session.vhost else "",
+        "state": "running" if session.vhost else "starting",
+        "client": f"{properties.get('product', '')} {properties.get('version', '')}".strip(),
+        "ssl": connection.tls,
+        "certificate": session.certified or "",
+        "channels": len(session.channels),
+        "recv_oct": connection.bytes_in,
+        "send_oct": connection.bytes_out,
+        "send_pend": connection.unwritten,
+        "messages_in": session.messages_in,
+        "messages_out": session.messages_out,
+    }
+
+
+def _consumers(connection: ConnectionHost) -> Iterator[Row]:
+    for channel in connection.session.channels.values():
+        for consumer in channel.receiver.consumers.values():
+            yield _consumer(connection.peer, channel.number, consumer)
+
+
+def _consumer(connection: str, channel: int, consumer: Consumer) -> Row:
+    return {
+        "vhost": consumer.queue.vhost.name,
+        "queue_name": consumer.queue.name,
+        "consumer_tag": consumer.tag,
+        "connection": connection,
+        "channel": channel,
+        "ack_required": not consumer.settled,
+        "prefetch_count": consumer.prefetch,
+        "messages_unacknowledged": consumer.outstanding,
+        "exclusive": consumer.exclusive,
+        "arguments": dict(consumer.arguments),
+    }
+
+
+_OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
+    "queues": _queues,
+    "exchanges": _exchanges,
+    "bindings": _bindings,
+}
+_OF_CONNECTION: dict[str, Callable[[ConnectionHost], Iterator[Row]]] = {
+    "connections": _connection,
+    "consumers": _consumers,
+}
