@@ -42,6 +42,11 @@ class EventLog:
             lost = f", {route.dropped:,} dropped" if route.dropped else ""
             lost += f", {route.unrouted:,} unrouted" if route.unrouted else ""
             self.write("routed", detail=f"{route.name}: {route.written:,} messages{lost}")
+        for port in statistics.ports:
+            if port.unrouted:
+                self.write(
+                    "unrouted", engine=port.name, detail=f"{port.unrouted:,} messages: no route wants them"
+                )
 
     def write(self, what: str, **facts: Any) -> None:
         """Write one line.  Any thread."""

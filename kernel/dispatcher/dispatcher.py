@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from kernel.contracts.engine import PortOwner
+from kernel.dispatcher.past_figures import PastFigures
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import Route, RouteSpec
 from kernel.pipes.mailbox import Mailbox
@@ -45,6 +46,7 @@ class Dispatcher:
         self._pipes: dict[Pipe, tuple[RouteSpec, Port, Port]] = {}
         self._pipes_of: dict[Port, set[Pipe]] = defaultdict(set)
         self._slot_of: dict[Port, ThreadSlot] = {}
+        self.past = PastFigures()
 
     # ------------------------------------------------------------------ threads and ports
 
@@ -109,6 +111,7 @@ class Dispatcher:
     def _leave(self, port: Port) -> None:
         with self._lock:
             self._groups[port.group].remove(port)
+            self.past.add_port(port)
             self._slot_of.pop(port, None)
             for pipe in self._pipes_of.pop(port, ()):
                 _, source, target = self._forget(pipe)
@@ -166,6 +169,7 @@ class Dispatcher:
 
     def _forget(self, pipe: Pipe) -> tuple[RouteSpec, Port, Port]:
         ends = self._pipes.pop(pipe)
+        self.past.add_pipe(ends[0].name, pipe)
         for port in ends[1:]:
             if port in self._pipes_of:
                 self._pipes_of[port].discard(pipe)
@@ -186,6 +190,11 @@ class Dispatcher:
                 for pipe, (spec, source, target) in self._pipes.items()
                 if source in self._slot_of and target in self._slot_of
             ]
+
+    def routes(self) -> list[RouteSpec]:
+        """All routes."""
+        with self._lock:
+            return list(self._specs)
 
     def ports(self) -> list[Port]:
         """All ports."""

@@ -51,6 +51,8 @@ class Port:
         self.options = options or {}
         self.post = post
         self.closed = False
+        self.unrouted = 0
+        """Messages sent here that no route wanted: there was none, or none whose filter let them pass."""
         self.abandoned = 0
         """Messages that a destination left behind and that nobody could take over."""
         self.routes: list[Route] = []
@@ -85,8 +87,12 @@ class Port:
         ledger = self._ledger
         for run in runs:
             page = ledger.open(len(run.bodies)) if ledger is not None else None
+            wanted = False
             for route in self.routes:
-                route.offer(run, page if route.spec.confirm else None)
+                if route.offer(run, page if route.spec.confirm else None):
+                    wanted = True
+            if not wanted:
+                self.unrouted += len(run.bodies)
         if ledger is not None and ledger.settle():
             self.post(self._tell_confirmed)
         self._stopped = not self.writable()

@@ -51,19 +51,20 @@ class Route:
 
     # ------------------------------------------------------------------ messages
 
-    def offer(self, run: Run, page: Page | None = None) -> None:
-        """Pass a run on if the route's filter wants it."""
+    def offer(self, run: Run, page: Page | None = None) -> bool:
+        """Pass a run on if the route's filter wants it; return whether it does."""
         accepts = self._accepts
         if accepts is not None:
             if run.envelope is not self._last:  # once a run, and not even that while it repeats
                 self._last = run.envelope
                 self._wanted = accepts(run.envelope)
             if not self._wanted:
-                return
+                return False
         if self.held:
             self._hold(run, page)
         else:
             self._place(run, page)
+        return True
 
     def retry(self) -> None:
         """A pipe came or can take more: pass on what was held."""

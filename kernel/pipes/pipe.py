@@ -42,6 +42,8 @@ class PipeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: int
     dropped: int
     blocked: bool
+    bytes: int
+    """Bytes of the bodies that its reader has taken."""
 
 
 class Pipe:
@@ -53,6 +55,7 @@ class Pipe:
         "_post_to_writer",
         "_retained",
         "blocked",
+        "bytes_taken",
         "confirmed",
         "confirms",
         "dropped",
@@ -104,7 +107,8 @@ class Pipe:
         self.ended = False
         # written by the reading thread
         self.taken = 0
-        self.taken_bytes = 0
+        self.taken_bytes = 0  # of runs: what the marks go by
+        self.bytes_taken = 0  # of all
         self.runs_taken = 0
         self.confirmed = 0
         # set by the writer, cleared by the reader
@@ -113,8 +117,12 @@ class Pipe:
     # ------------------------------------------------------------------ writing
 
     def depth(self) -> int:
-        """Messages that wait."""
+        """Messages that wait, or have a place already."""
         return self.written - self.taken
+
+    def waiting(self) -> int:
+        """Messages that wait, without the places that a ``loose_grant`` has taken in advance.  Any thread; for figures."""
+        return sum(len(item) if type(item) is Run else 1 for item in list(self._items))
 
     def full(self) -> bool:
         """Whether a high mark is reached."""
@@ -243,10 +251,12 @@ class Pipe:
         if self.runs_written == self.runs_taken:
             runs = [run_of(items)]
             self.taken += len(items)
+            self.bytes_taken += runs[0].size
         else:
             runs = _runs_of(items)
             for run in runs:
                 self.taken += len(run.bodies)
+                self.bytes_taken += run.size
             for item in items:
                 if type(item) is Run:
                     self.runs_taken += 1
@@ -290,16 +300,18 @@ class Pipe:
 
     def statistics(self) -> PipeStatistics:
         """The figures of this moment.  Any thread."""
+        depth = self.waiting()
         return PipeStatistics(
             name=self.name,
-            depth=self.written - self.taken,
+            depth=depth,
             depth_bytes=self.written_bytes - self.taken_bytes,
             high=self.marks.high,
-            written=self.written,
+            written=self.taken + depth,
             taken=self.taken,
             confirmed=self.confirmed,
             dropped=self.dropped,
             blocked=self.blocked,
+            bytes=self.bytes_taken,
         )
 
     def __repr__(self) -> str:

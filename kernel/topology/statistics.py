@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from kernel.dispatcher.dispatcher import Dispatcher
-from kernel.pipes.pipe import PipeStatistics
+from kernel.dispatcher.past_figures import figures_of_pipe, figures_of_port
+from kernel.dispatcher.route import RouteSpec
+from kernel.pipes.pipe import Pipe, PipeStatistics
+
+_Figures = TypeVar("_Figures", bound=msgspec.Struct)
 
 
 class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,62 +21,134 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: str
+    """``starting``, ``running``, ``failed``, ``ended`` or ``stopped``."""
     address: str
     failures: int
     last_failure: str
     next_try: float | None
+    """Seconds that it waits, after a failure, before it is tried again."""
     counters: dict[str, Any]
+    """What it counts itself, by the standard names; empty while it does not live."""
+
+
+class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """All ports of one engine or API: its face towards the routes.  Messages, past connections included."""
+
+    name: str
+    ports: int
+    """How many there are now: one, or one for each connection."""
+    unrouted: int
+    """Sent, but there was no route, or none whose filter let them pass."""
+    abandoned: int
+    """Left behind by a destination that went, where nobody could take them over."""
 
 
 class RouteStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """One route, over all its pipes and source ports.  Messages."""
+    """One route, over all its pipes and source ports, past ones included.  Messages, but for the bytes."""
 
     name: str
     pipes: int
     depth: int
+    """Waiting in its pipes now."""
     written: int
+    bytes: int
+    """Taken out of its pipes."""
     dropped: int
+    """Thrown away because a pipe was full (``when_full``)."""
     unrouted: int
+    """Its router found nobody for them."""
     held: int
+    """Waiting for a pipe that can take them now."""
+
+
+class ThreadStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """One thread: a row and a column of the matrix."""
+
+    name: str
+    engines: tuple[str, ...]
+    """Empty for a thread of the application."""
+    pipes_in: int
+    pipes_out: int
+    depth: int
+    """Messages that wait for it."""
+    turns: int
+    """How often it was awake and looked around; 0 for a thread of the application."""
 
 
 class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel at one moment."""
 
     engines: tuple[EngineStatistics, ...]
+    ports: tuple[PortStatistics, ...]
     routes: tuple[RouteStatistics, ...]
     pipes: tuple[PipeStatistics, ...]
-    threads: tuple[str, ...]
+    threads: tuple[ThreadStatistics, ...]
+    """In the order of the matrix."""
     matrix: tuple[tuple[int, ...], ...]
+    """How many pipes lead from one thread (row) to another (column)."""
 
 
-def gather(dispatcher: Dispatcher, states: Iterable[Any]) -> SystemStatistics:
+def gather(dispatcher: Dispatcher, threads: Mapping[str, Any]) -> SystemStatistics:
     """Ask everybody.  Any thread; the figures of busy pipes are a moment apart."""
     pipes = dispatcher.pipes()
-    routes: dict[str, dict[str, int]] = {}
-    for _, _, spec, pipe in pipes:
-        sums = routes.setdefault(
-            spec.name, dict.fromkeys(("pipes", "depth", "written", "dropped", "unrouted", "held"), 0)
-        )
-        sums["pipes"] += 1
-        sums["depth"] += pipe.depth()
-        sums["written"] += pipe.written
-        sums["dropped"] += pipe.dropped
-    for port in dispatcher.ports():
-        for route in list(port.routes):
-            sums = routes.setdefault(
-                route.spec.name,
-                dict.fromkeys(("pipes", "depth", "written", "dropped", "unrouted", "held"), 0),
-            )
-            sums["unrouted"] += route.unrouted
-            sums["held"] += len(route.held)
     return SystemStatistics(
-        engines=tuple(_engine(state) for state in states),
-        routes=tuple(RouteStatistics(name=name, **sums) for name, sums in routes.items()),
+        engines=tuple(
+            _engine(state) for thread in threads.values() for state in list(thread.states.values())
+        ),
+        ports=_ports(dispatcher),
+        routes=_routes(dispatcher, pipes),
         pipes=tuple(pipe.statistics() for _, _, _, pipe in pipes),
-        threads=tuple(slot.name for slot in dispatcher.threads),
+        threads=_threads(dispatcher, pipes, threads),
         matrix=tuple(tuple(row) for row in dispatcher.matrix()),
     )
+
+
+def _ports(dispatcher: Dispatcher) -> tuple[PortStatistics, ...]:
+    sums: dict[str, Counter[str]] = {}
+    for port in dispatcher.ports():
+        if port.group not in sums:
+            sums[port.group] = dispatcher.past.of_group(port.group)
+        sums[port.group].update({"ports": 1, **figures_of_port(port)})
+    return tuple(_filled(PortStatistics, name, figures) for name, figures in sums.items())
+
+
+def _routes(
+    dispatcher: Dispatcher, pipes: list[tuple[int, int, RouteSpec, Pipe]]
+) -> tuple[RouteStatistics, ...]:
+    sums = {spec.name: dispatcher.past.of_route(spec.name) for spec in dispatcher.routes()}
+    for _, _, spec, pipe in pipes:
+        if spec.name in sums:
+            sums[spec.name].update({"pipes": 1, "depth": pipe.waiting(), **figures_of_pipe(pipe)})
+    for port in dispatcher.ports():
+        for route in list(port.routes):
+            if route.spec.name in sums:
+                held = sum(len(run) for run, _ in list(route.held))
+                sums[route.spec.name].update({"unrouted": route.unrouted, "held": held})
+    return tuple(_filled(RouteStatistics, name, figures) for name, figures in sums.items())
+
+
+def _threads(
+    dispatcher: Dispatcher, pipes: list[tuple[int, int, RouteSpec, Pipe]], threads: Mapping[str, Any]
+) -> tuple[ThreadStatistics, ...]:
+    sums: list[Counter[str]] = [Counter() for _ in dispatcher.threads]
+    for writer, reader, _, pipe in pipes:
+        if writer < len(sums) and reader < len(sums):  # a thread may have come since
+            sums[writer]["pipes_out"] += 1
+            sums[reader].update({"pipes_in": 1, "depth": pipe.waiting()})
+    hosts = {thread.slot.number: thread for thread in threads.values() if hasattr(thread, "slot")}
+    found = []
+    for slot, figures in zip(dispatcher.threads, sums, strict=False):
+        host = hosts.get(slot.number)
+        engines = tuple(host.states) if host is not None else ()
+        figures["turns"] = getattr(host, "turns", 0)
+        found.append(_filled(ThreadStatistics, slot.name, figures, engines=engines))
+    return tuple(found)
+
+
+def _filled(kind: type[_Figures], name: str, figures: Mapping[str, int], **others: Any) -> _Figures:
+    """Return figures with 0 for those that were not counted."""
+    own = [field for field in kind.__struct_fields__ if field != "name" and field not in others]
+    return kind(name=name, **others, **{field: figures.get(field, 0) for field in own})
 
 
 def _engine(state: Any) -> EngineStatistics:

@@ -299,8 +299,8 @@ class Kernel:
         raise UnknownName(f"there is no running engine {name!r}")
 
     def statistics(self) -> SystemStatistics:
-        """The figures of this moment: engines, routes, pipes, threads."""
-        return gather(self.dispatcher, self.engine_states())
+        """The figures of this moment: engines, ports, routes, pipes, threads (``docs/figures.md``)."""
+        return gather(self.dispatcher, self._threads)
 
     def _running(self) -> None:
         if self._state != "running":
