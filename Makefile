@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
-PEERS := gcc libc6-dev libzmq3-dev
+PEERS := gcc libc6-dev libzmq3-dev rabbitmq-server
 
 .PHONY: help setup lock demo test quick check bench peers docs changelog clean
 

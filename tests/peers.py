@@ -41,6 +41,7 @@ PEERS: dict[str, Peer] = {
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
+        Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
     )
 }

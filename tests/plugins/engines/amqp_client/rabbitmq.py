@@ -1,0 +1,104 @@
+"""A RabbitMQ of the tests' own: its files in a temporary folder, its ports free ones, gone at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import IO
+
+# Debian's own rabbitmq-server changes to the user and the folder of the system's service.
+SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+PATIENCE = 60.0
+
+
+class RabbitMq:
+    """One node."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port, distribution, self._epmd_port = _free_ports(3)
+        self._environment = {
+            **os.environ,
+            "HOME": str(folder),
+            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"),
+            "RABBITMQ_NODENAME": f"kernel-{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+        (folder / "plugins").write_text("[].")
+        # One for all starts: who looks for leaks in between finds nothing new.
+        reading, self._said = os.pipe()
+        self._says = os.fdopen(reading)
+        self._epmd = subprocess.Popen(["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"])
+        self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, and wait until it says that it has."""
+        with (self._folder / "errors").open("a") as errors:
+            self._server = subprocess.Popen(
+                [SERVER],
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=errors,
+                start_new_session=True,
+            )
+        _read_until(self._says, lambda line: "completed with" in line)
+
+    def stop(self) -> None:
+        """Kill it, as a power cut would; the shell that started it ends by itself when it is gone."""
+        if self._server is None:
+            return
+        pid = self._folder / "pid"
+        if pid.exists():
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+            pid.unlink()
+        else:  # it had not come so far
+            os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait(PATIENCE)
+        self._server = None
+
+    def close(self) -> None:
+        """Stop it, and what it needed."""
+        self.stop()
+        self._epmd.kill()
+        self._epmd.wait()
+        self._says.close()
+        os.close(self._said)
+
+
+def _free_ports(count: int) -> list[int]:
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in listening]
+    for each in listening:
+        each.close()
+    return ports
+
+
+def _read_until(stream: IO[str], there: Callable[[str], bool]) -> None:
+    said: list[str] = []
+    deadline = monotonic() + PATIENCE
+    while monotonic() < deadline:
+        line = stream.readline()
+        said.append(line)
+        if there(line):
+            return
+        assert line, "RabbitMQ did not start: " + "".join(said)
+    raise AssertionError("RabbitMQ did not start in time: " + "".join(said))
