@@ -121,6 +121,29 @@ def test_bridge_confirms_to_the_publisher_what_the_subscriber_has_printed(
 
 
 @pytest.mark.peer("pika")
+def test_the_amqp_client_takes_from_a_broker_what_the_subscriber_has_printed(
+    spawned: list[subprocess.Popen[str]],
+) -> None:
+    import pika
+
+    _kernel_run(spawned, "broker.toml")
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        channel = connection.channel()
+        channel.queue_declare("forecasts", durable=True)  # as the example does, which may come later
+        channel.queue_bind("forecasts", "amq.topic", "weather.#")
+        for key, body in (("weather.wien", b"sunny"), ("news.wien", b"none"), ("weather.praha", b"rain")):
+            channel.basic_publish("amq.topic", key, body)
+    client = _kernel_run(spawned, "amqp_client.toml")
+    subscriber = _spawn("bridge_subscriber.py")  # what came before it has waited
+    spawned.append(subscriber)
+    assert subscriber.stdout is not None
+    lines = [subscriber.stdout.readline() for _ in range(3)]
+    assert lines[1:] == ["weather.wien sunny\n", "weather.praha rain\n"]
+    client.terminate()
+    assert _output(client).splitlines()[-1].split()[1] == "stopped"
+
+
+@pytest.mark.peer("pika")
 def test_a_test_suite_of_somebody_has_its_broker() -> None:
     command = [
         sys.executable,
