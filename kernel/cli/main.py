@@ -28,6 +28,12 @@ INTERRUPTED = 130
 COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
     "check": "Say all that is wrong with a topology file, with lines and hints.",
+    "status": "Show a running system: engines, routes, pipes, threads.",
+    "queues": "List the queues of a running system: what is ready, unacknowledged, and who consumes.",
+    "exchanges": "List the exchanges of a running system.",
+    "bindings": "List the bindings of a running system: from which exchange to what.",
+    "connections": "List the clients of a running system: who, from where, how much.",
+    "consumers": "List the consumers of a running system: on which queue, with what credit.",
     "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",
     "new": "Write a new engine, protocol or API as an installable distribution.",

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -20,6 +21,7 @@ from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError, PlanError
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import load_plan
+from kernel.topology.control import ControlServer, default_path
 from kernel.topology.system import LINGER, Kernel
 
 _ECHO = 0.5
@@ -39,22 +41,42 @@ _ECHO = 0.5
     show_default=True,
     help="Seconds to write out what is queued, at the end.",
 )
-def command(file: str, as_json: bool, ready_fd: int | None, linger: float) -> None:
+@click.option(
+    "--control",
+    metavar="PATH",
+    help="Listen there for `kernel status` and its sisters; default: kernel-PID.sock in $XDG_RUNTIME_DIR.",
+)
+@click.option("--no-control", is_flag=True, help="Do not listen for them.")
+def command(
+    file: str, as_json: bool, ready_fd: int | None, linger: float, control: str | None, no_control: bool
+) -> None:
     """Run a topology FILE, and print a line for everything that an operator would want to know.
 
     Ctrl-C and SIGTERM stop it cleanly, and once more at once.  SIGHUP reads the file again and applies what
     changed, without touching anything else; a file with mistakes is refused and changes nothing.
     """
-    Runner(file, EventLog(as_json=as_json), ready_fd).run(linger)
+    if control and no_control:
+        raise click.UsageError("--control and --no-control contradict each other")
+    Runner(file, EventLog(as_json=as_json), ready_fd, control, no_control=no_control).run(linger)
 
 
 class Runner:
     """One run of a file."""
 
-    def __init__(self, file: str, log: EventLog, ready_fd: int | None = None) -> None:
+    def __init__(
+        self,
+        file: str,
+        log: EventLog,
+        ready_fd: int | None = None,
+        control: str | None = None,
+        *,
+        no_control: bool = False,
+    ) -> None:
         self._file = file
         self._log = log
         self._ready_fd = ready_fd
+        self._control = control
+        self._no_control = no_control
         self._ready = False
         self._requests: SimpleQueue[str] = SimpleQueue()
         self._registry = PluginRegistry.load()
@@ -65,7 +87,7 @@ class Runner:
             self._log.write("refused", detail=str(refused))
         kernel = Kernel(load_plan(self._file, self._registry), self._registry)
         kernel.events.append(self._on_event)
-        with _signals(self._requests):
+        with _signals(self._requests), self._controlled(kernel):
             kernel.start()
             self._requests.put("look")
             try:
@@ -76,6 +98,24 @@ class Runner:
                 kernel.close(linger=linger)
                 kernel.join()
             self._log.write("stopped")
+
+    @contextlib.contextmanager
+    def _controlled(self, kernel: Kernel) -> Iterator[None]:
+        """Listen for an operator's questions meanwhile.  A place that was asked for must do; ours is a convenience."""
+        server: ControlServer | None = None
+        try:
+            if not self._no_control:
+                server = ControlServer(kernel, self._control or default_path())
+                self._log.write("control", detail=server.path)
+        except (KernelError, OSError) as error:
+            if self._control:
+                raise
+            self._log.write("error", detail=str(error))
+        try:
+            yield
+        finally:
+            if server is not None:
+                server.close()
 
     def _on_event(self, event: EngineEvent) -> None:
         """Write it down.  In the engine's thread."""

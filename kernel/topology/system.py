@@ -18,6 +18,7 @@ from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
 from kernel.routing.key_trie import key_filter
+from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 from kernel.topology.statistics import SystemStatistics, gather
 
@@ -301,6 +302,10 @@ class Kernel:
     def statistics(self) -> SystemStatistics:
         """The figures of this moment: engines, ports, routes, pipes, threads (``docs/figures.md``)."""
         return gather(self.dispatcher, self._threads)
+
+    def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
+        """Ask every engine for its ``queues``, ``connections`` ...; a thread too busy to answer is named instead."""
+        return inspect(list(self._threads.values()), what, timeout)
 
     def _running(self) -> None:
         if self._state != "running":

@@ -27,6 +27,7 @@ from kernel.hosting.wire import PlainWire, TlsWire, Wire
 from plugins.engines.amqp.connection_host import ConnectionHost
 from plugins.engines.amqp.definitions import declare_all
 from plugins.engines.amqp.feed import Feed
+from plugins.engines.amqp.inspection import inspect
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.session import Session
 from plugins.engines.amqp.users import Users
@@ -117,6 +118,10 @@ class AmqpEngine:
             "routed_in_refused": self.feed.messages_refused,
             "vhosts": self.broker.statistics(),
         }
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return a row for each queue, exchange, binding, connection or consumer."""
+        return inspect(what, self.broker, self._connections)
 
     # Connections
 

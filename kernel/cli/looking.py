@@ -1,0 +1,133 @@
+"""Looking at a running system: what ``kernel status``, ``queues``, ``connections`` and their sisters have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import click
+
+from kernel.topology.control import ask, find_running
+
+Row: TypeAlias = dict[str, Any]
+Show: TypeAlias = Callable[[dict[str, Any]], None]
+
+_IDENTITY = ("engine", "vhost", "name")
+COUNTERS = ("messages_in", "messages_out", "recv_oct", "send_oct", "written")
+"""What only grows: two looks make a rate of it."""
+
+
+def looking(what: str, help_text: str, show: Show) -> click.Command:
+    """Return the command that asks for ``what`` and shows the answer."""
+
+    @click.command(what, help=help_text)
+    @click.option(
+        "--control", metavar="PATH", help="The system's control socket; default: the only one running."
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, one line a look.")
+    @click.option(
+        "--watch",
+        type=click.FloatRange(min=0.01),
+        metavar="SECONDS",
+        help="Look again and again; adds rates.",
+    )
+    @click.option("--looks", type=click.IntRange(min=1), help="With --watch: end after so many tables.")
+    def command(control: str | None, as_json: bool, watch: float | None, looks: int | None) -> None:
+        path = control or find_running()
+        for answer in _answers(path, what, watch, looks):
+            if as_json:
+                _print_json(answer)
+            else:
+                show(answer)
+            for complaint in answer.get("failed", ()):
+                click.echo(f"kernel: {complaint}", err=True)
+
+    return command
+
+
+def table_of(title: str, columns: Sequence[str]) -> Show:
+    """Return what shows the rows of an answer as a table with these columns, and the rates that there are."""
+
+    def show(answer: dict[str, Any]) -> None:
+        rows = answer["rows"]
+        rates = [f"{name}/s" for name in COUNTERS if any(f"{name}/s" in row for row in rows)]
+        print_table(title, (*columns, *rates), rows)
+
+    return show
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print rows; names of engines and queues are shown as they are, whatever they look like to rich."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title=title)
+    for column in columns:
+        number = any(isinstance(row.get(column), int | float) for row in rows)
+        table.add_column(column, overflow="fold", justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(escape(_text(row.get(column))) for column in columns))
+    console = Console(highlight=False)
+    (console if console.is_terminal else Console(highlight=False, width=200)).print(table)
+
+
+def add_rates(rows: list[Row], before: list[Row], seconds: float) -> None:
+    """Write into each row how fast its counters grew since the look before."""
+    known = {_identity(row): row for row in before}
+    for row in rows:
+        earlier = known.get(_identity(row))
+        if earlier is None or seconds <= 0:
+            continue
+        for name in COUNTERS:
+            if name in row and name in earlier:
+                row[f"{name}/s"] = round((row[name] - earlier[name]) / seconds, 1)
+
+
+def rows_of(answer: dict[str, Any]) -> list[Row]:
+    """Return all rows that may have rates, flat."""
+    if "rows" in answer:
+        return list(answer["rows"])
+    status = answer["status"]
+    return [*(engine["counters"] for engine in _named(status["engines"])), *status["routes"]]
+
+
+def _named(engines: list[Row]) -> Iterator[Row]:
+    for engine in engines:
+        engine["counters"]["name"] = engine["name"]
+        yield engine
+
+
+def _answers(path: str, what: str, watch: float | None, looks: int | None) -> Iterator[dict[str, Any]]:
+    """Look once; or, to watch, every so many seconds, the first time only to have something to compare with."""
+    answer = ask(path, what)
+    if watch is None:
+        yield answer
+        return
+    shown = 0
+    while looks is None or shown < looks:
+        before = answer
+        time.sleep(watch)
+        answer = ask(path, what)
+        add_rates(rows_of(answer), rows_of(before), answer["at"] - before["at"])
+        yield answer
+        shown += 1
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in _IDENTITY)
+
+
+def _print_json(answer: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(answer.get("status", answer.get("rows"))))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    return "" if value is None else str(value)

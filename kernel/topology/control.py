@@ -1,0 +1,182 @@
+"""Control: a local socket at which an operator asks a running system how it is; one JSON line each way.
+
+A request is ``{"what": "queues"}``; the answer has ``at`` (this system's monotonic clock, for rates) and ``rows``, or
+for ``status`` the statistics, or else ``error``.  File permissions say who may ask: the owner of the system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernel.contracts.errors import KernelError
+
+if TYPE_CHECKING:
+    from kernel.topology.system import Kernel
+
+PATIENCE = 2.0
+"""Seconds that one who asks may take for it, and that the engines may take to answer."""
+LONGEST_REQUEST = 4096
+KINDS = ("queues", "exchanges", "bindings", "connections", "consumers")
+
+
+class ControlServer:
+    """Answers in a thread of its own, one at a time: a system that is busy answers late, but works on."""
+
+    def __init__(self, kernel: Kernel, path: str | Path) -> None:
+        self.path = str(path)
+        self._kernel = kernel
+        self._closing = False
+        self._socket = _listen(self.path)
+        self._inode = os.stat(self.path).st_ino
+        self._thread = threading.Thread(target=self._serve, name="kernel control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering; leave no file, thread or descriptor."""
+        if self._closing:
+            return
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes ``accept``, which closing does not
+        self._thread.join()
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            if os.stat(self.path).st_ino == self._inode:  # not another's, who took the path over
+                os.unlink(self.path)
+
+    def __enter__(self) -> ControlServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                if not self._closing:
+                    time.sleep(0.1)  # out of descriptors: others may give some back
+                continue
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(PATIENCE)
+                connection.sendall(self._answer(_read_line(connection)) + b"\n")
+
+    def _answer(self, request: bytes) -> bytes:
+        try:
+            what = msgspec.json.decode(request, type=dict[str, Any]).get("what")
+            answer = self._look(what)
+        except Exception as error:  # whatever it is, it must not end this thread
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        return msgspec.json.encode({"at": time.monotonic(), **answer}, enc_hook=str)
+
+    def _look(self, what: Any) -> dict[str, Any]:
+        if what == "status":
+            return {"status": self._kernel.statistics()}
+        if what in KINDS:
+            inspection = self._kernel.inspect(what, PATIENCE)
+            return {"rows": inspection.rows, "failed": inspection.failed}
+        return {"error": f"unknown request {what!r}; known: status, {', '.join(KINDS)}"}
+
+
+def ask(path: str | Path, what: str, patience: float = 3 * PATIENCE) -> dict[str, Any]:
+    """Ask the system whose control socket this is; ``KernelError`` when it does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(patience)
+            asking.connect(str(path))
+            asking.sendall(msgspec.json.encode({"what": what}) + b"\n")
+            received = b"".join(iter(lambda: asking.recv(65536), b""))
+        answer = msgspec.json.decode(received, type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise KernelError(f"no answer at {path}: {error}") from None
+    if "error" in answer:
+        raise KernelError(f"{path}: {answer['error']}")
+    return answer
+
+
+def default_path() -> Path:
+    """Where this process listens unless told otherwise."""
+    return _folders()[0] / f"kernel-{os.getpid()}.sock"
+
+
+def find_running() -> str:
+    """Return the control socket of the only running system of this user."""
+    paths = [path for folder in _folders(make=False) for path in sorted(folder.glob("kernel-*.sock"))]
+    running = [str(path) for path in paths if _somebody_listens(path)]
+    if not running:
+        raise KernelError("no running kernel of yours was found; say --control PATH if it listens elsewhere")
+    if len(running) > 1:
+        raise KernelError(f"several kernels are running; say which: --control {' | '.join(running)}")
+    return running[0]
+
+
+def _folders(*, make: bool = True) -> list[Path]:
+    """Return the folders for control sockets, the preferred first: the session's, and a private one of this user."""
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    folders = [Path(session)] if session and os.path.isdir(session) else []
+    private = Path(tempfile.gettempdir()) / f"kernel-{os.getuid()}"
+    if make and not folders:
+        private.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        there = private.lstat()
+        # Anybody may make such a name in a folder that all share: then it is not used at all.
+        if stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid() and not there.st_mode & 0o077:
+            folders.append(private)
+    if make and not folders:
+        raise KernelError(f"{private} is not a private folder of yours; say --control PATH")
+    return folders
+
+
+def _listen(path: str) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode) and not _somebody_listens(path):
+            os.unlink(path)  # a dead process has left it
+        listening.bind(path)
+        os.chmod(path, 0o600)  # before ``listen``: nobody has been let in until here
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise KernelError(f"no control socket at {path}: {error}") from None
+    return listening
+
+
+def _somebody_listens(path: str | Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(PATIENCE)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    line = b"".join(_pieces(connection))
+    return line.partition(b"\n")[0]
+
+
+def _pieces(connection: socket.socket) -> Iterator[bytes]:
+    """Receive until the line ends, the peer hangs up, or it has had time and room enough."""
+    deadline = time.monotonic() + PATIENCE
+    size = 0
+    while size < LONGEST_REQUEST and time.monotonic() < deadline:
+        data = connection.recv(LONGEST_REQUEST)
+        if not data:
+            return
+        size += len(data)
+        yield data
+        if b"\n" in data:
+            return

@@ -1,0 +1,126 @@
+"""``kernel status``, ``queues`` and their sisters, against a running system; and ``kernel run --control``."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel.cli.looking import add_rates
+from kernel.topology.control import ControlServer
+from kernel.topology.plan import EnginePlan, Plan
+from kernel.topology.system import Kernel
+from plugins.protocols.amqp091.methods import basic, queue
+from tests.kernel.cli.test_commands import Run, kernel
+from tests.kernel.cli.test_run import LISTENER, running
+from tests.plugins.engines.amqp.raw_client import RawClient
+
+__all__ = ["kernel"]
+
+OPTIONS = {
+    "address": "127.0.0.1:0",
+    "queues": [{"name": "[bold]", "arguments": {"x-max-length": 9}}],
+    "bindings": [{"exchange": "amq.topic", "queue": "[bold]", "key": "a.#"}],
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """A system with a client that consumes, one message unacknowledged and one ready."""
+    plan = Plan(engines=(EnginePlan(name="broker", kind="amqp", options=OPTIONS),))
+    with Kernel(plan) as system, ControlServer(system, tmp_path / "c.sock"):
+        system.wait_running()
+        with RawClient(int(system.address_of("broker").rpartition(":")[2])) as client:
+            client.send(basic.Qos(prefetch_count=1))
+            client.ask(basic.Consume(queue="[bold]", consumer_tag="me"), basic.ConsumeOk)
+            client.publish(b"1", "a.b", "amq.topic")
+            client.publish(b"2", "a.b", "amq.topic")
+            client.ask(queue.Declare(queue="[bold]", passive=True), queue.DeclareOk)
+            yield tmp_path / "c.sock"
+
+
+def test_queues(kernel: Run, path: Path) -> None:
+    status, shown, errors = kernel("queues", "--control", path, "--json")
+    [row] = json.loads(shown)
+    names = ("engine", "vhost", "name", "messages", "messages_ready", "messages_unacknowledged", "consumers")
+    assert [row[name] for name in names] == ["broker", "/", "[bold]", 2, 1, 1, 1]
+    assert (status, errors) == (0, "")
+
+
+def test_a_table_shows_names_as_they_are(kernel: Run, path: Path) -> None:
+    _, shown, _ = kernel("queues", "--control", path)
+    assert shown.split()[:3] == ["engine", "vhost", "name"]
+    assert "[bold]" in shown
+    assert "x-max-length=9" in shown
+
+
+def test_bindings_and_exchanges(kernel: Run, path: Path) -> None:
+    bindings = json.loads(kernel("bindings", "--control", path, "--json")[1])
+    assert [(b["source_name"], b["routing_key"], b["destination_name"]) for b in bindings] == [
+        ("", "[bold]", "[bold]"),
+        ("amq.topic", "a.#", "[bold]"),
+    ]
+    exchanges = json.loads(kernel("exchanges", "--control", path, "--json")[1])
+    assert {e["name"]: e["bindings"] for e in exchanges}["amq.topic"] == 1
+
+
+def test_connections_and_consumers(kernel: Run, path: Path) -> None:
+    [connection] = json.loads(kernel("connections", "--control", path, "--json")[1])
+    assert (connection["user"], connection["state"], connection["messages_in"]) == ("guest", "running", 2)
+    assert connection["ssl"] is False
+    [consumer] = json.loads(kernel("consumers", "--control", path, "--json")[1])
+    assert (consumer["consumer_tag"], consumer["queue_name"], consumer["prefetch_count"]) == (
+        "me",
+        "[bold]",
+        1,
+    )
+    assert consumer["connection"] == connection["name"]
+
+
+@pytest.mark.parametrize("what", ["status", "queues", "exchanges", "bindings", "connections", "consumers"])
+def test_every_one_watches_and_has_a_table(kernel: Run, path: Path, what: str) -> None:
+    status, shown, errors = kernel(what, "--control", path, "--watch", "0.01", "--looks", "2")
+    assert (status, errors) == (0, "")
+    assert "broker" in shown
+    assert ("messages_in/s" in shown) == (what in ("status", "queues", "connections"))
+
+
+def test_a_rate_is_what_came_in_between() -> None:
+    before = [{"name": "a", "messages_in": 10}, {"name": "gone", "messages_in": 1}]
+    rows = [{"name": "a", "messages_in": 30}, {"name": "new", "messages_in": 5}]
+    add_rates(rows, before, 2.0)
+    assert rows == [
+        {"name": "a", "messages_in": 30, "messages_in/s": 10.0},
+        {"name": "new", "messages_in": 5},
+    ]
+
+
+def test_without_a_running_system_there_is_a_line_and_no_traceback(kernel: Run, tmp_path: Path) -> None:
+    status, _, errors = kernel("status", "--control", tmp_path / "none")
+    assert status == 1
+    assert errors.startswith("kernel: no answer at")
+
+
+def test_run_listens_where_it_is_told_and_leaves_no_file(kernel: Run, tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text(LISTENER.format(name="one"))
+    path = tmp_path / "c.sock"
+    with running(file, "--control", str(path)) as it:
+        assert it.wait_for("control")["detail"] == str(path)
+        it.wait_for("ready")
+        [engine] = json.loads(kernel("status", "--control", path, "--json")[1])["engines"]
+        assert (engine["name"], engine["state"]) == ("one", "running")
+        assert it.stop(signal.SIGTERM) == 0
+    assert not path.exists()
+
+
+def test_run_may_be_told_not_to_listen(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text(LISTENER.format(name="one"))
+    with running(file, "--no-control") as it:
+        it.wait_for("ready")
+        assert all(line["what"] != "control" for line in it.seen)
+        assert it.stop(signal.SIGTERM) == 0

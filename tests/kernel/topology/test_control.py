@@ -1,0 +1,161 @@
+"""The control socket: who may ask, what it answers, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kernel.contracts.errors import KernelError
+from kernel.testing.leaks import Leaks
+from kernel.topology.control import ControlServer, ask, default_path, find_running
+from kernel.topology.inspection import inspect
+from kernel.topology.plan import EnginePlan, Plan
+from kernel.topology.system import Kernel
+
+BROKER = EnginePlan(
+    name="broker", kind="amqp", options={"address": "127.0.0.1:0", "queues": [{"name": "q", "durable": True}]}
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "control.sock"
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    with Kernel(Plan(engines=(BROKER,))) as kernel:
+        kernel.wait_running()
+        yield kernel
+
+
+@pytest.fixture
+def server(kernel: Kernel, path: Path) -> Iterator[ControlServer]:
+    with ControlServer(kernel, path) as server:
+        yield server
+
+
+def test_it_answers_with_rows_of_every_engine(server: ControlServer) -> None:
+    answer = ask(server.path, "queues")
+    assert [(row["engine"], row["name"], row["messages_ready"]) for row in answer["rows"]] == [
+        ("broker", "q", 0)
+    ]
+    assert answer["failed"] == []
+    assert ask(server.path, "bindings")["at"] >= answer["at"]
+
+
+def test_it_answers_with_the_statistics(server: ControlServer, kernel: Kernel) -> None:
+    engine = ask(server.path, "status")["status"]["engines"][0]
+    assert (engine["name"], engine["state"]) == ("broker", "running")
+    assert engine["address"] == kernel.address_of("broker")
+
+
+def test_only_the_owner_may_ask(server: ControlServer) -> None:
+    assert stat.S_IMODE(os.stat(server.path).st_mode) == 0o600
+
+
+@pytest.mark.parametrize("request_", [b"\n", b"nonsense\n", b"[]\n", b'{"what": []}\n', b"x" * 5000])
+def test_nonsense_is_answered_with_an_error_and_nothing_breaks(
+    server: ControlServer, request_: bytes
+) -> None:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(server.path)
+        asking.sendall(request_)
+        assert "error" in msgspec.json.decode(asking.makefile("rb").readline())
+    assert ask(server.path, "queues")["rows"]
+
+
+def test_an_unknown_question_is_an_error_that_names_the_known(server: ControlServer) -> None:
+    with pytest.raises(KernelError, match="unknown request 'weather'; known: status, queues"):
+        ask(server.path, "weather")
+
+
+def test_one_who_hangs_up_at_once_disturbs_nobody(server: ControlServer) -> None:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(server.path)
+    assert ask(server.path, "exchanges")["rows"]
+
+
+def test_it_leaves_nothing_behind(kernel: Kernel, path: Path) -> None:
+    leaks = Leaks()
+    with ControlServer(kernel, path) as server:
+        ask(server.path, "connections")
+    server.close()
+    assert not path.exists()
+    assert leaks.found() == []
+
+
+def test_what_a_dead_process_left_is_replaced_and_a_living_one_is_not(kernel: Kernel, path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with ControlServer(kernel, path) as server:
+        with pytest.raises(KernelError, match="no control socket at"):
+            ControlServer(kernel, path)
+        assert ask(server.path, "queues")["rows"]
+
+
+def test_nobody_answers_where_nobody_listens(path: Path) -> None:
+    with pytest.raises(KernelError, match="no answer at"):
+        ask(path, "status")
+
+
+@pytest.mark.parametrize("session", [True, False], ids=["session's folder", "private folder"])
+def test_the_only_running_system_is_found(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: bool
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path) if session else "")
+    with pytest.raises(KernelError, match="no running kernel"):
+        find_running()
+    with ControlServer(kernel, default_path()) as server:
+        assert find_running() == server.path
+        assert stat.S_IMODE(os.stat(Path(server.path).parent).st_mode) == 0o700 or session
+        with (
+            ControlServer(kernel, default_path().with_name("kernel-1.sock")),
+            pytest.raises(KernelError, match="several"),
+        ):
+            find_running()
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    folder = tmp_path / f"kernel-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(KernelError, match="not a private folder"):
+        default_path()
+
+
+def _thread(name: str, post: Callable[[Callable[[], Any]], Any], **engines: Any) -> Any:
+    states = {each: SimpleNamespace(name=each, state="running", engine=engines[each]) for each in engines}
+    return SimpleNamespace(name=name, mailbox=SimpleNamespace(post=post), states=states)
+
+
+def test_a_thread_that_does_not_answer_is_named_and_the_others_are_shown() -> None:
+    showing = SimpleNamespace(inspect=lambda what: [{"name": what}])
+    threads = [
+        _thread("quick", lambda item: item(), a=showing, silent=object()),
+        _thread("stuck", lambda item: None, b=showing),
+    ]
+    found = inspect(threads, "queues", 0.01)
+    assert found.rows == ({"engine": "a", "name": "queues"},)
+    assert found.failed == ("thread stuck has not answered within 0.01 s",)
+
+
+def test_an_engine_that_cannot_answer_is_named() -> None:
+    def fail(what: str) -> list[dict[str, Any]]:
+        raise ValueError(what)
+
+    found = inspect([_thread("t", lambda item: item(), a=SimpleNamespace(inspect=fail))], "queues", 1)
+    assert found.failed == ("engine a: ValueError: queues",)
