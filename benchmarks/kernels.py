@@ -14,10 +14,12 @@ BATCH = 1000
 """Messages in one batch call."""
 
 
-def linked_plan(mode: str, address: str, *, router: str = "fan-out", **options: Any) -> Plan:
+def linked_plan(
+    mode: str, address: str, *, router: str = "fan-out", spin: float = 0.0, **options: Any
+) -> Plan:
     """An application, a poll thread and a stream engine between it and the network."""
     return Plan(
-        threads=(ThreadPlan(name="io"),),
+        threads=(ThreadPlan(name="io", options={"spin": spin}),),
         engines=(
             EnginePlan(name="link", kind="stream", options={"address": address, "mode": mode, **options}),
             EnginePlan(name="app", kind="native"),
@@ -29,16 +31,16 @@ def linked_plan(mode: str, address: str, *, router: str = "fan-out", **options: 
     )
 
 
-def listening() -> Kernel:
+def listening(spin: float = 0.0) -> Kernel:
     """A kernel that listens on some port of the loopback interface."""
-    kernel = Kernel(linked_plan("listen", "backend+tcp://127.0.0.1:0")).start()
+    kernel = Kernel(linked_plan("listen", "backend+tcp://127.0.0.1:0", spin=spin)).start()
     kernel.wait_running()
     return kernel
 
 
-def dialling(address: str) -> Kernel:
+def dialling(address: str, spin: float = 0.0) -> Kernel:
     """A kernel that is connected to another."""
-    kernel = Kernel(linked_plan("dial", address)).start()
+    kernel = Kernel(linked_plan("dial", address, spin=spin)).start()
     kernel.wait_running()
     return kernel
 
@@ -89,9 +91,9 @@ def send_batch(link: Connection, address: str, count: int, size: int) -> None:
         link.recv()
 
 
-def echo(link: Connection, count: int, size: int) -> None:
+def echo(link: Connection, count: int, size: int, spin: float = 0.0) -> None:
     """Send back what comes."""
-    with listening() as kernel:
+    with listening(spin) as kernel:
         app = kernel.open("app")
         link.send(f"backend+tcp://{kernel.address_of('link')}")
         for _ in range(WARM + count):
@@ -99,9 +101,9 @@ def echo(link: Connection, count: int, size: int) -> None:
         link.recv()
 
 
-def ask(link: Connection, address: str, count: int, size: int) -> None:
+def ask(link: Connection, address: str, count: int, size: int, spin: float = 0.0) -> None:
     """Send and wait for the answer."""
-    with dialling(address) as kernel:
+    with dialling(address, spin) as kernel:
         app = kernel.open("app")
         body = b"x" * size
 
