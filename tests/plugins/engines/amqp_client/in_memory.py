@@ -1,0 +1,159 @@
+"""A client and the server's side of its conversation, in memory, on a clock that stands still."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.engine import PortOwner
+from kernel.contracts.message import Buffer, Run, run_of
+from kernel.testing.memory_wire import VirtualHost
+from plugins.engines.amqp_client.connection_host import ConnectionHost
+from plugins.engines.amqp_client.engine import AmqpClient
+from plugins.engines.amqp_client.options import AmqpClientOptions
+from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
+from plugins.protocols.amqp091.events import (
+    Acknowledged,
+    Event,
+    LoginRequested,
+    MethodReceived,
+    OpenRequested,
+    Published,
+)
+from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
+from plugins.protocols.amqp091.methods import basic, confirm, exchange, queue
+from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
+from tests.plugins.engines.amqp.fake_host import FakePort
+
+ANSWERS: dict[type[Method], Method] = {
+    confirm.Select: confirm.SelectOk(),
+    basic.Qos: basic.QosOk(),
+    basic.Consume: basic.ConsumeOk(consumer_tag="client"),
+    exchange.Declare: exchange.DeclareOk(),
+    queue.Declare: queue.DeclareOk(queue="q", message_count=0, consumer_count=0),
+    queue.Bind: queue.BindOk(),
+}
+
+
+class Port(FakePort):
+    """Gives as much as is asked for, and again what was not confirmed."""
+
+    def __init__(self, name: str, owner: PortOwner) -> None:
+        super().__init__(name, owner)
+        self.must_confirm = True
+        self.taken: list[bytes] = []
+
+    def take(self, most: int = 1 << 30) -> list[Run]:
+        runs = []
+        while self.waiting and most > 0:
+            run = self.waiting.popleft()
+            if len(run) > most:
+                self.waiting.appendleft(run.slice(most, len(run)))
+                run = run.slice(0, most)
+            most -= len(run)
+            self.taken += run.bodies
+            runs.append(run)
+        return runs
+
+    def rewind(self) -> list[Run]:
+        left = self.taken[self.confirmed_in :]
+        return [run_of(left)] if left else []
+
+
+class InMemory:
+    """The client on one end of a wire; on the other a server that agrees to everything and is moved by the test."""
+
+    def __init__(self, *, heartbeat: int = 0, capacity: int = 1 << 20, **options: Any) -> None:
+        self.host = VirtualHost()
+        self.client = AmqpClient("client", msgspec.convert({"key": "q", **options}, AmqpClientOptions))
+        self.client.host = self.host  # type: ignore[assignment]  # as much of one as is used
+        self.port = Port("client", self.client)
+        self.client.port = self.port
+        ours, self.wire = self.host.wire(capacity=capacity)
+        self.heartbeat = heartbeat
+        self.hosting = ConnectionHost(self.client, ours, self._conversation())
+        self.client._connection = self.hosting
+        self.server = ServerConnection(ServerOptions(heartbeat=heartbeat), 0.0)
+        self.methods: list[Method] = []
+        self.published: list[bytes] = []
+        self.acknowledged: list[tuple[int, int, bool]] = []
+        self.listen()
+        self.hosting.start()
+        self.host.run()
+
+    def _conversation(self) -> ClientConnection:
+        return ClientConnection(ClientOptions(heartbeat=self.heartbeat), self.host.now())
+
+    def listen(self) -> None:
+        self.host.watch(self.wire.fileno(), readable=self._on_readable)
+
+    def deaf(self) -> None:
+        """The server reads nothing any more."""
+        self.host.watch(self.wire.fileno())
+
+    def feed(self, *bodies: bytes) -> None:
+        """Something comes over the routes."""
+        self.port.waiting.append(run_of(list(bodies)))
+        self.client.on_output()
+        self.host.run()
+
+    def say(self, channel: int, method: Method) -> None:
+        self.server.send_method(channel, method)
+        self.flush()
+
+    def deliver(self, first_tag: int, *bodies: bytes, channel: int = 3) -> None:
+        self.server.send_deliveries(channel, "client", first_tag, False, run_of(list(bodies)))
+        self.flush()
+
+    def acknowledge(self, tag: int, *, multiple: bool = True) -> None:
+        self.server.send_acknowledgement(2, tag, multiple=multiple)
+        self.flush()
+
+    def close(self, channel: int, code: int) -> None:
+        """The server closes a channel."""
+        self.server.close_channel(channel, code, "")
+        self.flush()
+
+    def beat(self) -> None:
+        """The server sends a heartbeat."""
+        assert self.wire.send(deque([HEARTBEAT_FRAME]))
+        self.host.run()
+
+    def flush(self) -> None:
+        self._write()
+        self.host.run()
+
+    def what(self) -> list[str]:
+        """What the client has reported."""
+        return [event.what for event in self.host.events]
+
+    def _write(self) -> None:
+        out: deque[Buffer] = deque(self.server.data_to_send())
+        assert self.wire.send(out)
+
+    def _on_readable(self) -> None:
+        data = self.wire.receive(1 << 20)
+        if not data:
+            self.host.watch(self.wire.fileno())
+            return
+        for event in self.server.receive_data(data, self.host.now()):
+            self._take(event)
+        self._write()
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, LoginRequested):
+            self.server.accept_login()
+        elif isinstance(event, OpenRequested):
+            self.server.accept_open()
+        elif isinstance(event, MethodReceived):
+            self.methods.append(event.method)
+            answer = ANSWERS.get(type(event.method))
+            if answer is not None:
+                self.server.send_method(event.channel, answer)
+        elif isinstance(event, Published):
+            self.published += event.run.bodies
+        elif isinstance(event, Acknowledged):
+            self.acknowledged.append((event.channel, event.last_delivery_tag, event.multiple))
