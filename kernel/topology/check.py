@@ -49,7 +49,7 @@ def plan_of_text(text: str, registry: PluginRegistry, name: str = "<topology>") 
 
 def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
     """Turn what was read into a plan that can be started, or complain about all of it."""
-    plan = _Checker(file, registry).plan()
+    plan = Checker(file, registry).plan()
     if not file.complaints:
         file.complaints += [f"{file.name}: {text}" for text in registry.check_plan(plan)]
     if file.complaints:
@@ -62,7 +62,9 @@ def _line_of(complaint: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
-class _Checker:
+class Checker:
+    """What is wrong with the values of a file."""
+
     def __init__(self, file: TopologyFile, registry: PluginRegistry) -> None:
         self._file = file
         self._registry = registry
@@ -70,13 +72,14 @@ class _Checker:
         self._engines = self._tables("engines")
 
     def plan(self) -> Plan:
+        """Return what is right of it; the file has the complaints."""
         file = self._file
         for key in file.values:
             if key not in _SECTIONS:
                 file.complain((key,), f"there is no section {key!r}; {nearest(key, _SECTIONS)}")
         threads = [self._thread(name, table) for name, table in self._threads.items()]
         engines = [self._engine(name, table) for name, table in self._engines.items()]
-        if not engines and not file.complaints:
+        if not engines and not file.complaints and not file.from_python:
             file.complain((), "there are no [engines.NAME] tables: nothing would run")
         routes = self._routes()
         return Plan(
@@ -129,7 +132,8 @@ class _Checker:
         if thread:
             self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
         options = self._options(path, table, installed.kind.options, {"kind", "thread"})
-        self._check_protocol(path, options)
+        if "protocol" in installed.kind.options.__struct_fields__:  # else the engine has a protocol of its own
+            self._check_protocol(path, options)
         return EnginePlan(
             name=name, kind=kind_name, thread=thread or None, options=options, line=self._file.line(path)
         )
@@ -181,7 +185,7 @@ class _Checker:
             if route is None:
                 continue
             twin = next((known for known in routes if _same(known, route)), None)
-            if twin is None:
+            if twin is None or self._file.from_python:
                 routes.append(route)
             else:
                 text = f"this route is that of line {twin.line} once more: messages would come twice"
@@ -243,6 +247,8 @@ class _Checker:
                 self._file.complain((*path, "to", number), f"this route leads to {target!r} twice")
 
     def _check_end(self, path: Path, verb: str, name: str) -> None:
+        if self._file.from_python:
+            return  # it may be opened or added later
         engines = self._file.values.get("engines")
         if name not in self._engines and not (isinstance(engines, dict) and name in engines):
             text = f"this route {verb} {name!r}, which is no engine; {nearest(name, self._engines)}"

@@ -34,6 +34,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     from_environment: set[Path]
     """Strings that are one variable and nothing else: they may stand for a number or a truth value."""
     complaints: list[str]
+    from_python: bool = False
+    """It is no file at all: what was written down in Python may be of any type that converts."""
 
     def line(self, path: Path) -> int:
         """Return the line of a value, or of the nearest table around it."""

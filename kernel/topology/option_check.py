@@ -112,7 +112,7 @@ def _value(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) 
 
 
 def _leaf(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) -> Any:
-    lax = any(place[: len(path)] == path for place in file.from_environment)
+    lax = file.from_python or any(place[: len(path)] == path for place in file.from_environment)
     try:
         converted = msgspec.convert(value, wanted, strict=not lax)
     except msgspec.ValidationError as error:

@@ -32,11 +32,13 @@ class Kernel:
     """Threads, engines and routes.  No global state: two kernels in one process share nothing.
 
     ``with Kernel(plan) as kernel:`` starts it and leaves nothing behind: no thread, no descriptor, no task.
+    A plan with mistakes is refused when the kernel is made: ``PlanError`` has all of them.
     """
 
     def __init__(self, plan: Plan | None = None, registry: PluginRegistry | None = None) -> None:
         self.plan = plan or Plan()
         self.registry = registry or PluginRegistry.load()
+        self._check(self.plan)
         self.dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
         """Called with what engines report, in their threads: connected, failed, retrying ..."""
@@ -47,6 +49,13 @@ class Kernel:
         self._state = "new"
         self._guests: Any = None
         self._lock = threading.Lock()
+
+    def _check(self, plan: Plan) -> None:
+        """Raise ``PlanError`` with all that is wrong with a plan made in Python; one from a file has been checked."""
+        if not plan.file and (plan.engines or plan.routes or plan.threads):
+            from kernel.topology.check_plan import check_plan
+
+            check_plan(plan, self.registry)
 
     @classmethod
     def from_file(cls, path: str | Path, registry: PluginRegistry | None = None) -> Kernel:
@@ -264,6 +273,7 @@ class Kernel:
 
     def apply(self, plan: Plan) -> list[str]:
         """Become what ``plan`` says without touching what does not change; return what was done, a line each."""
+        self._check(plan)
         change = diff(
             self.plan, plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
         )

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
@@ -129,7 +130,8 @@ def test_a_kernel_that_was_never_started_leaves_nothing() -> None:
 )
 def test_a_start_that_fails_leaves_nothing(plan: Any) -> None:
     leaks = Leaks()
-    kernel = Kernel(plan_of(listener("first"), plan))
+    checked = msgspec.structs.replace(plan_of(listener("first"), plan), file="as if it had been checked")
+    kernel = Kernel(checked)
     with pytest.raises((KernelError, ValueError, KeyError)):
         kernel.start()
     assert leaks.found() == []

@@ -231,5 +231,5 @@ def test_an_unknown_protocol_in_an_address_fails_visibly(kernel_factory: KernelF
     plan = EnginePlan(
         name="net", kind="stream", options={"address": "bakend+tcp://127.0.0.1:0", "mode": "listen"}
     )
-    kernel_factory(plan, wait=False, on_event=events)
+    kernel_factory(on_event=events).add_engine(plan)
     assert "backend" in events.wait("failed").detail

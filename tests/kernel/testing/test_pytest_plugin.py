@@ -48,4 +48,4 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "1 error" in done.stdout
-    assert "unknown field `adress`" in done.stdout
+    assert "has no key 'adress'; did you mean 'address'?" in done.stdout

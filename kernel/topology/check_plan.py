@@ -1,0 +1,87 @@
+"""A plan made in Python, held against what is installed: the checks of a topology file, without a file.
+
+One thing is allowed that is a mistake in a file: a route may begin or end at a name that the plan has no engine for.  In Python
+it may be opened (``kernel.open(name)``) or added (``kernel.add_engine``) at any time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kernel.contracts.errors import PlanError
+from kernel.plugins import PluginRegistry
+from kernel.topology.check import Checker
+from kernel.topology.file import TopologyFile
+from kernel.topology.plan import Plan, RoutePlan
+from kernel.topology.toml_lines import Path
+
+
+class _PlanAsFile(TopologyFile, kw_only=True):
+    """A plan as the values that a file would have; complaints have no line, but the name of their route."""
+
+    labels: list[str]
+
+    def complain(self, path: Path, text: str) -> None:
+        """Note what is wrong."""
+        if len(path) > 1 and path[0] == "routes" and isinstance(path[1], int):
+            text = f"route {self.labels[path[1]]}: {text}"
+        self.complaints.append(text)
+
+
+def check_plan(plan: Plan, registry: PluginRegistry) -> None:
+    """Raise ``PlanError`` with all that is wrong with a plan."""
+    file = _PlanAsFile(
+        name="",
+        values=_values(plan),
+        lines={},
+        from_environment=set(),
+        complaints=[],
+        from_python=True,
+        labels=[route.label for route in plan.routes],
+    )
+    for noun, names in (
+        ("threads", [thread.name for thread in plan.threads]),
+        ("engines", [engine.name for engine in plan.engines]),
+    ):
+        file.complaints += [
+            f"there are {count} {noun} of the name {name!r}"
+            for name, count in Counter(names).items()
+            if count > 1
+        ]
+    Checker(file, registry).plan()
+    if not file.complaints:
+        file.complaints += registry.check_plan(plan)
+    if file.complaints:
+        raise PlanError(file.complaints)
+
+
+def _values(plan: Plan) -> dict[str, Any]:
+    return {
+        "threads": {thread.name: {**thread.options, "kind": thread.kind} for thread in plan.threads},
+        "engines": {
+            engine.name: {
+                **engine.options,
+                "kind": engine.kind,
+                **({"thread": engine.thread} if engine.thread else {}),
+            }
+            for engine in plan.engines
+        },
+        "routes": list(map(_route, plan.routes)),
+    }
+
+
+def _route(route: RoutePlan) -> dict[str, Any]:
+    table = {
+        "from": route.source,
+        "to": list(route.targets),
+        "match": list(route.match),
+        "exchange": route.exchange,
+        "router": route.router,
+        "options": route.router_options,
+        "confirm": route.confirm,
+        "when_full": route.marks.when_full,
+        "high": route.marks.high,
+        "high_bytes": route.marks.high_bytes,
+    }
+    return {key: value for key, value in table.items() if value is not None}
