@@ -125,21 +125,23 @@ class Loop:
             self.stopping = True
         if self.stopping:  # asked to by what was just processed: nobody would wake us any more
             return True
-        if worked and self.trio_wanted():
-            timeout = 0
         if timeout != 0:
-            bell.sleeping = True
-            if mailbox.posted:
-                timeout = 0
-            elif self._timers:
-                left = max(self.next_timer() - trio.current_time(), 0)
-                timeout = left if timeout is None else min(timeout, left)
-        if worked and timeout != 0 and self._spin and self._something_soon():
-            bell.sleeping = False
-            return True
+            timeout = self._sleep_for(timeout, worked)
         ready = self.poller.poll(timeout)
         bell.sleeping = False
         return ready > 0 or worked
+
+    def _sleep_for(self, timeout: float | None, worked: bool) -> float | None:
+        """Make ready for sleep; return for how long, 0 when there is a reason to stay awake."""
+        if worked and (self.trio_wanted() or (self._spin and self._something_soon())):
+            return 0
+        self.mailbox.bell.sleeping = True
+        if self.mailbox.posted:
+            return 0
+        if self._timers:
+            left = max(self.next_timer() - trio.current_time(), 0)
+            return left if timeout is None else min(timeout, left)
+        return timeout
 
     def _something_soon(self) -> bool:
         """Look for more a little longer: a core that does not fall asleep need not be woken (some 20 us each time)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plugins.engines.amqp_client.options import AmqpClientOptions
+from plugins.engines.amqp_client.options import AmqpClientOptions, ClientBinding, ClientExchange, ClientQueue
 from plugins.engines.amqp_client.role import Role
 from plugins.protocols.amqp091.methods import exchange, queue
 from plugins.protocols.amqp091.methods.method import Method
@@ -62,44 +62,47 @@ class Declarations(Role):
 
 
 def _requests(options: AmqpClientOptions) -> list[tuple[str, Method]]:
-    requests: list[tuple[str, Method]] = []
-    for item in options.exchanges:
-        declare = exchange.Declare(
-            exchange=item.name,
-            type=item.type,
-            passive=item.passive,
-            durable=item.durable,
-            auto_delete=item.auto_delete,
-            internal=item.internal,
-            arguments=item.arguments,
+    return [
+        *map(_exchange, options.exchanges),
+        *map(_queue, options.queues),
+        *map(_binding, options.bindings),
+    ]
+
+
+def _exchange(item: ClientExchange) -> tuple[str, Method]:
+    declare = exchange.Declare(
+        exchange=item.name,
+        type=item.type,
+        passive=item.passive,
+        durable=item.durable,
+        auto_delete=item.auto_delete,
+        internal=item.internal,
+        arguments=item.arguments,
+    )
+    return f"declaring exchange {item.name!r}", declare
+
+
+def _queue(item: ClientQueue) -> tuple[str, Method]:
+    declare = queue.Declare(
+        queue=item.name,
+        passive=item.passive,
+        durable=item.durable,
+        exclusive=item.exclusive,
+        auto_delete=item.auto_delete,
+        arguments=item.arguments,
+    )
+    return f"declaring queue {item.name!r}", declare
+
+
+def _binding(item: ClientBinding) -> tuple[str, Method]:
+    what = f"binding {item.queue or item.to_exchange!r} to exchange {item.exchange!r}"
+    if item.queue:
+        return what, queue.Bind(
+            queue=item.queue, exchange=item.exchange, routing_key=item.key, arguments=item.arguments
         )
-        requests.append((f"declaring exchange {item.name!r}", declare))
-    for each in options.queues:
-        wanted = queue.Declare(
-            queue=each.name,
-            passive=each.passive,
-            durable=each.durable,
-            exclusive=each.exclusive,
-            auto_delete=each.auto_delete,
-            arguments=each.arguments,
-        )
-        requests.append((f"declaring queue {each.name!r}", wanted))
-    for binding in options.bindings:
-        bind: Method
-        if binding.queue:
-            bind = queue.Bind(
-                queue=binding.queue,
-                exchange=binding.exchange,
-                routing_key=binding.key,
-                arguments=binding.arguments,
-            )
-        else:
-            bind = exchange.Bind(
-                destination=binding.to_exchange,
-                source=binding.exchange,
-                routing_key=binding.key,
-                arguments=binding.arguments,
-            )
-        target = binding.queue or binding.to_exchange
-        requests.append((f"binding {target!r} to exchange {binding.exchange!r}", bind))
-    return requests
+    return what, exchange.Bind(
+        destination=item.to_exchange,
+        source=item.exchange,
+        routing_key=item.key,
+        arguments=item.arguments,
+    )
