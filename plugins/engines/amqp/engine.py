@@ -264,7 +264,10 @@ def _add(sums: dict[str, int], connection: ConnectionHost) -> None:
 
 def _address(text: str) -> Address:
     """Read ``host:port``, ``amqp+tcp://host:port``, ``amqp+tls://host:port`` or ``amqp+unix:///path``."""
-    return parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix", "tls"))
+    address = parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix", "tls"))
+    if address.protocol != "amqp":
+        raise ValueError(f"{text!r}: this engine speaks amqp, not {address.protocol}")
+    return address
 
 
 def _is_loopback(connected: socket.socket) -> bool:

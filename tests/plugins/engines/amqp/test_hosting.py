@@ -129,7 +129,7 @@ def test_it_listens_on_a_unix_socket(serve: Callable[..., Server], tmp_path: Pat
     assert host.failures == []
 
 
-@pytest.mark.parametrize("address", ["nowhere", "amqp+tls://127.0.0.1:0", "127.0.0.1:http"])
+@pytest.mark.parametrize("address", ["nowhere", "amqp+udp://127.0.0.1:0", "127.0.0.1:http"])
 def test_an_address_that_it_cannot_serve_is_refused(address: str) -> None:
     host = FakeHost()
     with pytest.raises(ValueError, match=re.escape(address)):

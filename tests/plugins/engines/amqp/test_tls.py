@@ -15,8 +15,12 @@ import pytest
 import trustme
 from pika.credentials import ExternalCredentials, PlainCredentials
 
+from kernel.plugins import PluginRegistry
+from kernel.topology.check import plan_of_text
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
+from plugins.engines.amqp.engine import AmqpEngine
+from plugins.engines.amqp.options import AmqpOptions
 from tests.system.conftest import Events
 
 pytestmark = [pytest.mark.peer("pika"), pytest.mark.peer("aio-pika")]
@@ -128,6 +132,17 @@ def test_the_kernel_stops_while_somebody_shakes_hands(files: dict[str, str]) -> 
             assert silent.recv(1) == b""
         except ConnectionResetError:  # it was still in the listener's queue
             pass
+
+
+@pytest.mark.parametrize("address", ["amqp+tls://0.0.0.0:5671", "amqp+unix:///run/broker.sock"])
+def test_a_topology_file_may_say_every_address(address: str) -> None:
+    text = f'[engines.broker]\nkind = "amqp"\naddress = "{address}"\n'
+    assert plan_of_text(text, PluginRegistry.load()).engines[0].options["address"] == address
+
+
+def test_an_address_of_another_protocol_is_refused() -> None:
+    with pytest.raises(ValueError, match="speaks amqp, not backend"):
+        AmqpEngine("broker", AmqpOptions(address="backend+tcp://127.0.0.1:0"))
 
 
 def test_a_certificate_logs_in(mutual: Tls) -> None:
