@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import PlanError
+from kernel.hosting.address import STREAM_TRANSPORTS, parse_address
 from kernel.pipes.water_marks import WaterMarks, WhenFull
 from kernel.plugins import PluginRegistry
 from kernel.topology.file import TopologyFile, read_file, read_text
@@ -132,7 +133,9 @@ class Checker:
         if thread:
             self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
         options = self._options(path, table, installed.kind.options, {"kind", "thread"})
-        if "protocol" in installed.kind.options.__struct_fields__:  # else the engine has a protocol of its own
+        if (
+            "protocol" in installed.kind.options.__struct_fields__
+        ):  # else the engine has a protocol of its own
             self._check_protocol(path, options)
         return EnginePlan(
             name=name, kind=kind_name, thread=thread or None, options=options, line=self._file.line(path)
@@ -158,7 +161,11 @@ class Checker:
         scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
         if not separator or "+" not in scheme:
             return
-        name = scheme.partition("+")[0]
+        name, _, transport = scheme.partition("+")
+        if (
+            transport in STREAM_TRANSPORTS
+        ):  # others are those of some plugin, which knows what their places look like
+            self._check_place((*path, "address"), address)
         installed = self._registry.protocols.get(name)
         if installed is None:
             self._unknown((*path, "address"), "protocols", "protocol", name)
@@ -168,6 +175,14 @@ class Checker:
             options["protocol"] = check_options(
                 self._file, place, options["protocol"], installed.kind.options, where
             )
+
+    def _check_place(self, path: Path, address: Any) -> None:
+        try:
+            parse_address(address)
+        except ValueError as error:
+            secret = path in self._file.from_environment
+            text = "what the environment says is no address" if secret else str(error)
+            self._file.complain(path, f"[{'.'.join(map(str, path[:-1]))}] address: {text}")
 
     # ------------------------------------------------------------------ routes
 

@@ -72,6 +72,19 @@ MISTAKES = {
         LINK + 'mode = "listne"\n',
         'f:4: [engines.link] mode = "listne": must be "dial" or "listen"; did you mean \'listen\'?',
     ),
+    "address without a port": (
+        BOTH.replace("127.0.0.1:1", "127.0.0.1"),
+        "f:3: [engines.link] address: 'backend+tcp://127.0.0.1': '127.0.0.1' is no host:port",
+    ),
+    "address with a port that is none": (
+        BOTH.replace(":1", ":99999"),
+        "f:3: [engines.link] address: 'backend+tcp://127.0.0.1:99999': '127.0.0.1:99999' is no host:port",
+    ),
+    "address of nowhere": (
+        BOTH.replace("tcp://127.0.0.1:1", "unix://"),
+        "f:3: [engines.link] address: 'backend+unix://' is no address: it takes protocol+transport://place, "
+        "as in backend+tcp://127.0.0.1:5555",
+    ),
     "mistake in an inner table": (
         LINK + 'tls = { certifcate = "x" }\n',
         "f:4: [engines.link] tls has no key 'certifcate'; did you mean 'certificate'?",
@@ -245,3 +258,9 @@ def test_plugins_may_complain_about_a_plan_that_is_otherwise_good(monkeypatch: p
     monkeypatch.setattr(registry, "check_plan", check_plan)
     assert complaints(BOTH, registry) == ["f: 2 engines are too many"]
     assert complaints(BOTH + ROUTE.replace("app", "x"), registry)[0].startswith("f:7:")  # not asked
+
+
+def test_an_address_from_the_environment_is_not_shown(registry: PluginRegistry) -> None:
+    text = BOTH.replace("backend+tcp://127.0.0.1:1", "${WHERE}")
+    (complaint,) = complaints(text, registry, WHERE="backend+tcp://secret")
+    assert complaint == "f:3: [engines.link] address: what the environment says is no address"
