@@ -120,7 +120,15 @@ class Session:
         role = self._roles[event.channel]
         what = role.name
         role.lost()
-        self.start_later(role, "refused", f"{what}: {self._explained(event.reply_code, event.reply_text)}")
+        if event.by_peer:
+            self.start_later(
+                role, "refused", f"{what}: {self._explained(event.reply_code, event.reply_text)}"
+            )
+        elif event.reply_code != ReplyCode.SUCCESS:
+            # Closed by this side, for what the server sent: the channel is free with its close-ok.
+            self.report("refused", f"{what}: {event.reply_code} {event.reply_text}")
+        else:
+            self.start_later(role, "retrying", what)
 
     def _explained(self, code: int, text: str) -> str:
         advice = _ADVICE.get(code, "").format(user=self.options.user, vhost=self.options.vhost)

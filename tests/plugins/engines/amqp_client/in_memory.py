@@ -85,7 +85,10 @@ class InMemory:
         self.host.run()
 
     def _conversation(self) -> ClientConnection:
-        return ClientConnection(ClientOptions(heartbeat=self.heartbeat), self.host.now())
+        return ClientConnection(
+            ClientOptions(heartbeat=self.heartbeat, max_body_size=self.client.options.max_body_bytes),
+            self.host.now(),
+        )
 
     def listen(self) -> None:
         self.host.watch(self.wire.fileno(), readable=self._on_readable)

@@ -159,3 +159,13 @@ def test_heartbeats_are_read_while_a_full_port_holds_deliveries_back() -> None:
             if second % 10 == 0:
                 world.beat()
         assert not world.hosting.ended, world.client._reason
+
+
+def test_a_message_that_is_too_large_costs_its_channel_which_is_opened_again() -> None:
+    world = InMemory(consume=CONSUME, max_body_bytes=10, reconnect={"first": 1.0, "jitter": 0.0})
+    world.deliver(1, b"x" * 11)
+    assert world.what() == ["connected", "refused", "retrying"]
+    world.host.run(until=2.0)
+    assert sum(isinstance(method, basic.Consume) for method in world.methods) == 2
+    world.deliver(1, b"small")
+    assert world.acknowledged == [(3, 1, True)]
