@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,6 +16,8 @@ from kernel.pipes.mailbox import Mailbox
 from kernel.threads.host import EngineHost
 from kernel.threads.loop import Loop
 from kernel.threads.supervisor import EngineState, supervise
+
+_log = logging.getLogger(__name__)
 
 
 class _Life:
@@ -87,8 +90,11 @@ class Residence:
         """Whether an engine still has something to write.  Any thread; a guess while it works."""
         for state in list(self.states.values()):
             has_pending = getattr(state.engine, "pending", None)
-            if has_pending is not None and has_pending():
-                return True
+            try:
+                if has_pending is not None and has_pending():
+                    return True
+            except Exception:  # a bad engine is not waited for, and holds up no other
+                _log.exception("engine %s: pending() failed", state.name)
         return False
 
     def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:

@@ -160,5 +160,12 @@ def _engine(state: Any) -> EngineStatistics:
         failures=state.failures,
         last_failure=state.last_failure,
         next_try=state.next_try,
-        counters=dict(engine.statistics()) if engine is not None else {},
+        counters=_counters(engine) if engine is not None else {},
     )
+
+
+def _counters(engine: Any) -> dict[str, Any]:
+    try:
+        return dict(engine.statistics())
+    except Exception as error:  # its own fault: the figures of the others are wanted all the same
+        return {"error": f"{type(error).__name__}: {error}"}
