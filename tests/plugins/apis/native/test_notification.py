@@ -1,0 +1,68 @@
+"""Being told that something has come: by a real-time signal, and by a descriptor in asyncio's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from typing import Any
+
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.plan import EnginePlan, RoutePlan
+
+PARTS = (
+    EnginePlan(name="a", kind="native"),
+    EnginePlan(name="b", kind="native"),
+    RoutePlan(source="a", targets=("b",)),
+)
+
+
+def _send_from_another_thread(kernel: Any, body: bytes) -> None:
+    def send() -> None:
+        with kernel.open("a") as channel:
+            channel.send(body, timeout=5)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    thread.join()
+
+
+def test_a_real_time_signal_tells_of_an_arrival(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(*PARTS)
+    b = kernel.open("b")
+    told = threading.Event()
+    before = signal.signal(signal.SIGRTMIN, lambda number, frame: told.set())
+    try:
+        b.signal_on_arrival(signal.SIGRTMIN)
+        for body in (b"one", b"two"):
+            until = time.monotonic() + 5
+            _send_from_another_thread(kernel, body)
+            while not told.is_set() and time.monotonic() < until:
+                time.sleep(0.001)
+            assert told.is_set()
+            assert b.receive(timeout=5) == body
+            b.on_arrival(None)
+            told.clear()
+            b.signal_on_arrival(signal.SIGRTMIN)
+    finally:
+        b.on_arrival(None)
+        signal.signal(signal.SIGRTMIN, before)
+
+
+def test_the_descriptor_serves_asyncio(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(*PARTS)
+    b = kernel.open("b")
+
+    async def wait() -> bytes:
+        arrived = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(b.fileno(), arrived.set)
+        try:
+            await asyncio.to_thread(_send_from_another_thread, kernel, b"hello")
+            await asyncio.wait_for(arrived.wait(), 5)
+        finally:
+            loop.remove_reader(b.fileno())
+        return bytes(b.receive_nowait())
+
+    assert asyncio.run(wait()) == b"hello"
