@@ -33,6 +33,7 @@ class StreamDialler:
         self._port: Port | None = None
         self._over = trio.Event()
         self._reason = ""
+        self._opened_at: float | None = None
         self._tls = client_context(setup.options.tls) if self._address.transport == "tls" else None
         self._make_protocol(
             self._address.protocol, setup.options.protocol, "client"
@@ -84,6 +85,9 @@ class StreamDialler:
             )
             self._connection.start()
             await self._over.wait()
+            if self._opened_at is not None:  # else it ended in the handshake
+                self._backoff.lasted(self._host.now() - self._opened_at)
+                self._opened_at = None
             self._reconnects += 1
             self._host.report(
                 EngineEvent(engine=self._name, what="disconnected", peer=peer, detail=self._reason)
@@ -114,7 +118,7 @@ class StreamDialler:
         return self._port
 
     def _on_open(self) -> None:
-        self._backoff.succeeded()
+        self._opened_at = self._host.now()
         self._host.report(EngineEvent(engine=self._name, what="connected", peer=str(self._address)))
 
     def _on_refused(self, why: str) -> None:
