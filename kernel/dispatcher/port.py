@@ -100,13 +100,7 @@ class Port:
 
     def writable(self) -> bool:
         """Whether nothing holds the source back."""
-        for route in self.routes:
-            if route.held or route.starved:
-                return False
-            for pipe in route.pipes:
-                if pipe.blocked:
-                    return False
-        return True
+        return not any(route.stopped for route in self.routes)
 
     def short_cut(self) -> Pipe | None:
         """The pipe to write to directly: there is one route without filter or confirmation, to one pipe."""

@@ -147,6 +147,15 @@ class Route:
         return not self.pipes and not self.spec.by_content and self.spec.marks.when_full == "block"
 
     @property
+    def stopped(self) -> bool:
+        """Whether the source has to wait: nobody is there, or one is full whom no other can stand in for."""
+        if self.held or self.starved:
+            return True
+        if self.spec.one_of_many:
+            return bool(self.pipes) and all(pipe.blocked for pipe in self.pipes)
+        return any(pipe.blocked for pipe in self.pipes)
+
+    @property
     def plain(self) -> bool:
         """Whether a single pipe gets everything, so that the router need not be asked."""
         return not self.spec.by_content

@@ -1,0 +1,47 @@
+"""Round robin over those that can take more: one full destination does not hold up what others could take."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel import EnginePlan, Kernel, Plan, RoutePlan, TimedOut, WaterMarks
+
+
+def plan(high: int) -> Plan:
+    """A source and two workers that share its messages."""
+    return Plan(
+        engines=tuple(EnginePlan(name=name, kind="native") for name in ("source", "idle", "busy")),
+        routes=(
+            RoutePlan(
+                source="source", targets=("idle", "busy"), router="round-robin", marks=WaterMarks(high=high)
+            ),
+        ),
+    )
+
+
+def test_a_worker_that_takes_nothing_does_not_stop_the_other() -> None:
+    with Kernel(plan(high=10)) as kernel:
+        source, idle, busy = (kernel.open(name) for name in ("source", "idle", "busy"))
+        received: list[bytes] = []
+        for number in range(500):
+            source.send(b"%d" % number, timeout=5)
+            while True:
+                try:
+                    received += [bytes(body) for body in busy.receive_many(timeout=0)]
+                except TimedOut:
+                    break
+        waiting = [bytes(body) for body in idle.receive_many(timeout=5)]
+        assert len(waiting) == 10, "the idle one's pipe is full, and no fuller"
+        assert sorted(received + waiting, key=int) == [b"%d" % number for number in range(500)]
+
+
+def test_a_source_waits_when_all_are_full() -> None:
+    with Kernel(plan(high=10)) as kernel:
+        source, _, busy = (kernel.open(name) for name in ("source", "idle", "busy"))
+        for number in range(20):
+            source.send(b"%d" % number, timeout=5)
+        with pytest.raises(TimedOut):
+            source.send(b"too many", timeout=0)
+        busy.receive_many(timeout=5)
+        source.send(b"one more", timeout=5)
+        assert busy.receive(5) == b"one more"
