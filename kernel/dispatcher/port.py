@@ -102,6 +102,10 @@ class Port:
         """Whether nothing holds the source back."""
         return not any(route.stopped for route in self.routes)
 
+    def has_room_for(self, run: Run) -> bool:
+        """Whether this run need not wait: a route that looks at messages only holds back those for a full pipe."""
+        return bool(self.routes) and all(route.has_room_for(run) for route in self.routes)
+
     def short_cut(self) -> Pipe | None:
         """The pipe to write to directly: there is one route without filter or confirmation, to one pipe."""
         return self._only

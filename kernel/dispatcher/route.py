@@ -155,6 +155,14 @@ class Route:
             return bool(self.pipes) and all(pipe.blocked for pipe in self.pipes)
         return any(pipe.blocked for pipe in self.pipes)
 
+    def has_room_for(self, run: Run) -> bool:
+        """Whether this run need not wait, though others may have to: those it would go to can take it."""
+        if not self.spec.by_content or self.held:
+            return not self.stopped
+        if self._accepts is not None and not self._accepts(run.envelope):
+            return True
+        return not any(outlet.blocked for outlet, _ in self._router.choose(run))
+
     @property
     def plain(self) -> bool:
         """Whether a single pipe gets everything, so that the router need not be asked."""

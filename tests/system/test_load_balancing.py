@@ -45,3 +45,27 @@ def test_a_source_waits_when_all_are_full() -> None:
         busy.receive_many(timeout=5)
         source.send(b"one more", timeout=5)
         assert busy.receive(5) == b"one more"
+
+
+def test_a_full_subscriber_does_not_hold_up_messages_for_others() -> None:
+    """No head-of-line blocking: by key, only what is for the full one waits."""
+    by_key = Plan(
+        engines=tuple(EnginePlan(name=name, kind="native") for name in ("source", "slow", "quick")),
+        routes=(
+            RoutePlan(source="source", targets=("slow", "quick"), router="by-key", marks=WaterMarks(high=10)),
+        ),
+    )
+    with Kernel(by_key) as kernel:
+        source, slow, quick = (kernel.open(name) for name in ("source", "slow", "quick"))
+        slow.subscribe("slow.#")
+        quick.subscribe("quick.#")
+        for number in range(10):
+            source.send(b"%d" % number, key="slow.x", timeout=5)
+        with pytest.raises(TimedOut):
+            source.send(b"too many", key="slow.x", timeout=0)
+        for number in range(100):
+            source.send(b"%d" % number, key="quick.x", timeout=5)
+            assert quick.receive(5) == b"%d" % number
+        assert len(slow.receive_many(timeout=5)) == 10
+        source.send(b"one more", key="slow.x", timeout=5)
+        assert slow.receive(5) == b"one more"

@@ -123,8 +123,8 @@ class Channel:
         if loose and self._loose.refill(run.bodies[0]):
             return
         self._loose.give_back()
-        if not self._port.writable() or not self._port.routes:
-            self._wait(self.may_send, timeout, "no room to send")
+        if not self._port.has_room_for(run):
+            self._wait(lambda: self._port.has_room_for(run), timeout, "no room to send")
             if loose and self._loose.refill(run.bodies[0]):
                 return
         self._port.send((run,))
