@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from tests.peers import PEERS
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
 _missing: dict[str, int] = {}
 
@@ -48,3 +50,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, count in sorted(_missing.items()):
         tests = "test wants" if count == 1 else "tests want"
         terminalreporter.line(f"{name}: {count} {tests} it; get it with: {PEERS[name].install}")
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
+    """A RabbitMQ that all tests share; one that stops it starts it again."""
+    node = RabbitMq(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        node.start()
+        yield node
+    finally:
+        node.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from kernel.pipes.water_marks import WaterMarks
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
-from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
 __all__ = ["kernel_factory"]
 
@@ -98,14 +97,3 @@ def connect(kernel_factory: KernelFactory, broker: Kernel) -> Callable[..., Clie
         return client
 
     return make
-
-
-@pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
-    """A RabbitMQ that all tests share; one that stops it starts it again."""
-    node = RabbitMq(tmp_path_factory.mktemp("rabbitmq"))
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()

@@ -11,30 +11,30 @@ import aio_pika.exceptions
 import pytest
 from aio_pika.patterns import RPC
 
-from tests.plugins.engines.amqp.conftest import Server
+from tests.interop.brokers import Broker
 
 pytestmark = pytest.mark.peer("aio-pika")
 
 Program = Callable[[aio_pika.abc.AbstractConnection], Awaitable[None]]
 
 
-def run(server: Server, program: Program) -> None:
+def run(broker: Broker, program: Program) -> None:
     """Run a program with a connection, and bound its time."""
 
     async def main() -> None:
-        async with asyncio.timeout(20), await aio_pika.connect(server.url) as connection:
+        async with asyncio.timeout(20), await aio_pika.connect(broker.url) as connection:
             await program(connection)
 
     asyncio.run(main())
 
 
-def test_publish_with_confirm_and_iterate(server: Server) -> None:
+def test_publish_with_confirm_and_iterate(broker: Broker, name: str) -> None:
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         channel = await connection.channel()
         await channel.set_qos(prefetch_count=10)
-        queue = await channel.declare_queue("q", auto_delete=True)
+        queue = await channel.declare_queue(name, auto_delete=True)
         for number in range(25):
-            await channel.default_exchange.publish(aio_pika.Message(b"%d" % number), routing_key="q")
+            await channel.default_exchange.publish(aio_pika.Message(b"%d" % number), routing_key=name)
         bodies = []
         async with queue.iterator() as messages:
             async for message in messages:
@@ -44,34 +44,34 @@ def test_publish_with_confirm_and_iterate(server: Server) -> None:
                     break
         assert bodies == [b"%d" % number for number in range(25)]
 
-    run(server, program)
+    run(broker, program)
 
 
-def test_confirms_in_flight(server: Server) -> None:
+def test_confirms_in_flight(broker: Broker, name: str) -> None:
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         channel = await connection.channel()
-        await channel.declare_queue("q")
+        await channel.declare_queue(name)
         publish = channel.default_exchange.publish
-        await asyncio.gather(*(publish(aio_pika.Message(b"x"), routing_key="q") for _ in range(1000)))
-        declared = await channel.declare_queue("q", passive=True)
+        await asyncio.gather(*(publish(aio_pika.Message(b"x"), routing_key=name) for _ in range(1000)))
+        declared = await channel.declare_queue(name, passive=True)
         assert declared.declaration_result.message_count == 1000
 
-    run(server, program)
+    run(broker, program)
 
 
-def test_an_unroutable_message_is_an_error(server: Server) -> None:
+def test_an_unroutable_message_is_an_error(broker: Broker, name: str) -> None:
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         channel = await connection.channel(on_return_raises=True)
         with pytest.raises(aio_pika.exceptions.DeliveryError):
-            await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key="nowhere")
+            await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key=f"{name}.nowhere")
 
-    run(server, program)
+    run(broker, program)
 
 
-def test_topic_exchange_and_callback(server: Server) -> None:
+def test_topic_exchange_and_callback(broker: Broker, name: str) -> None:
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         channel = await connection.channel()
-        logs = await channel.declare_exchange("topic_logs", aio_pika.ExchangeType.TOPIC)
+        logs = await channel.declare_exchange(f"{name}.logs", aio_pika.ExchangeType.TOPIC)
         queue = await channel.declare_queue(exclusive=True)
         await queue.bind(logs, "kern.*")
         received: asyncio.Queue[bytes] = asyncio.Queue()
@@ -85,14 +85,14 @@ def test_topic_exchange_and_callback(server: Server) -> None:
         await logs.publish(aio_pika.Message(b"yes"), routing_key="kern.info")
         assert await received.get() == b"yes"
 
-    run(server, program)
+    run(broker, program)
 
 
-def test_rejected_requeued_and_redelivered(server: Server) -> None:
+def test_rejected_requeued_and_redelivered(broker: Broker, name: str) -> None:
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         channel = await connection.channel()
-        queue = await channel.declare_queue("q")
-        await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key="q")
+        queue = await channel.declare_queue(name)
+        await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key=name)
         message = await queue.get()
         assert message is not None
         await message.reject(requeue=True)
@@ -102,40 +102,40 @@ def test_rejected_requeued_and_redelivered(server: Server) -> None:
         await again.nack(requeue=False)
         assert await queue.get(fail=False) is None
 
-    run(server, program)
+    run(broker, program)
 
 
-def test_a_transaction(server: Server) -> None:
+def test_a_transaction(broker: Broker, name: str) -> None:
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         channel = await connection.channel(publisher_confirms=False)
-        queue = await channel.declare_queue("q")
+        queue = await channel.declare_queue(name)
         async with channel.transaction():
-            await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key="q")
+            await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key=name)
         assert await queue.get() is not None
 
-    run(server, program)
+    run(broker, program)
 
 
-def test_a_missing_queue_is_an_error_and_the_connection_lives(server: Server) -> None:
+def test_a_missing_queue_is_an_error_and_the_connection_lives(broker: Broker, name: str) -> None:
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         channel = await connection.channel()
         with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity):
-            await channel.declare_queue("none", passive=True)
-        await (await connection.channel()).declare_queue("q")
+            await channel.declare_queue(f"{name}.none", passive=True)
+        await (await connection.channel()).declare_queue(name)
 
-    run(server, program)
+    run(broker, program)
 
 
-def test_remote_procedure_calls(server: Server) -> None:
+def test_remote_procedure_calls(broker: Broker, name: str) -> None:
     async def double(*, number: int) -> int:
         return number * 2
 
     async def program(connection: aio_pika.abc.AbstractConnection) -> None:
         rpc = await RPC.create(await connection.channel())
-        await rpc.register("double", double, auto_delete=True)
-        assert await asyncio.gather(*(rpc.call("double", {"number": n}) for n in range(10))) == list(
+        await rpc.register(name, double, auto_delete=True)
+        assert await asyncio.gather(*(rpc.call(name, {"number": n}) for n in range(10))) == list(
             range(0, 20, 2)
         )
         await rpc.close()
 
-    run(server, program)
+    run(broker, program)

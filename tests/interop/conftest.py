@@ -1,0 +1,62 @@
+"""Clients of others against our broker; and the same tests against RabbitMQ, which proves the tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.interop.brokers import Broker, KernelProcess
+
+Connect = Callable[..., pika.BlockingConnection]
+
+KINDS = ["kernel", pytest.param("rabbitmq", marks=[pytest.mark.peer("rabbitmq"), pytest.mark.slow])]
+
+
+@pytest.fixture(scope="session")
+def kernel_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelProcess]:
+    """One broker of ours for all tests."""
+    with KernelProcess(tmp_path_factory.mktemp("kernel")) as process:
+        yield process
+
+
+@pytest.fixture(params=KINDS)
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Our broker, then RabbitMQ."""
+    if request.param == "kernel":
+        process: KernelProcess = request.getfixturevalue("kernel_process")
+        return process.broker
+    return Broker("rabbitmq", request.getfixturevalue("rabbitmq").port)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for queues and exchanges that no other test uses: brokers are shared."""
+    return re.sub(r"\W+", "-", request.node.name).strip("-")
+
+
+@pytest.fixture
+def connect(broker: Broker) -> Iterator[Connect]:
+    """Make connections with pika that are closed at the end."""
+    made: list[pika.BlockingConnection] = []
+
+    def make(user: str = "guest", password: str = "guest", **parameters: Any) -> pika.BlockingConnection:
+        login = pika.PlainCredentials(user, password)
+        where = pika.ConnectionParameters(broker.host, broker.port, credentials=login, **parameters)
+        made.append(pika.BlockingConnection(where))
+        return made[-1]
+
+    yield make
+    for connection in made:
+        if connection.is_open:
+            connection.close()
+
+
+@pytest.fixture
+def channel(connect: Connect) -> BlockingChannel:
+    """A channel of a pika connection."""
+    return connect().channel()
