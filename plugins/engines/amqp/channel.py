@@ -6,19 +6,21 @@ as ``BrokerError`` and become channel.close or connection.close in the session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kernel.contracts.message import Envelope, Run
 from plugins.engines.amqp.confirms import Confirms
+from plugins.engines.amqp.transaction import Transaction
 from plugins.engines.broker.arguments import LONGEST_TIME
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.errors import NotFound, NotImplementedHere, PreconditionFailed
 from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.receiver import Receiver
+from plugins.engines.broker.routes import Route
 from plugins.protocols.amqp091.events import Acknowledged, Published, Rejected
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
@@ -50,8 +52,8 @@ class Channel:
         self.last_queue = ""
         """The queue declared last: what an empty queue name means."""
         self.confirms: Confirms | None = None
-        self.transaction: list[Callable[[float], None]] | None = None
-        """What to do at tx.commit; None: the channel has no transactions."""
+        self.transaction: Transaction | None = None
+        """None: the channel has no transactions."""
         self.reply_queue: Queue | None = None
         self._admitted: dict[Envelope, Envelope] = {}
         self._admitted_at = 0
@@ -86,12 +88,13 @@ class Channel:
         if admitted is not envelope:
             run = Run(run.bodies, run.size, admitted)
         if self.transaction is not None:
-            self.transaction.append(lambda later: self._publish(run, event.mandatory, later))
+            self.transaction.publish(self, run, mandatory=event.mandatory)
         else:
-            self._publish(run, event.mandatory, now)
+            self.publish(run, now, mandatory=event.mandatory)
 
-    def _publish(self, run: Run, mandatory: bool, now: float) -> None:
-        accepted = self.vhost.publish(run, now)
+    def publish(self, run: Run, now: float, *, mandatory: bool, route: Route | None = None) -> None:
+        """Publish messages that were checked, and have the client told what it wants to know of them."""
+        accepted = self.vhost.publish(run, now, route)
         if accepted is None:
             accepted = len(run.bodies)
             if mandatory:
@@ -142,29 +145,20 @@ class Channel:
 
     def on_acknowledged(self, event: Acknowledged) -> None:
         """The client has dealt with deliveries."""
+        tags = event.first_delivery_tag, event.last_delivery_tag
         if self.transaction is not None:
-            self.transaction.append(lambda _: self._acknowledge(event))
+            self.transaction.settle(self.receiver, *tags, multiple=event.multiple, accepted=True)
         else:
-            self._acknowledge(event)
-
-    def _acknowledge(self, event: Acknowledged) -> None:
-        self.receiver.acknowledge(event.first_delivery_tag, event.last_delivery_tag, multiple=event.multiple)
+            self.receiver.acknowledge(*tags, multiple=event.multiple)
 
     def on_rejected(self, event: Rejected, now: float) -> None:
         """The client does not want deliveries."""
+        tags = event.first_delivery_tag, event.last_delivery_tag
+        multiple, requeue = event.multiple, event.requeue
         if self.transaction is not None:
-            self.transaction.append(lambda later: self._reject(event, later))
+            self.transaction.settle(self.receiver, *tags, multiple=multiple, accepted=False, requeue=requeue)
         else:
-            self._reject(event, now)
-
-    def _reject(self, event: Rejected, now: float) -> None:
-        self.receiver.reject(
-            event.first_delivery_tag,
-            event.last_delivery_tag,
-            multiple=event.multiple,
-            requeue=event.requeue,
-            now=now,
-        )
+            self.receiver.reject(*tags, multiple=multiple, requeue=requeue, now=now)
 
     # Consuming
 
@@ -241,6 +235,8 @@ class Channel:
         for consumer in list(self.receiver.consumers.values()):
             self.vhost.unsubscribe(consumer, now)
         self.receiver.take_deliveries()
+        if self.transaction is not None:
+            self.transaction.roll_back(self.receiver)
         self.receiver.recover()
 
     def _on_deliveries(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from plugins.engines.amqp import basic_methods, exchange_methods, queue_methods
 from plugins.engines.amqp.channel import Channel
 from plugins.engines.amqp.confirms import Confirms
+from plugins.engines.amqp.transaction import Transaction
 from plugins.engines.broker.errors import NotImplementedHere, PreconditionFailed
 from plugins.protocols.amqp091.methods import basic, channel, confirm, exchange, queue, tx
 from plugins.protocols.amqp091.methods.method import Method
@@ -39,27 +40,23 @@ def tx_select(here: Channel, method: tx.Select, now: float) -> None:
     if here.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if here.transaction is None:
-        here.transaction = []
+        here.transaction = Transaction()
     here.reply(tx.SelectOk())
 
 
 def tx_commit(here: Channel, method: tx.Commit, now: float) -> None:
     """Do what waited."""
-    steps = _steps(here)
-    here.transaction = []
-    for step in steps:
-        step(now)
+    _transaction(here).commit(here, now)
     here.reply(tx.CommitOk())
 
 
 def tx_rollback(here: Channel, method: tx.Rollback, now: float) -> None:
     """Forget what waited."""
-    _steps(here)
-    here.transaction = []
+    _transaction(here).roll_back(here.receiver)
     here.reply(tx.RollbackOk())
 
 
-def _steps(here: Channel) -> list[Callable[[float], None]]:
+def _transaction(here: Channel) -> Transaction:
     if here.transaction is None:
         raise PreconditionFailed("channel is not transactional")
     return here.transaction

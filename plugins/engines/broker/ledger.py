@@ -105,6 +105,12 @@ class Ledger:
         self.count = 0
         return ranges
 
+    def restore(self, settled: list[Handed]) -> None:
+        """Take back what was settled: it is outstanding again, under its old tags."""
+        self._ranges = sorted(self._ranges[self._first :] + settled, key=_FIRST_TAG)
+        self._first = 0
+        self.count += sum(map(len, settled))
+
     def _find(self, tag: int) -> int:
         ranges = self._ranges
         index = self._first

@@ -107,34 +107,46 @@ class Receiver:
 
     def acknowledge(self, first: int, last: int, *, multiple: bool) -> None:
         """The client has dealt with these: each from ``first`` to ``last``, or with ``multiple`` all up to ``last``."""
-        settled, refusal = self._settle(first, last, multiple=multiple)
-        for handed in settled:
-            self._release(handed)
-            handed.queue.acknowledge(handed.span)
+        settled, refusal = self.settle(first, last, multiple=multiple)
+        self.accept(settled)
         if refusal is not None:
             raise refusal
 
     def reject(self, first: int, last: int, *, multiple: bool, requeue: bool, now: float) -> None:
         """The client does not want these: back to the queue, or away (to the dead-letter exchange)."""
-        settled, refusal = self._settle(first, last, multiple=multiple)
-        if requeue:
-            self._requeue(settled)
-        else:
-            for handed in settled:
-                self._release(handed)
-                handed.queue.reject(handed.span, now)
+        settled, refusal = self.settle(first, last, multiple=multiple)
+        self.refuse(settled, requeue=requeue, now=now)
         if refusal is not None:
             raise refusal
 
-    def _settle(
+    def settle(
         self, first: int, last: int, *, multiple: bool
     ) -> tuple[list[Handed], PreconditionFailed | None]:
+        """Take tags off the ledger; return what they stood for, and the refusal of one that is not there.
+
+        What follows from it, ``accept`` or ``refuse``, may come later (in a transaction).
+        """
         if multiple:
             return self.ledger.settle_up_to(last), None
         try:
             return self.ledger.settle_range(first, last), None
         except UnknownTag as unknown:
             return unknown.settled, unknown.refusal
+
+    def accept(self, settled: list[Handed]) -> None:
+        """What was taken off the ledger has been dealt with."""
+        for handed in settled:
+            self._release(handed)
+            handed.queue.acknowledge(handed.span)
+
+    def refuse(self, settled: list[Handed], *, requeue: bool, now: float) -> None:
+        """What was taken off the ledger is not wanted."""
+        if requeue:
+            self._requeue(settled)
+            return
+        for handed in settled:
+            self._release(handed)
+            handed.queue.reject(handed.span, now)
 
     def recover(self) -> None:
         """Requeue all that is outstanding, for this receiver or any other."""

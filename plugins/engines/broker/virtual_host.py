@@ -36,7 +36,7 @@ from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.matchers.kinds import make_matcher
 from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
-from plugins.engines.broker.routes import Routes, check_publishable
+from plugins.engines.broker.routes import Route, Routes, check_publishable
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
@@ -67,9 +67,12 @@ class VirtualHost:
 
     # Messages
 
-    def publish(self, run: Run, now: float) -> int | None:
-        """Route a run; return how many of its first messages every queue accepted, None if no queue wants it."""
-        queues, without_copies = self.routes.find(run.envelope)
+    def publish(self, run: Run, now: float, route: Route | None = None) -> int | None:
+        """Route a run; return how many of its first messages every queue accepted, None if no queue wants it.
+
+        ``route``: it was found before (a transaction is committed).
+        """
+        queues, without_copies = route or self.routes.find(run.envelope)
         count = len(run.bodies)
         self.messages_in += count
         if without_copies is not None:
