@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from plugins.protocols.amqp091.errors import MalformedField
-from plugins.protocols.amqp091.field_tables import decode_table
+from plugins.protocols.amqp091.field_tables import decode_table, encode_table
 
 
 def credentials_of(mechanism: str, response: bytes) -> tuple[str, str] | None:
@@ -32,3 +32,8 @@ def credentials_of(mechanism: str, response: bytes) -> tuple[str, str] | None:
 def plain_response(name: str, password: str) -> bytes:
     """Return the response of mechanism PLAIN."""
     return b"\0" + name.encode() + b"\0" + password.encode()
+
+
+def amqplain_response(name: str, password: str) -> bytes:
+    """Return the response of mechanism AMQPLAIN: a field table without the length in front."""
+    return encode_table({"LOGIN": name, "PASSWORD": password})[4:]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugins.protocols.amqp091.credentials import credentials_of, plain_response
+from plugins.protocols.amqp091.credentials import amqplain_response, credentials_of, plain_response
 from plugins.protocols.amqp091.field_tables import encode_table
 
 
@@ -13,6 +13,7 @@ def test_plain() -> None:
 
 def test_amqplain() -> None:
     assert credentials_of("AMQPLAIN", encode_table({"LOGIN": "a", "PASSWORD": "b"})[4:]) == ("a", "b")
+    assert amqplain_response("a", "b") == b"\x05LOGINS\0\0\0\x01a\x08PASSWORDS\0\0\0\x01b"
 
 
 @pytest.mark.parametrize(
