@@ -7,7 +7,6 @@ written to once.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 import time
@@ -29,6 +28,7 @@ from plugins.engines.amqp.definitions import declare_all
 from plugins.engines.amqp.feed import Feed
 from plugins.engines.amqp.inspection import inspect
 from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.amqp.origin import certified_name, is_on_this_machine
 from plugins.engines.amqp.session import Session
 from plugins.engines.amqp.users import Users
 from plugins.engines.broker.broker import Broker
@@ -45,7 +45,7 @@ class AmqpEngine:
     def __init__(self, name: str, options: AmqpOptions) -> None:
         self.name = name
         self.options = options
-        self._users = Users(options.users)
+        self.users = Users(options.users, options.anonymous)
         self._address = _address(options.address)
         self._tls = server_context(options.tls) if self._address.transport == "tls" else None
         self._shaking = 0
@@ -56,6 +56,7 @@ class AmqpEngine:
             heartbeat=options.heartbeat,
             handshake_timeout=options.handshake_seconds,
             max_body_size=options.max_body_bytes,
+            mechanisms=("PLAIN", "AMQPLAIN", *(("ANONYMOUS",) if options.anonymous else ())),
         )
         self._connections: dict[ConnectionHost, None] = {}
         self._busy: dict[ConnectionHost, None] = {}
@@ -134,13 +135,13 @@ class AmqpEngine:
         if connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is None:
-            self._begin(PlainWire(connected), peer, loopback=_is_loopback(connected), certified=None)
+            self._begin(PlainWire(connected), peer, loopback=is_on_this_machine(connected), certified=None)
         else:
             self.host.nursery.start_soon(self._shake_hands, connected, peer, self._tls)
 
     async def _shake_hands(self, connected: socket.socket, peer: str, context: ssl.SSLContext) -> None:
         """TLS first; the conversation begins after it."""
-        loopback = _is_loopback(connected)
+        loopback = is_on_this_machine(connected)
         seconds = self.options.handshake_seconds
         self._shaking += 1
         try:
@@ -167,7 +168,7 @@ class AmqpEngine:
             return Session(
                 connection,
                 self.broker,
-                self._users,
+                self.users,
                 self.feed,
                 loopback=loopback,
                 certified=certified,
@@ -268,21 +269,3 @@ def _address(text: str) -> Address:
     if address.protocol != "amqp":
         raise ValueError(f"{text!r}: this engine speaks amqp, not {address.protocol}")
     return address
-
-
-def _is_loopback(connected: socket.socket) -> bool:
-    if connected.family == socket.AF_UNIX:
-        return True
-    try:
-        return ipaddress.ip_address(connected.getpeername()[0].partition("%")[0]).is_loopback
-    except OSError:  # hung up already
-        return False
-
-
-def certified_name(connected: ssl.SSLSocket) -> str | None:
-    """Return the common name in the peer's certificate; None without a verified one, or with several names."""
-    certificate: Any = connected.getpeercert() or {}  # empty, too, for one that was not verified
-    names = [
-        value for part in certificate.get("subject", ()) for field, value in part if field == "commonName"
-    ]
-    return names[0] if len(names) == 1 else None

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
 from kernel.hosting.tls_options import TlsOptions
+from plugins.engines.amqp.passwords import Hashing, Password
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may log in, and to do what.  The patterns are regular expressions searched in a resource's name."""
 
-    password: str
-    """In plain text; take it from the environment: ``${NAME}``."""
+    password: str = ""
+    """In plain text; take it from the environment: ``${NAME}``.  Empty: no password lets this user in."""
+    password_hash: str = ""
+    """Instead of it: as RabbitMQ's definitions have it, base64 of four octets of salt and the digest of both."""
+    hashing: Hashing = "sha256"
+    """What made ``password_hash``."""
     vhosts: tuple[str, ...] = ()
     """The virtual hosts that the user may open; empty: all."""
     configure: str = ""
@@ -24,6 +30,18 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Queues that may be read and purged, exchanges that may be bound to."""
     from_anywhere: bool = True
     """Whether the user may come from another machine."""
+
+    def __post_init__(self) -> None:
+        if self.password and self.password_hash:
+            raise ValueError("a user has a password or a password_hash, not both")
+        if self.password_hash:
+            Password.from_hash(self.password_hash, self.hashing)
+        for operation in ("configure", "write", "read"):
+            pattern = getattr(self, operation)
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{operation} = {pattern!r} is no regular expression: {error}") from None
 
 
 class ExchangeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +108,8 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """For ``amqp+tls``.  Where client certificates are required, the name in one may log in (SASL EXTERNAL)."""
     users: dict[str, User] = msgspec.field(default_factory=lambda: {"guest": GUEST})
     """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own replaces it."""
+    anonymous: str = ""
+    """The user that clients are who log in without a name (SASL ANONYMOUS); empty: that is not offered."""
     vhosts: tuple[str, ...] = ("/",)
     """The virtual hosts."""
     vhost: str = "/"
@@ -114,3 +134,9 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """More are hung up on at once."""
     max_body_bytes: int = 134_217_728
     """The largest message that is taken."""
+
+    def __post_init__(self) -> None:
+        if self.anonymous and self.anonymous not in self.users:
+            raise ValueError(
+                f"anonymous = {self.anonymous!r} is none of the users: {', '.join(self.users) or 'none'}"
+            )

@@ -151,7 +151,7 @@ class Session:
     def _on_method(self, event: MethodReceived, now: float) -> None:
         method = event.method
         if event.channel == 0:
-            self._on_connection_method(event)
+            self._on_connection_method(event, now)
             return
         channel = self.channels.get(event.channel)
         if channel is None:
@@ -164,8 +164,16 @@ class Session:
         except BrokerError as refusal:
             self._refuse(channel, refusal, method.class_id, method.method_id, now)
 
-    def _on_connection_method(self, event: MethodReceived) -> None:
-        if isinstance(event.method, connection_methods.UpdateSecret):
+    def _on_connection_method(self, event: MethodReceived, now: float) -> None:
+        method = event.method
+        if not isinstance(method, connection_methods.UpdateSecret) or self.login is None:
+            return
+        try:
+            self.users.renew(self.login, method.new_secret)
+        except BrokerError as refusal:
+            self.connection.close(refusal.code, refusal.text, method.class_id, method.method_id)
+            self.end(now)
+        else:
             self.connection.send_method(0, connection_methods.UpdateSecretOk())
 
     def _on_published(self, event: Published, now: float) -> None:

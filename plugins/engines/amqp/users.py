@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
-import hmac
+import os
 import re
 from collections.abc import Mapping
-from struct import error as StructError
-from struct import pack
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias
 
-from kernel.contracts.errors import RemoteProtocolError
 from plugins.engines.amqp.options import User
+from plugins.engines.amqp.passwords import Password
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
-from plugins.protocols.amqp091.field_tables import decode_table
+from plugins.protocols.amqp091.credentials import credentials_of
 
-Operation = Literal["configure", "write", "read"]
+Operation: TypeAlias = Literal["configure", "write", "read"]
+
+
+class Permissions(NamedTuple):
+    """Regular expressions that are searched in a resource's name."""
+
+    configure: str = ".*"
+    write: str = ".*"
+    read: str = ".*"
+
+
+class Account:
+    """What is known of one user.  Who has logged in goes on with what changes here."""
+
+    def __init__(
+        self,
+        password: Password,
+        *,
+        from_anywhere: bool,
+        everywhere: Permissions | None = None,
+        tags: tuple[str, ...] = (),
+    ) -> None:
+        """``everywhere``: permissions in virtual hosts that have none of their own; None: it may not open those."""
+        self.password = password
+        self.from_anywhere = from_anywhere
+        self.everywhere = everywhere
+        self.permissions: dict[str, Permissions] = {}
+        self.tags = tags
+
+    @classmethod
+    def from_options(cls, user: User) -> Account:
+        """Return the account that a topology file describes."""
+        if user.password_hash:
+            password = Password.from_hash(user.password_hash, user.hashing)
+        else:
+            password = Password.from_plain(user.password, os.urandom(4))
+        # No pattern and one that matches all are the same here; RabbitMQ's definitions mean "nothing" by "".
+        allowed = Permissions(user.configure or ".*", user.write or ".*", user.read or ".*")
+        account = cls(password, from_anywhere=user.from_anywhere, everywhere=None if user.vhosts else allowed)
+        account.permissions = dict.fromkeys(user.vhosts, allowed)
+        return account
+
+    def allowed_in(self, vhost: str) -> Permissions | None:
+        """Return what it may do in a virtual host; None: not even open it."""
+        return self.permissions.get(vhost, self.everywhere)
 
 
 class Login:
     """A user who has logged in."""
 
-    def __init__(self, name: str, user: User) -> None:
+    def __init__(self, name: str, account: Account) -> None:
         self.name = name
-        self._vhosts = user.vhosts
-        self._patterns: dict[Operation, re.Pattern[str]] = {}
-        operations: tuple[tuple[Operation, str], ...] = (
-            ("configure", user.configure),
-            ("write", user.write),
-            ("read", user.read),
-        )
-        for operation, pattern in operations:
-            # No pattern and one that matches all are the same: nothing to ask at each request.
-            if pattern not in ("", ".*"):
-                self._patterns[operation] = re.compile(pattern)
+        self.account = account
 
     def require_vhost(self, vhost: str) -> None:
         """Refuse a virtual host that is not for this user."""
-        if self._vhosts and vhost not in self._vhosts:
+        if self.account.allowed_in(vhost) is None:
             raise NotAllowed(f"access to vhost '{vhost}' refused for user '{self.name}'")
 
     def require(self, operation: Operation, kind: str, name: str, vhost: str) -> None:
         """Refuse an operation on a queue or exchange that is not for this user."""
-        pattern = self._patterns.get(operation)
-        if pattern is not None and not pattern.search(name or "amq.default"):
+        allowed = self.account.allowed_in(vhost)
+        pattern = "^$" if allowed is None else getattr(allowed, operation)
+        if pattern != ".*" and not re.search(pattern, name or "amq.default"):
             raise AccessRefused(
                 f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{self.name}'"
             )
@@ -51,8 +84,10 @@ class Login:
 class Users:
     """All who may log in."""
 
-    def __init__(self, users: Mapping[str, User]) -> None:
-        self._users = users
+    def __init__(self, users: Mapping[str, User], anonymous: str = "") -> None:
+        """``anonymous``: the user whom SASL ANONYMOUS logs in; empty: nobody."""
+        self.accounts = {name: Account.from_options(user) for name, user in users.items()}
+        self.anonymous = anonymous
 
     def log_in(
         self, mechanism: str, response: bytes, *, loopback: bool, certified: str | None = None
@@ -61,29 +96,28 @@ class Users:
 
         ``certified`` is the name in a certificate that TLS has verified, and all that EXTERNAL needs.
         """
+        name = self._name_of(mechanism, response, certified)
+        account = self.accounts.get(name) if name else None
+        if not name or account is None or not (loopback or account.from_anywhere):
+            return None
+        return Login(name, account)
+
+    def _name_of(self, mechanism: str, response: bytes, certified: str | None) -> str | None:
+        """Return whose secret, if any was needed, that is."""
         if mechanism == "EXTERNAL":
-            user = self._users.get(certified) if certified else None
-            return Login(certified, user) if certified and user and (loopback or user.from_anywhere) else None
-        credentials = _credentials(mechanism, response)
-        if credentials is None:
-            return None
-        name, password = credentials
-        user = self._users.get(name)
-        if user is None or not (loopback or user.from_anywhere):
-            return None
-        if not hmac.compare_digest(user.password.encode(), password):
-            return None
-        return Login(name, user)
+            return certified
+        if mechanism == "ANONYMOUS":
+            return self.anonymous
+        credentials = credentials_of(mechanism, response)
+        return credentials[0] if credentials and self._knows(*credentials) else None
 
+    def _knows(self, name: str, password: str) -> bool:
+        account = self.accounts.get(name)
+        return account is not None and account.password.is_given_by(password)
 
-def _credentials(mechanism: str, response: bytes) -> tuple[str, bytes] | None:
-    try:
-        if mechanism == "PLAIN":
-            _, name, password = response.split(b"\0", 2)
-            return name.decode(), password
-        if mechanism == "AMQPLAIN":
-            table, _ = decode_table(pack(">I", len(response)) + response, 0)
-            return str(table["LOGIN"]), str(table["PASSWORD"]).encode()
-    except (ValueError, KeyError, IndexError, StructError, RemoteProtocolError):
-        return None
-    return None
+    def renew(self, login: Login, secret: bytes) -> None:
+        """Take a new secret for one who has logged in (connection.update-secret), or refuse it."""
+        account = self.accounts.get(login.name)
+        if account is None or not account.password.is_given_by(secret.decode("utf-8", "surrogateescape")):
+            raise NotAllowed("New secret was refused by one of the backends")
+        login.account = account

@@ -33,9 +33,11 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
 class RawClient:
     """One connection with channel 1 open."""
 
-    def __init__(self, port: int, **options: Any) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int = 0, wire: socket.socket | None = None, **options: Any) -> None:
+        """``wire``: instead of a connection to a port of this machine."""
+        self._socket = wire or socket.create_connection(("127.0.0.1", port), timeout=10)
+        if wire is None:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = ClientConnection(ClientOptions(heartbeat=0, **options), 0.0)
         self._events: list[Event] = []
         self.wait_for(ConnectionOpened)

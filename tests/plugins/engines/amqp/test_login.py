@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pika.exceptions
 import pytest
 
-from plugins.engines.amqp.options import User
-from plugins.engines.amqp.users import Users
+from plugins.engines.amqp.options import QueueOptions, User
+from plugins.engines.amqp.origin import is_loopback
+from plugins.engines.amqp.passwords import Password
+from plugins.engines.amqp.users import Account, Permissions, Users
 from plugins.protocols.amqp091.field_tables import encode_table
+from plugins.protocols.amqp091.methods import basic, connection, queue
 from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.raw_client import RawClient
 
 pytestmark = pytest.mark.peer("pika")
 
@@ -91,6 +96,88 @@ def test_credentials_are_read_as_the_mechanism_says(
 def test_guest_is_refused_from_elsewhere() -> None:
     users = Users({"guest": User(password="guest", from_anywhere=False)})
     assert users.log_in("PLAIN", b"\0guest\0guest", loopback=False) is None
+
+
+@pytest.mark.parametrize(
+    "address, expected",
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("192.0.2.1", False),
+        ("::ffff:192.0.2.1", False),
+        ("fe80::1%lo", False),
+        ("0.0.0.0", False),
+    ],
+)
+def test_what_this_machine_is(address: str, expected: bool) -> None:
+    assert is_loopback(address) is expected
+
+
+@pytest.mark.parametrize("place", ["tcp://[::1]:0", "tcp://[::]:0", "unix://{}/broker.sock"])
+def test_guest_logs_in_over_ipv6_and_unix_sockets(
+    serve: Callable[..., Server], tmp_path: Path, place: str
+) -> None:
+    server = serve(address="amqp+" + place.format(tmp_path))
+    if "unix" in place:
+        wire = socket.socket(socket.AF_UNIX)
+        wire.connect(str(tmp_path / "broker.sock"))
+    else:
+        wire = socket.create_connection(("::1", server.port))
+    wire.settimeout(10)
+    with RawClient(wire=wire) as guest:
+        guest.ask(queue.Declare(queue="q"), queue.DeclareOk)
+
+
+def test_nobody_is_anonymous_unless_that_is_wanted(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+        wire.sendall(b"AMQP\0\0\x09\1")
+        assert b"\0\0\0\x0ePLAIN AMQPLAIN\0" in wire.recv(4096)
+
+
+def test_a_client_without_a_name_is_the_user_that_the_options_say(serve: Callable[..., Server]) -> None:
+    users = {"visitor": User(read="^public$", write="^$", configure="^$")}
+    server = serve(users=users, anonymous="visitor", queues=(QueueOptions(name="public"),))
+    with RawClient(server.port, mechanism="ANONYMOUS", response=b"trace@example.org") as client:
+        client.ask(queue.Declare(queue="public", passive=True), queue.DeclareOk)
+        client.send(queue.Declare(queue="mine"))
+        assert client.refusal()[1] == 403
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        server.connect("visitor", "")
+
+
+def test_a_user_with_a_hash_logs_in(serve: Callable[..., Server]) -> None:
+    user = User(password_hash="kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")
+    server = serve(users={"eve": user})
+    assert server.connect("eve", "test12").is_open
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        server.connect("eve", "test13")
+
+
+def test_a_new_secret_is_checked_and_brings_what_the_user_may_do_by_now(server: Server) -> None:
+    def change() -> None:
+        account = Account(
+            Password.from_plain("new", b"salt"), from_anywhere=True, everywhere=Permissions(read="^$")
+        )
+        server.engine.users.accounts["guest"] = account
+
+    with RawClient(server.port) as client:
+        client.ask(queue.Declare(queue="q"), queue.DeclareOk)
+        client.ask(connection.UpdateSecret(new_secret=b"guest"), connection.UpdateSecretOk, 0)
+        server.host.call(change)
+        client.send(basic.Get(queue="q"))
+        client.answer(basic.GetEmpty)
+        client.ask(connection.UpdateSecret(new_secret=b"new"), connection.UpdateSecretOk, 0)
+        client.send(basic.Get(queue="q"))
+        assert client.refusal()[:2] == ("channel", 403)
+
+
+def test_a_wrong_new_secret_ends_the_connection(server: Server) -> None:
+    with RawClient(server.port) as client:
+        client.send(connection.UpdateSecret(new_secret=b"wrong"), 0)
+        text = "NOT_ALLOWED - New secret was refused by one of the backends"
+        assert client.refusal() == ("connection", 530, text)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""Origin: where a client comes from, and who its certificate says it is."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from typing import Any
+
+
+def is_on_this_machine(connected: socket.socket) -> bool:
+    """Whether the peer of a connection is on this machine; one that has hung up is nowhere."""
+    if connected.family == socket.AF_UNIX:
+        return True
+    try:
+        return is_loopback(connected.getpeername()[0])
+    except OSError:  # hung up already
+        return False
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an IP address is this machine's own; ``::ffff:127.0.0.1`` is IPv4 at a socket for both."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+def certified_name(connected: ssl.SSLSocket) -> str | None:
+    """Return the common name in the peer's certificate; None without a verified one, or with several names."""
+    certificate: Any = connected.getpeercert() or {}  # empty, too, for one that was not verified
+    names = [
+        value for part in certificate.get("subject", ()) for field, value in part if field == "commonName"
+    ]
+    return names[0] if len(names) == 1 else None

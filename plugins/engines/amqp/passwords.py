@@ -1,0 +1,51 @@
+"""Passwords: in plain text, or in the form in which RabbitMQ keeps and exports them.
+
+That form is base64 of four octets of salt followed by the digest of salt and password.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
+_SALT = 4
+
+
+class Password(msgspec.Struct, frozen=True):
+    """A password that is known by its digest.  Without one, nobody has it."""
+
+    digest: bytes = b""
+    salt: bytes = b""
+    hashing: Hashing = "sha256"
+
+    @classmethod
+    def from_hash(cls, text: str, hashing: Hashing) -> Password:
+        """Read RabbitMQ's form; ``ValueError`` if it has another length."""
+        octets = b64decode(text, validate=True)
+        wanted = _SALT + hashlib.new(hashing, usedforsecurity=False).digest_size
+        if len(octets) != wanted:
+            raise ValueError(f"a {hashing} password hash has {wanted} octets in base64, not {len(octets)}")
+        return cls(octets[_SALT:], octets[:_SALT], hashing)
+
+    @classmethod
+    def from_plain(cls, text: str, salt: bytes) -> Password:
+        """Salt and digest a password; the empty one is nobody's, as in RabbitMQ."""
+        return cls(_digest("sha256", salt, text.encode()), salt) if text else cls()
+
+    def is_given_by(self, given: str) -> bool:
+        """Whether a client knows it.  Takes as long for one as for the other."""
+        digest = _digest(self.hashing, self.salt, given.encode("utf-8", "surrogateescape"))
+        return bool(self.digest) and hmac.compare_digest(digest, self.digest)
+
+    def as_hash(self) -> str:
+        """Return RabbitMQ's form; empty if nobody has the password."""
+        return b64encode(self.salt + self.digest).decode() if self.digest else ""
+
+
+def _digest(hashing: Hashing, salt: bytes, password: bytes) -> bytes:
+    return hashlib.new(hashing, salt + password, usedforsecurity=False).digest()
