@@ -1,0 +1,190 @@
+"""Everyday life with Celery: a real worker in a process of its own, results over rpc:// and in files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.brokers import Broker
+
+pytestmark = [pytest.mark.peer("celery"), pytest.mark.slow]
+
+CELERY: Any = pytest.importorskip("celery")
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0
+
+
+class Worker:
+    """A `celery worker`."""
+
+    def __init__(self, environment: dict[str, str], log: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "celery", "-A", "tests.interop.celery_tasks", "worker"]
+        self._log = log
+        with log.open("a") as file:
+            self._process = subprocess.Popen(
+                [*command, "--loglevel", "info", "--concurrency", "2", *options],
+                env=environment,
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def stop(self) -> float:
+        """Ask it to stop; return how long that took."""
+        started = time.monotonic()
+        self._process.terminate()
+        assert self._process.wait(PATIENCE) == 0, self.log()
+        return time.monotonic() - started
+
+    def kill(self) -> None:
+        """Kill it and the processes that it has forked."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(PATIENCE)
+
+
+class Celery:
+    """Workers, and an application that knows their tasks by name."""
+
+    def __init__(self, broker: Broker, queue: str, folder: Path, backend: str) -> None:
+        self._log = folder / "worker.log"
+        self._workers: list[Worker] = []
+        self._environment = {
+            **os.environ,
+            "CELERY_BROKER": broker.url,
+            "CELERY_BACKEND": backend,
+            "CELERY_QUEUE": queue,
+            "PYTHONWARNINGS": "ignore",
+        }
+        self.app: Any = CELERY.Celery("caller", broker=broker.url, backend=backend, set_as_current=False)
+        self.app.conf.update(task_default_queue=queue, result_chord_retry_interval=0.1)
+
+    def start_worker(self, *options: str) -> Worker:
+        worker = Worker(self._environment, self._log, "--hostname", f"w{len(self._workers)}@test", *options)
+        self._workers.append(worker)
+        return worker
+
+    def sign(self, task: str, *arguments: Any) -> Any:
+        """Return a task's signature."""
+        return self.app.signature(f"tests.interop.celery_tasks.{task}", args=arguments)
+
+    def call(self, task: str, *arguments: Any, **options: Any) -> Any:
+        """Call a task; return its result to be."""
+        return self.sign(task, *arguments).apply_async(**options)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+        if self.app.conf.result_backend == "rpc://":
+            self.app.backend.result_consumer.stop()
+        import_module("kombu.pools").reset()
+        self.app.close()
+
+
+Start = Callable[..., Celery]
+
+
+@pytest.fixture
+def start(broker: Broker, name: str, tmp_path: Path) -> Iterator[Start]:
+    """Make an application with a backend for results."""
+    made: list[Celery] = []
+
+    def make(backend: str = "rpc://") -> Celery:
+        made.append(Celery(broker, name, tmp_path, backend))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_day_with_results_over_rpc(start: Start) -> None:
+    celery = start()
+    worker = celery.start_worker()
+    assert celery.call("add", 1, 2).get(PATIENCE) == 3
+    calls = [celery.call("echo", {"n": n, "text": "Grüße, 世界"}) for n in range(100)]
+    assert [call.get(PATIENCE)["n"] for call in calls] == list(range(100))
+    with pytest.raises(ValueError, match="as it should"):
+        celery.call("fail", "as it should").get(PATIENCE)
+    assert celery.call("succeed_at", 3).get(PATIENCE) == 3
+    large = "x" * 5_000_000
+    assert celery.call("echo", large).get(PATIENCE) == large
+    soon = datetime.now(UTC) + timedelta(seconds=0.5)
+    assert celery.call("now", eta=soon).get(PATIENCE) >= soon.timestamp()
+    called = time.time()
+    assert celery.call("now", countdown=0.5).get(PATIENCE) >= called + 0.5
+    assert worker.stop() < 15
+
+
+def test_groups_chains_and_chords(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    celery = start(f"file://{tmp_path}/results")
+    worker = celery.start_worker()
+    sign = celery.sign
+    pairs = [sign("add", n, n) for n in range(10)]
+    assert CELERY.group(pairs).apply_async().get(PATIENCE) == [2 * n for n in range(10)]
+    assert CELERY.chain(sign("add", 1, 2), sign("add", 3), sign("add", 4)).apply_async().get(PATIENCE) == 10
+    assert CELERY.chord(pairs, sign("total")).apply_async().get(PATIENCE) == 90
+    assert worker.stop() < 15
+
+
+def test_a_task_that_waits_for_its_time_goes_back_when_the_worker_stops(start: Start) -> None:
+    celery = start()
+    first = celery.start_worker()
+    result = celery.call("add", 1, 2, countdown=3)
+    _until(lambda: f"{result.id}] received" in first.log())
+    assert first.stop() < 15
+    celery.start_worker()
+    assert result.get(PATIENCE) == 3
+
+
+def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: Path) -> None:
+    celery = start()
+    notes, gate = tmp_path / "notes", tmp_path / "gate"
+    first = celery.start_worker()
+    result = celery.call("note_and_wait", str(notes), str(gate))
+    _until(notes.exists)
+    first.kill()
+    gate.touch()
+    celery.start_worker()
+    assert result.get(PATIENCE) == "done"
+    assert notes.read_text() == "begun\n" * 2
+
+
+def test_workers_are_controlled_from_afar(start: Start, tmp_path: Path) -> None:
+    celery = start()
+    workers = [celery.start_worker(), celery.start_worker()]
+    control = celery.app.control
+    _until(lambda: len(control.ping(timeout=1)) == 2)
+    revoked = celery.call("add", 1, 2, countdown=1)
+    revoked.revoke()
+    with pytest.raises(CELERY.exceptions.TaskRevokedError):
+        revoked.get(PATIENCE)
+    stuck = celery.call("note_and_wait", str(tmp_path / "notes"), str(tmp_path / "closed"))
+    _until((tmp_path / "notes").exists)
+    assert any(control.inspect(timeout=2).active().values())
+    stuck.revoke(terminate=True, signal="SIGKILL")
+    with pytest.raises(CELERY.exceptions.TaskRevokedError):
+        stuck.get(PATIENCE)
+    assert max(worker.stop() for worker in workers) < 15
+
+
+def _until(there: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not there():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
