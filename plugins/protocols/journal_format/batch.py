@@ -1,0 +1,199 @@
+"""A batch: runs in, the bytes of one commit out; and back.
+
+A commit is one dictionary message (the batch's envelopes) and one record batch message of the Arrow IPC stream
+format.  The record batch's custom metadata has eight hexadecimal digits: the CRC-32 of the commit with these digits at
+zero.  The index has the same number; that it stands here, too, makes an index that can be rebuilt from the data alone.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from plugins.protocols.journal_format.envelopes import Source, row_of
+from plugins.protocols.journal_format.index import COMPRESSED, Entry
+from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, STORED, STORED_BYTES
+
+LARGEST_BODY = (1 << 31) - (1 << 20)
+"""Bytes; Arrow counts those of one batch in 31 bits."""
+
+_MARK = b"crc32="
+_ZEROS = b"00000000"
+_DIGITS = len(_ZEROS)
+_METADATA = {"commit": (_MARK + _ZEROS).decode()}
+_END_OF_STREAM = 8
+_REMEMBERED = 4096
+_COUNTING = 65536
+# from buffers here and where it can be: pyarrow's array() imports pandas, if it is installed
+_NUMBERS = pa.Array.from_buffers(pa.int64(), _COUNTING, [None, pa.py_buffer(array("q", range(_COUNTING)))])
+_PARTS = pa.list_(pa.int32())
+
+
+class EncodedBatch(NamedTuple):
+    """The bytes of one commit, in pieces to be written one after the other, and what the index says of them."""
+
+    pieces: tuple[Any, ...]
+    entry: Entry
+    """Its ``position`` is 0: the writer knows."""
+
+
+class BatchEncoder:
+    """Makes commits of runs.  One thread."""
+
+    def __init__(self, compression: str | None = None) -> None:
+        """``compression``: None, ``"lz4"`` or ``"zstd"``."""
+        self._options = ipc.IpcWriteOptions(compression=compression)
+        self._flags = COMPRESSED if compression else 0
+        self._rows: dict[tuple[Any, Source], tuple[Any, ...]] = {}
+        self._last: tuple[list[tuple[Any, ...]], Any] = ([], None)
+
+    def encode(self, offset: int, runs: Sequence[tuple[Any, int, Source]]) -> EncodedBatch:
+        """Encode ``(run, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
+
+        ``ts`` is in microseconds since 1970 UTC; a run has ``bodies``, ``envelope`` and ``multipart``.
+        """
+        counts = [len(run.bodies) for run, _, _ in runs]
+        indices, table = self._envelopes(runs, counts)
+        stamps = [ts for _, ts, _ in runs]
+        parts, bodies = _bodies_of(runs, counts)
+        rows = sum(counts)
+        batch = pa.RecordBatch.from_arrays(
+            [
+                _offsets(offset, rows),
+                _filled("q", STORED.field("ts").type, stamps, counts, rows),
+                pa.DictionaryArray.from_arrays(indices, table, safe=False),
+                parts,
+                bodies,
+            ],
+            schema=STORED,
+        )
+        return self.encode_stored(batch, offset, min(stamps), max(stamps), len(table))
+
+    def encode_stored(
+        self, batch: pa.RecordBatch, offset: int, min_ts: int, max_ts: int, envelopes: int
+    ) -> EncodedBatch:
+        """Encode a batch that has the columns of ``STORED`` already."""
+        sink = pa.BufferOutputStream()
+        with ipc.new_stream(sink, STORED, options=self._options) as stream:
+            stream.write_batch(batch, custom_metadata=_METADATA)
+        whole = sink.getvalue()
+        data = whole.slice(len(STORED_BYTES), whole.size - len(STORED_BYTES) - _END_OF_STREAM)
+        check_at = find_check(data)
+        crc = crc32(data)
+        entry = Entry(
+            offset, 0, data.size, batch.num_rows, crc, self._flags, min_ts, max_ts, envelopes, check_at
+        )
+        view = memoryview(data)
+        pieces = (view[:check_at], b"%08x" % crc, view[check_at + _DIGITS :])
+        return EncodedBatch(pieces, entry)
+
+    def _envelopes(
+        self, runs: Sequence[tuple[Any, int, Source]], counts: list[int]
+    ) -> tuple[pa.Array, pa.StructArray]:
+        """Return which envelope each message has, and the table of them."""
+        known = self._rows
+        if len(known) > _REMEMBERED:
+            known.clear()
+        numbers: dict[tuple[Any, Source], int] = {}
+        indices: list[int] = []
+        for run, _, source in runs:
+            indices.append(numbers.setdefault((run.envelope, source), len(numbers)))
+        rows: list[tuple[Any, ...]] = []
+        for pair in numbers:
+            row = known.get(pair)
+            if row is None:
+                row = known[pair] = row_of(*pair)
+            rows.append(row)
+        last, table = self._last
+        if rows != last:
+            table = envelope_table(rows)
+            self._last = (rows, table)
+        return _filled("i", pa.int32(), indices, counts, sum(counts)), table
+
+
+def envelope_table(rows: Sequence[tuple[Any, ...]]) -> pa.StructArray:
+    """Return the dictionary of a batch whose envelopes have these values."""
+    columns = [
+        pa.array(values, field.type)
+        for values, field in zip(zip(*rows, strict=True), ENVELOPE_FIELDS, strict=True)
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(ENVELOPE_FIELDS))
+
+
+def find_check(data: pa.Buffer) -> int:
+    """Return where in a commit its CRC's digits stand.  Raises ``ValueError`` or ``OSError`` if this is no commit."""
+    dictionary = message_size(data, 0)
+    metadata_size = int.from_bytes(memoryview(data)[dictionary + 4 : dictionary + 8], "little")
+    metadata = bytes(data.slice(dictionary, min(8 + metadata_size, data.size - dictionary)))
+    at = metadata.find(_MARK)
+    if at < 0:
+        raise ValueError("a record batch without its check")
+    return dictionary + at + len(_MARK)
+
+
+def message_size(data: pa.Buffer, position: int) -> int:
+    """Return how many bytes the Arrow message at ``position`` has.  Raises ``ValueError`` or ``OSError``."""
+    message = ipc.read_message(data.slice(position))
+    body = 0 if message.body is None else message.body.size
+    size: int = 8 + message.metadata.size + body
+    return size
+
+
+def commit_crc(data: Any, check_at: int) -> int:
+    """Return the CRC-32 of a commit, with the digits in it taken as zeros."""
+    view = memoryview(data)
+    crc = crc32(_ZEROS, crc32(view[:check_at]))
+    return crc32(view[check_at + _DIGITS :], crc)
+
+
+def written_crc(data: Any, check_at: int) -> int:
+    """Return the CRC-32 that stands in a commit.  Raises ``ValueError`` if these are no digits."""
+    return int(bytes(memoryview(data)[check_at : check_at + _DIGITS]), 16)
+
+
+def _offsets(first: int, rows: int) -> pa.Array:
+    if rows > _COUNTING:
+        return pa.array(range(first, first + rows), pa.int64())
+    from pyarrow import compute
+
+    return compute.add(_NUMBERS.slice(0, rows), pa.scalar(first, pa.int64()))
+
+
+def _filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], rows: int) -> pa.Array:
+    """Return each of these numbers as often as its count says."""
+    if len(values) == rows:  # runs of one
+        numbers = array(code, values)
+    elif len(values) == 1:
+        numbers = array(code, values) * rows
+    else:
+        numbers = array(code)
+        for value, count in zip(values, counts, strict=True):
+            numbers += array(code, (value,)) * count
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(numbers)])
+
+
+def _bodies_of(runs: Sequence[tuple[Any, int, Source]], counts: list[int]) -> tuple[pa.Array, pa.Array]:
+    """Return the sizes of parts (null for a message of a single part) and the bodies."""
+    if not any(run.multipart for run, _, _ in runs):
+        bodies = (
+            runs[0][0].bodies
+            if len(runs) == 1
+            else list(chain.from_iterable(run.bodies for run, _, _ in runs))
+        )
+        return pa.nulls(sum(counts), _PARTS), pa.array(bodies, pa.binary())
+    sizes: list[list[int] | None] = []
+    bodies = []
+    for run, _, _ in runs:
+        if run.multipart:
+            sizes += [[len(part) for part in parts] for parts in run.bodies]
+            bodies += map(b"".join, run.bodies)
+        else:
+            sizes += [None] * len(run.bodies)
+            bodies += run.bodies
+    return pa.array(sizes, _PARTS), pa.array(bodies, pa.binary())

@@ -1,0 +1,51 @@
+"""How far consumers have come: what retention by consumer position goes by.
+
+``consumers/NAME.json`` in the journal's directory has ``{"next_offset": N}``: the consumer needs no row before N.  It is
+replaced as a whole, so that a reader sees the old or the new.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.names import CONSUMERS
+
+_NAME = re.compile(r"[\w.@+-]{1,200}")
+
+
+def write_position(journal: str | Path, consumer: str, next_offset: int) -> None:
+    """Say that ``consumer`` (letters, digits and ``. _ - @ +``) needs no row before ``next_offset``."""
+    path = _path(journal, consumer)
+    path.parent.mkdir(exist_ok=True)
+    written = path.with_name(f".{path.name}.new")
+    written.write_text(json.dumps({"next_offset": next_offset}))
+    written.replace(path)
+
+
+def positions(journal: str | Path) -> dict[str, int]:
+    """Return the next offset of each consumer.  A file that cannot be read raises ``JournalError``."""
+    found: dict[str, int] = {}
+    for path in sorted((Path(journal) / CONSUMERS).glob("[!.]*.json")):
+        try:
+            found[path.stem] = int(json.loads(path.read_text())["next_offset"])
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError) as error:
+            raise JournalError(f"{path}: not a consumer's position: {error}") from error
+    return found
+
+
+def forget(journal: str | Path, consumer: str) -> None:
+    """Forget a consumer: retention no longer waits for it."""
+    _path(journal, consumer).unlink(missing_ok=True)
+
+
+def _path(journal: str | Path, consumer: str) -> Path:
+    if not _NAME.fullmatch(consumer) or consumer.startswith("."):
+        raise JournalError(
+            f"{consumer!r} cannot be the name of a consumer: letters, digits and . _ - @ + can"
+        )
+    return Path(journal) / CONSUMERS / f"{consumer}.json"

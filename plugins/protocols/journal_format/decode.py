@@ -1,0 +1,90 @@
+"""Commits back into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from plugins.protocols.journal_format.batch import commit_crc, find_check, message_size, written_crc
+from plugins.protocols.journal_format.index import Entry
+from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, ROWS, STORED
+
+_ENVELOPE_NAMES = frozenset(field.name for field in ENVELOPE_FIELDS)
+_BROKEN = (pa.ArrowException, OSError, ValueError)
+
+
+def rows_schema(columns: Sequence[str] | None) -> pa.Schema:
+    """Return the part of ``ROWS`` with these columns, in this order; all for None."""
+    return ROWS if columns is None else pa.schema([ROWS.field(name) for name in columns])
+
+
+def stored_batches(stream: Any, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Read record batches from a schema message and commits behind it, with the stored columns that are needed."""
+    return iter(ipc.open_stream(pa.py_buffer(stream), options=_options(columns)))
+
+
+def flat(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns of ``schema`` (a part of ``ROWS``)."""
+    arrays = []
+    envelopes = None
+    for field in schema:
+        if field.name not in _ENVELOPE_NAMES:
+            arrays.append(stored.column(field.name))
+            continue
+        envelopes = envelopes if envelopes is not None else stored.column("envelope")
+        arrays.append(_spread(envelopes.dictionary.field(field.name), envelopes.indices))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _spread(values: pa.Array, indices: pa.Array) -> pa.Array:
+    if values.null_count == len(values):
+        return pa.nulls(len(indices), values.type)
+    return values.take(indices)
+
+
+def _options(columns: Sequence[str] | None) -> ipc.IpcReadOptions:
+    if columns is None:
+        return ipc.IpcReadOptions()
+    wanted = {"envelope" if name in _ENVELOPE_NAMES else name for name in columns}
+    return ipc.IpcReadOptions(included_fields=sorted(STORED.get_field_index(name) for name in wanted))
+
+
+def commit_at(data: pa.Buffer, position: int, schema: bytes) -> Entry | None:
+    """Return the index entry of the commit that begins at ``position``; None if no whole, undamaged one does.
+
+    Needs no index: a commit tells its own extent and has its own CRC.
+    """
+    try:
+        length = message_size(data, position)
+        length += message_size(data, position + length)
+        commit = data.slice(position, length)
+        check_at = find_check(commit)
+        crc = commit_crc(commit, check_at)
+        if commit.size != length or crc != written_crc(commit, check_at):
+            return None
+        (batch,) = stored_batches(schema + commit.to_pybytes())
+    except _BROKEN:
+        return None
+    return entry_of(batch, position, length, crc, check_at)
+
+
+def entry_of(batch: pa.RecordBatch, position: int, length: int, crc: int, check_at: int) -> Entry:
+    """Return what the index says of a stored batch."""
+    from pyarrow import compute
+
+    ts = compute.min_max(batch.column("ts").cast(pa.int64()))
+    return Entry(
+        offset=batch.column("offset")[0].as_py(),
+        position=position,
+        length=length,
+        rows=batch.num_rows,
+        crc=crc,
+        flags=0,
+        min_ts=ts["min"].as_py(),
+        max_ts=ts["max"].as_py(),
+        envelopes=len(batch.column("envelope").dictionary),
+        check_at=check_at,
+    )

@@ -1,0 +1,34 @@
+"""What can be wrong with a journal; each text names the file and the offset."""
+
+from __future__ import annotations
+
+
+class JournalError(Exception):
+    """The base of all errors of a journal."""
+
+
+class UnknownVersion(JournalError):
+    """The journal was written by a later version than this one can read."""
+
+
+class Damaged(JournalError):
+    """Bytes are not what was written: rows ``start`` up to ``stop`` of a segment cannot be read."""
+
+    def __init__(self, segment: str, start: int, stop: int, what: str) -> None:
+        rows = f"offset {start}" if stop == start + 1 else f"offsets {start} to {stop - 1}"
+        super().__init__(f"{segment}: {rows}: {what}" if stop > start else f"{segment}: {what}")
+        self.segment = segment
+        self.start = start
+        self.stop = stop
+        self.what = what
+
+
+class OutOfRange(JournalError):
+    """Rows were asked for that the journal no longer has: retention took ``start`` up to ``stop``."""
+
+    def __init__(self, journal: str, start: int, stop: int) -> None:
+        super().__init__(
+            f"{journal}: offsets {start} to {stop - 1} are no longer there; the journal begins at offset {stop}"
+        )
+        self.start = start
+        self.stop = stop

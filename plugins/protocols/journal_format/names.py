@@ -1,0 +1,42 @@
+"""What the files of a journal are called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+DATA = ".arrows"
+INDEX = ".index"
+LOCK = "writer.lock"
+CONSUMERS = "consumers"
+
+_NAME = re.compile(r"(\d{20})-(\d{4})\.index")
+
+
+class SegmentName(NamedTuple):
+    """Which segment: its first offset, and how often it was compacted."""
+
+    base: int
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.base:020d}-{self.generation:04d}"
+
+    def data_path(self, journal: Path) -> Path:
+        """Where its batches are."""
+        return journal / f"{self}{DATA}"
+
+    def index_path(self, journal: Path) -> Path:
+        """Where its index is."""
+        return journal / f"{self}{INDEX}"
+
+
+def segment_names(journal: Path) -> list[SegmentName]:
+    """Return the segments that have an index, by offset, of one offset the newest generation first."""
+    try:
+        found = [_NAME.fullmatch(path.name) for path in journal.iterdir()]
+    except FileNotFoundError:
+        return []
+    names = [SegmentName(int(match[1]), int(match[2])) for match in found if match]
+    return sorted(names, key=lambda name: (name.base, -name.generation))

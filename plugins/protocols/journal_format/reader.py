@@ -1,0 +1,150 @@
+"""A journal as a reader sees it: rows by offset, over all its segments.  Any number of readers, in any process.
+
+A reader takes no lock and writes nothing.  It trusts the index alone, so it never meets half a batch of a writer that is
+at work, or was killed; it notices that a segment has been compacted or deleted, and looks again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from plugins.protocols.journal_format.errors import OutOfRange
+from plugins.protocols.journal_format.names import SegmentName, segment_names
+from plugins.protocols.journal_format.segment import OnDamage, Segment
+
+EVERYTHING = 1 << 62
+"""Later than any offset."""
+
+
+class Bounds(NamedTuple):
+    """Which rows there are: ``earliest <= offset < end``."""
+
+    earliest: int
+    end: int
+
+
+class SegmentInfo(NamedTuple):
+    """What is known of a segment without reading it."""
+
+    name: SegmentName
+    start: int
+    end: int
+    batches: int
+    bytes: int
+    """Of the data file, as far as it is committed."""
+    min_ts: int
+    """Of its first batch, microseconds since 1970 UTC."""
+    max_ts: int
+    """Of its last batch."""
+
+
+class JournalReader:
+    """Reads the journal in a directory; one that is not there yet is empty."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"<JournalReader {self.path}>"
+
+    def bounds(self) -> Bounds:
+        """Return which rows there are: a listing, and the last entry of the last segment."""
+        names = segment_names(self.path)
+        for name in reversed(names):
+            segment = self._open(name)
+            if segment is None:
+                return self.bounds()  # compacted or deleted meanwhile
+            if len(segment) or name is names[0]:
+                return Bounds(names[0].base, segment.end)
+        return Bounds(names[0].base, names[0].base) if names else Bounds(0, 0)
+
+    def segments(self) -> list[Segment]:
+        """Return the segments that hold the journal's rows now: of several generations the newest."""
+        found: list[Segment] = []
+        end = -1
+        for name in segment_names(self.path):
+            if name.base < end:
+                continue  # superseded by a compacted one
+            segment = self._open(name)
+            if segment is None:
+                return self.segments()
+            if found and found[-1].name.base == name.base:
+                continue
+            found.append(segment)
+            end = segment.end
+        return found
+
+    def summaries(self) -> list[SegmentInfo]:
+        """Return what there is to know of each segment at a glance."""
+        return [_summary(segment) for segment in self.segments()]
+
+    def batches(
+        self,
+        start: int = 0,
+        stop: int = EVERYTHING,
+        columns: Sequence[str] | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with ``start <= offset < stop`` in order, a batch for each commit.
+
+        ``columns`` are names of ``schema.ROWS``; None: all.  Raises ``OutOfRange`` when rows from ``start`` on are no longer
+        there (ask ``bounds`` first for what is), ``Damaged`` at the first damage unless ``on_damage`` takes it.
+        """
+        offset = start
+        while True:
+            segment = self._segment_with(offset, stop)
+            if segment is None:
+                return
+            try:
+                for batch in segment.batches(offset, stop, columns, on_damage):
+                    yield batch
+                    offset += batch.num_rows
+            except FileNotFoundError:  # deleted or compacted between the look at its index and at its data
+                continue
+            offset = max(segment.end, offset)
+
+    def offset_at(self, ts: int) -> int:
+        """Return the first offset of the first batch with a row at or after ``ts`` (microseconds since 1970 UTC)."""
+        for segment in self.segments():
+            last = segment.last()
+            if last is not None and last.max_ts >= ts:
+                entries = segment.entries()
+                return entries[bisect_left(entries, ts, key=lambda entry: entry.max_ts)].offset
+        return self.bounds().end
+
+    def _segment_with(self, offset: int, stop: int) -> Segment | None:
+        """Return a segment to read from ``offset`` on; None at the end of what is committed."""
+        names = segment_names(self.path)
+        if not names or offset >= stop:
+            return None
+        if offset < names[0].base:
+            raise OutOfRange(str(self.path), offset, min(names[0].base, stop))
+        at = bisect_right(names, offset, key=lambda name: name.base)
+        for name in reversed(names[:at]):
+            segment = self._open(name)
+            if segment is None:
+                return self._segment_with(offset, stop)
+            if offset < segment.end:
+                return segment
+        return None
+
+    def _open(self, name: SegmentName) -> Segment | None:
+        try:
+            return Segment(self.path, name)
+        except FileNotFoundError:
+            return None
+
+
+def _summary(segment: Segment) -> SegmentInfo:
+    last = segment.last()
+    if last is None:
+        return SegmentInfo(segment.name, segment.name.base, segment.name.base, 0, 0, 0, 0)
+    first = segment.first()
+    return SegmentInfo(
+        segment.name, segment.name.base, last.end, len(segment), last.stop, first.min_ts, last.max_ts
+    )

@@ -1,0 +1,235 @@
+"""One segment as a reader sees it: the batches that its index says are committed."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from zlib import crc32
+
+import pyarrow as pa
+
+from plugins.protocols.journal_format.batch import commit_crc
+from plugins.protocols.journal_format.decode import commit_at, flat, rows_schema, stored_batches
+from plugins.protocols.journal_format.errors import Damaged, UnknownVersion
+from plugins.protocols.journal_format.index import (
+    SIZE,
+    Entry,
+    Header,
+    decode_entries,
+    decode_entry,
+    decode_header,
+)
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.schema import STORED_BYTES, VERSION
+
+OnDamage = Callable[[Damaged], None]
+
+_READ_SIZE = 4 << 20
+"""About how many bytes of commits are read at a time."""
+
+
+class Segment:
+    """A segment that is open for reading.  What its index says now is what it holds; ``refresh`` looks again."""
+
+    def __init__(self, journal: Path, name: SegmentName) -> None:
+        """Raises ``FileNotFoundError`` when retention or compaction has taken it."""
+        self.name = name
+        self._data = name.data_path(journal)
+        self._index = name.index_path(journal)
+        self._raw = b""
+        self.header = self._read_header()
+        self.refresh()
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.name} {len(self)} batches, offsets {self.name.base} to {self.end - 1}>"
+
+    def __len__(self) -> int:
+        """How many batches are committed."""
+        return len(self._raw) // SIZE
+
+    def refresh(self) -> bool:
+        """Read what was committed since; return whether there was anything."""
+        with self._index.open("rb") as file:
+            file.seek(SIZE + len(self._raw))
+            more = file.read()
+        more = more[: len(more) // SIZE * SIZE]
+        self._raw += more
+        return bool(more)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last committed row."""
+        last = self.last()
+        return self.name.base if last is None else last.end
+
+    @property
+    def data_path(self) -> Path:
+        """The file with the batches."""
+        return self._data
+
+    def last(self) -> Entry | None:
+        """The last entry; None for a segment without any."""
+        if not self._raw:
+            return None
+        entry = decode_entry(self._raw[-SIZE:])
+        return entry if entry is not None else next(reversed(self.entries()), None)
+
+    def first(self) -> Entry:
+        """The first entry, of which there has to be one."""
+        entry = decode_entry(self._raw[:SIZE])
+        return entry if entry is not None else self.entries()[0]
+
+    def entries(self, on_damage: OnDamage | None = None) -> list[Entry]:
+        """Return all entries in order.
+
+        One that is damaged is made anew from the data, where it can be; where it cannot, ``on_damage`` is told.
+        """
+        entries = list(decode_entries(self._raw))
+        if all(entries) and _is_chain(entries, self.name.base, self.header.data_start):  # type: ignore[arg-type]
+            return entries  # type: ignore[return-value]
+        return list(self._mended(entries, on_damage))
+
+    def batches(
+        self,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with ``start <= offset < stop``.  Without ``on_damage``, damage raises ``Damaged``."""
+        tell = on_damage or _raise
+        schema = rows_schema(columns)
+        for entry, stored in self.stored(start, stop, columns, tell):
+            rows = flat(stored, schema)
+            first, last = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
+            yield rows if last - first == entry.rows else rows.slice(first, last - first)
+
+    def stored(
+        self, start: int, stop: int, columns: Sequence[str] | None, tell: OnDamage
+    ) -> Iterator[tuple[Entry, pa.RecordBatch]]:
+        """Yield whole stored batches with any row in the range, after a look at their CRC."""
+        entries = self.entries(tell)
+        first = max(bisect_right(entries, start, key=lambda entry: entry.offset) - 1, 0)
+        wanted = [entry for entry in entries[first:] if entry.offset < stop and entry.end > start]
+        prefix = self.schema_bytes()
+        with self._data.open("rb", buffering=0) as file:
+            for group in _groups(wanted):
+                buffer = bytearray(len(prefix) + group[-1].stop - group[0].position)
+                buffer[: len(prefix)] = prefix
+                view = memoryview(buffer)[len(prefix) :]
+                file.seek(group[0].position)
+                there = _read_fully(file.readinto, view)
+                yield from self._decoded(group, buffer, prefix, there, columns, tell)
+
+    def _decoded(
+        self,
+        group: list[Entry],
+        buffer: bytearray,
+        prefix: bytes,
+        there: int,
+        columns: Sequence[str] | None,
+        tell: OnDamage,
+    ) -> Iterator[tuple[Entry, pa.RecordBatch]]:
+        """Decode commits that were read together; if one of them is damaged, one by one."""
+        view = memoryview(buffer)[len(prefix) :]
+        start = group[0].position
+        whole = []
+        for entry in group:
+            commit = view[entry.position - start : min(entry.stop - start, there)]
+            if len(commit) < entry.length:
+                tell(self._damaged(entry, f"the file ends {entry.length - len(commit)} bytes too early"))
+            elif commit_crc(commit, entry.check_at) != entry.crc:
+                tell(self._damaged(entry, "the CRC does not agree"))
+            else:
+                whole.append(entry)
+        if len(whole) == len(group):
+            yield from zip(whole, stored_batches(buffer, columns), strict=True)
+            return
+        for entry in whole:
+            commit = view[entry.position - start : entry.stop - start]
+            yield entry, next(stored_batches(prefix + bytes(commit), columns))
+
+    def schema_bytes(self) -> bytes:
+        """The schema message of the data file, or if it is damaged the one that this version writes."""
+        with self._data.open("rb") as file:
+            raw = file.read(self.header.data_start)
+        return raw if crc32(raw) == self.header.schema_crc else STORED_BYTES
+
+    def _read_header(self) -> Header:
+        with self._index.open("rb") as file:
+            raw = file.read(SIZE)
+        header = decode_header(raw)
+        if header is None:  # its name and this version's schema tell the same
+            start = len(STORED_BYTES)
+            return Header(self.name.base, self.name.generation, start, crc32(STORED_BYTES), 0)
+        if header.version > VERSION:
+            raise UnknownVersion(
+                f"{self._index}: format {header.version}; this version reads up to format {VERSION}"
+            )
+        return header
+
+    def _mended(self, entries: list[Entry | None], on_damage: OnDamage | None) -> Iterator[Entry]:
+        """Walk the chain of entries; make those anew that do not continue it."""
+        data = pa.py_buffer(self._data.read_bytes())
+        prefix = self.schema_bytes()
+        offset, position = self.name.base, self.header.data_start
+        for number, entry in enumerate(entries):
+            if entry is None or entry.offset != offset or entry.position != position:
+                made = commit_at(data, position, prefix)
+                if made is not None and made.offset == offset:
+                    entry = made
+                elif entry is None:
+                    following = next((later for later in entries[number + 1 :] if later is not None), None)
+                    if on_damage is not None and following is not None and following.offset > offset:
+                        on_damage(self._lost(offset, following.offset, number))
+                    elif on_damage is not None and following is None:
+                        on_damage(self._lost(offset, offset, number))
+                    if following is not None:
+                        offset, position = following.offset, following.position
+                    continue
+            yield entry
+            offset, position = entry.end, entry.stop
+
+    def _lost(self, start: int, stop: int, number: int) -> Damaged:
+        return Damaged(
+            str(self._index), start, stop, f"entry {number} of the index is damaged, and so is its batch"
+        )
+
+    def _damaged(self, entry: Entry, what: str) -> Damaged:
+        return Damaged(str(self._data), entry.offset, entry.end, f"{what} (byte {entry.position})")
+
+
+def _is_chain(entries: list[Entry], offset: int, position: int) -> bool:
+    for entry in entries:
+        if entry.offset != offset or entry.position != position:
+            return False
+        offset, position = entry.end, entry.stop
+    return True
+
+
+def _groups(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Divide entries into those that are read together: neighbours, up to some bytes."""
+    group: list[Entry] = []
+    for entry in entries:
+        if group and (entry.position != group[-1].stop or entry.stop - group[0].position > _READ_SIZE):
+            yield group
+            group = []
+        group.append(entry)
+    if group:
+        yield group
+
+
+def _read_fully(readinto: Callable[[memoryview], int | None], view: memoryview) -> int:
+    """Fill a buffer; return how many bytes there were."""
+    done = 0
+    while done < len(view):
+        count = readinto(view[done:])
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _raise(damage: Damaged) -> None:
+    raise damage

@@ -1,0 +1,46 @@
+"""Small journals, written with the encoder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from kernel.contracts.message import Run
+
+pytest.importorskip("pyarrow")
+
+from plugins.protocols.journal_format.batch import BatchEncoder
+from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.index import Header, encode_entry, encode_header
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.schema import STORED_BYTES
+
+FROM = Source("broker", "everything")
+
+
+def write_segment(
+    journal: Path,
+    batches: Sequence[Sequence[Run]],
+    *,
+    base: int = 0,
+    generation: int = 0,
+    compression: str | None = None,
+    ts: int = 1_000_000,
+) -> int:
+    """Write a segment with a commit for each batch, a second apart from ``ts`` on; return the offset after it."""
+    name = SegmentName(base, generation)
+    encoder = BatchEncoder(compression)
+    data = [STORED_BYTES]
+    index = [encode_header(Header(base, generation, len(STORED_BYTES), crc32(STORED_BYTES), ts))]
+    offset, position = base, len(STORED_BYTES)
+    for number, runs in enumerate(batches):
+        encoded = encoder.encode(offset, [(run, ts + number * 1_000_000, FROM) for run in runs])
+        data += map(bytes, encoded.pieces)
+        index.append(encode_entry(encoded.entry._replace(position=position)))
+        offset, position = encoded.entry.end, position + encoded.entry.length
+    name.data_path(journal).write_bytes(b"".join(data))
+    name.index_path(journal).write_bytes(b"".join(index))
+    return offset
