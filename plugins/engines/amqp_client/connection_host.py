@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from kernel.contracts.message import Buffer
 from kernel.hosting.wire import Wire
-from plugins.engines.amqp_client.session import Session
 from plugins.protocols.amqp091.connection import ClientConnection
 
 if TYPE_CHECKING:
-    from plugins.engines.amqp_client.engine import AmqpClient
+    from plugins.engines.amqp_client.link import Link
 
 READ_BYTES = 256 * 1024
 """Asked for in one read: one connection's share of a turn."""
@@ -23,13 +22,13 @@ UNWRITTEN_BYTES = 1024 * 1024
 class ConnectionHost:
     """One connection, from the moment that the wire is there."""
 
-    def __init__(self, engine: AmqpClient, wire: Wire, connection: ClientConnection) -> None:
+    def __init__(self, link: Link, wire: Wire, connection: ClientConnection) -> None:
         self.ended = False
-        self._engine = engine
-        self._host = engine.host
+        self._link = link
+        self._host = link.host
         self._wire = wire
         self._connection = connection
-        self.session = Session(engine, connection, self.finish)
+        self.session = link.make_session(link, connection, self.finish)
         self._out: deque[Buffer] = deque()
         self._unwritten = 0
         self._watched: tuple[bool, bool] = (False, False)
@@ -45,7 +44,7 @@ class ConnectionHost:
 
     def pending(self) -> bool:
         """Whether the server has something to read or to confirm."""
-        return self._unwritten > 0 or self.session.publisher.unconfirmed > 0
+        return self._unwritten > 0 or self.session.unconfirmed > 0
 
     def hang_up(self, reason: str) -> None:
         """Say good-bye as far as it goes at once, and end."""
@@ -95,7 +94,7 @@ class ConnectionHost:
             self.session.handle(self._connection.receive_eof(now))
             self._lost("the server hung up")
             return
-        self._engine.counters.bytes_in += len(data)
+        self._link.counters.bytes_in += len(data)
         self.session.handle(self._connection.receive_data(data, now))
 
     def _on_timer(self) -> None:
@@ -130,7 +129,7 @@ class ConnectionHost:
             self._lost(str(error))
             return
         self._unwritten = 0 if done else sum(map(len, self._out))
-        self._engine.counters.bytes_out += before - self._unwritten
+        self._link.counters.bytes_out += before - self._unwritten
 
     def _watch(self) -> None:
         wanted = (not self.session.holds_back, bool(self._out))
@@ -161,4 +160,4 @@ class ConnectionHost:
         self._host.set_timer(None, self._on_timer, self)
         self._wire.close()
         self._out.clear()
-        self._engine.has_ended(self.session.reason or reason)
+        self._link.has_ended(self.session.reason or reason, refused=self.session.login_refused)

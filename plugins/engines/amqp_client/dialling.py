@@ -11,13 +11,13 @@ from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.tls import client_context, handshake
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
-from plugins.engines.amqp_client.options import AmqpClientOptions
+from plugins.engines.amqp_client.connect_options import ConnectOptions
 
 
 class Dialling:
-    """The addresses of one engine, in turn."""
+    """The addresses of one link, in turn."""
 
-    def __init__(self, options: AmqpClientOptions) -> None:
+    def __init__(self, options: ConnectOptions) -> None:
         self.addresses = [_address(text) for text in options.addresses]
         self._timeout = options.connect_timeout
         self._server_name = options.tls.server_name

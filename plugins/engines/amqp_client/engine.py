@@ -1,40 +1,21 @@
-"""Engine: an AMQP 0-9-1 client.  It dials, holds one connection, and has one port to the routes.
+"""Engine: an AMQP 0-9-1 client.  It has one port to the routes, and a link for each direction that is used.
 
 The port lives as long as the engine: its pipes keep what comes while there is no connection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import trio
 
-from kernel.contracts.engine import EngineEvent, Host, Port
-from kernel.contracts.errors import ConnectionLost
-from kernel.hosting.address import Address
-from kernel.hosting.backoff import Backoff
-from plugins.engines.amqp_client.connection_host import ConnectionHost
-from plugins.engines.amqp_client.dialling import Dialling
+from kernel.contracts.engine import Host, Port
+from plugins.engines.amqp_client.client_sessions import ConsumeSession, PublishSession
+from plugins.engines.amqp_client.link import Link
 from plugins.engines.amqp_client.options import AmqpClientOptions
 from plugins.protocols.amqp091.connection import ClientConnection
-from plugins.protocols.amqp091.credentials import plain_response
-from plugins.protocols.amqp091.options import ClientOptions
-
-
-class Counters(msgspec.Struct, gc=False):
-    """Sums over all connections so far."""
-
-    messages_in: int = 0
-    messages_out: int = 0
-    messages_nacked: int = 0
-    """Refused by the server, and sent again."""
-    messages_returned: int = 0
-    """Confirmed by the server although no queue wanted them."""
-    messages_refused: int = 0
-    """Dropped here: AMQP has no way to say their envelope."""
-    bytes_in: int = 0
-    bytes_out: int = 0
 
 
 class AmqpClient:
@@ -46,110 +27,95 @@ class AmqpClient:
     def __init__(self, name: str, options: AmqpClientOptions) -> None:
         self.name = name
         self.options = options
-        self.counters = Counters()
-        self._dialling = Dialling(options)
-        self._protocol_options = ClientOptions(
-            frame_max=options.frame_max,
-            heartbeat=options.heartbeat,
-            handshake_timeout=options.connect_timeout,
-            max_body_size=options.max_body_bytes,
-            response=plain_response(options.user, options.password),
-            virtual_host=options.vhost,
-        )
-        self._backoff = Backoff(options.reconnect)
-        self._connection: ConnectionHost | None = None
-        self._peer = ""
-        self._usable = False
-        self._over = trio.Event()
-        self._reason = ""
-        self._reconnects = 0
+        self.publishing = Link(name, "publishing", options, self._publish)
+        self.consuming: Link | None = None
+        # Who only consumes needs no second connection; and what is published finds what is declared with the first.
+        self._may_publish = self._has_output = not options.consume
+        if options.consume:
+            self.consuming = Link(name, "consuming", options, self._consume, self._can_consume)
+        self._to_publish = trio.Event()
 
     def __repr__(self) -> str:
-        return f"<AmqpClient {self.name}, {self._connection or 'not connected'}>"
+        return f"<AmqpClient {self.name}, {self.links()}>"
+
+    def links(self) -> list[Link]:
+        """Return the links that are used."""
+        links = [self.consuming] if self.consuming is not None else []
+        return [*links, self.publishing] if self._may_publish and self._has_output else links
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Hold a connection until cancelled."""
+        """Hold connections until cancelled."""
         self.host = host
+        for link in (self.publishing, self.consuming):
+            if link is not None:
+                link.host = host
         self.port = host.port(self.name, self)
-        task_status.started(str(self._dialling.addresses[0]))
-        try:
-            while True:
-                for address in self._dialling.addresses:
-                    await self._one_connection(address)
-                wait = self._backoff.next_wait()
-                self.report("retrying", self._reason, wait)
-                await trio.sleep(wait)
-        finally:
-            if self._connection is not None:
-                self._connection.hang_up("the client is shut down")
+        task_status.started(str(self.publishing.dialling.addresses[0]))
+        if self.consuming is not None:
+            host.nursery.start_soon(self.consuming.run, host)
+        self._look()
+        await self._to_publish.wait()
+        await self.publishing.run(host)
 
     def pending(self) -> bool:
         """Whether something waits for a server that is there."""
-        return self._connection is not None and self._connection.pending()
+        connections = [link.connection for link in self.links()]
+        return any(connection is not None and connection.pending() for connection in connections)
 
     def statistics(self) -> dict[str, Any]:
         """Counters of this moment."""
-        connection = self._connection
+        links = self.links()
+        connection = self.publishing.connection
+        sums: dict[str, Any] = msgspec.structs.asdict(self.publishing.counters)
+        if self.consuming is not None:
+            for name, count in msgspec.structs.asdict(self.consuming.counters).items():
+                sums[name] += count
+        rows = [link.row() for link in links]
         return {
-            **msgspec.structs.asdict(self.counters),
-            "connections": int(self._usable),
-            "reconnects": self._reconnects,
-            "attempts": self._backoff.attempts,
-            "in_flight": connection.session.publisher.unconfirmed if connection is not None else 0,
+            **sums,
+            "connections": sum(link.usable for link in links),
+            "reconnects": sum(link.reconnects for link in links),
+            "attempts": max((row["attempts"] for row in rows), default=0),
+            "in_flight": connection.session.unconfirmed if connection is not None else 0,
+            "blocked": any(row["state"] == "blocked" for row in rows),
+            "links": rows,
         }
 
-    async def _one_connection(self, address: Address) -> None:
-        self._peer = str(address)
-        try:
-            wire = await self._dialling.connect(address)
-        except ConnectionLost as error:
-            self._reason = str(error)
-            return
-        self._over = trio.Event()
-        conversation = ClientConnection(self._protocol_options, self.host.now())
-        self._connection = ConnectionHost(self, wire, conversation)
-        self._connection.start()
-        await self._over.wait()
-        self._reconnects += 1
-        self.report("disconnected", self._reason)
+    def _publish(
+        self, link: Link, connection: ClientConnection, finish: Callable[[], None]
+    ) -> PublishSession:
+        return PublishSession(link, connection, finish, self.port, self.options)
 
-    # From the connection
+    def _consume(
+        self, link: Link, connection: ClientConnection, finish: Callable[[], None]
+    ) -> ConsumeSession:
+        return ConsumeSession(link, connection, finish, self.port, self.options)
 
-    def is_usable(self) -> None:
-        """Logged in, and everything is declared."""
-        if not self._usable:
-            self._usable = True
-            self._backoff.succeeded()
-            self.report("connected")
+    def _look(self) -> None:
+        if self._may_publish and self._has_output:
+            self._to_publish.set()
 
-    def has_ended(self, reason: str) -> None:
-        """The connection is over."""
-        self._connection = None
-        self._usable = False
-        self._reason = reason
-        self._over.set()
-
-    def report(self, what: str, detail: str = "", next_try: float | None = None) -> None:
-        """Tell the operator."""
-        self.host.report(
-            EngineEvent(engine=self.name, what=what, peer=self._peer, detail=detail, next_try=next_try)
-        )
+    def _can_consume(self) -> None:
+        self._may_publish = True
+        self._look()
 
     # The port's owner
 
     def on_output(self) -> None:
         """The routes have something: for the connection, if there is one."""
-        if self._connection is not None:
-            self._connection.finish()
+        if not self._has_output:
+            self._has_output = True
+            self._look()
+        self.publishing.finish()
 
     def on_writable(self) -> None:
         """The routes have room."""
-        if self._connection is not None:
-            self._connection.session.intake.going = True
-            self._connection.finish()
+        if self.consuming is not None and self.consuming.connection is not None:
+            self.consuming.connection.session.intake.going = True
+            self.consuming.connection.finish()
 
     def on_confirmed(self, count: int) -> None:
         """The routes have confirmed."""
-        if self._connection is not None:
-            self._connection.session.intake.confirmed(count)
-            self._connection.finish()
+        if self.consuming is not None and self.consuming.connection is not None:
+            self.consuming.connection.session.intake.confirmed(count)
+            self.consuming.connection.finish()

@@ -56,6 +56,10 @@ class InFlight:
         self._next_tag += size
         self.count += size
 
+    def only(self) -> Flight | None:
+        """Return what is in flight if that is a single message."""
+        return self._flights[0] if self.count == 1 else None
+
     def answered(self, first: int, last: int, multiple: bool) -> list[Flight]:
         """Take out what the server has answered for: all up to ``last`` (0: all), or ``first`` to ``last``."""
         if multiple:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections import Counter
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kernel.hosting.backoff import BackoffOptions
-from kernel.hosting.tls_options import TlsOptions
-
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+from plugins.engines.amqp_client.connect_options import ConnectOptions, Count
 
 
 class ClientExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,8 +32,8 @@ class ClientExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ClientQueue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A queue to declare after each login."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1)]
-    """Its name."""
+    name: str
+    """Its name.  ``""``: the server invents one, a new one for each connection; bindings and consumers call it ``""``."""
     durable: bool = True
     """Whether it outlives a restart of the server."""
     exclusive: bool = False
@@ -48,6 +45,13 @@ class ClientQueue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     arguments: dict[str, Any] = {}
     """``x-message-ttl``, ``x-max-length`` and others."""
 
+    def __post_init__(self) -> None:
+        if not self.name and not (self.exclusive or self.auto_delete):
+            raise ValueError(
+                'a queue that the server names (name = "") must be exclusive or auto_delete: '
+                "each connection would leave one behind"
+            )
+
 
 class ClientBinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A binding to make after each login."""
@@ -55,7 +59,7 @@ class ClientBinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     exchange: str
     """The exchange that it leads away from."""
     queue: str = ""
-    """The queue that it leads to, or:"""
+    """The queue that it leads to (``""``: the one that the server names), or:"""
     to_exchange: str = ""
     """The exchange that it leads to."""
     key: str = ""
@@ -67,8 +71,8 @@ class ClientBinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A queue to consume from."""
 
-    queue: Annotated[str, msgspec.Meta(min_length=1)]
-    """Its name."""
+    queue: str
+    """Its name; ``""``: the one that the server names, which must be among ``queues``."""
     prefetch: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1000
     """Messages that the server sends before it waits for acknowledgements: what may be on its way here."""
     no_ack: bool = False
@@ -79,17 +83,9 @@ class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """``x-priority`` and others."""
 
 
-class AmqpClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AmqpClientOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An AMQP 0-9-1 client that publishes what routes bring, and hands on what it consumes."""
 
-    addresses: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("amqp+tcp://127.0.0.1:5672",)
-    """Servers, tried in turn: ``amqp+tcp://host:port``, ``amqp+tls://host:port``, ``amqp+unix:///path`` or ``host:port``."""
-    user: str = "guest"
-    """Who logs in (SASL PLAIN)."""
-    password: str = "guest"
-    """In plain text; take it from the environment: ``${NAME}``."""
-    vhost: str = "/"
-    """The virtual host."""
     exchange: str | None = None
     """Where all messages from routes are published; None: to the exchange that each came from, or the default one."""
     key: str | None = None
@@ -100,6 +96,9 @@ class AmqpClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Whether the server tells of messages that no queue wanted: they are counted and reported."""
     in_flight: Count = 10_000
     """Messages published and not yet confirmed by the server, at the most."""
+    when_refused: Literal["wait", "drop"] = "wait"
+    """A message for an exchange that is missing or forbidden (404, 403): wait with it, and with all behind it, until
+    the server takes it; or drop it, counted.  One that is too large for the server (406) is always dropped."""
     consume: tuple[ConsumeOptions, ...] = ()
     """Queues to consume from."""
     exchanges: tuple[ClientExchange, ...] = ()
@@ -108,15 +107,11 @@ class AmqpClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Queues to declare after each login."""
     bindings: tuple[ClientBinding, ...] = ()
     """Bindings to make after each login."""
-    heartbeat: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 60
-    """Seconds: what this side wishes, the lower of both holds; 0: none."""
-    frame_max: Annotated[int, msgspec.Meta(ge=4096)] = 131072
-    """The largest frame that this side wishes."""
-    max_body_bytes: Count = 134_217_728
-    """The largest message that is taken."""
-    connect_timeout: Seconds = 10.0
-    """Seconds that an attempt to connect, a TLS handshake and the login may take, each."""
-    reconnect: BackoffOptions = BackoffOptions()
-    """How attempts are spaced: to connect once all addresses were tried, to declare, consume or publish again."""
-    tls: TlsOptions = TlsOptions()
-    """For ``tls`` addresses."""
+
+    def __post_init__(self) -> None:
+        names = Counter(queue.name for queue in self.queues)
+        if names[""] > 1:
+            raise ValueError('one queue at the most can have name = "": nobody could tell them apart')
+        bound = any(not (binding.queue or binding.to_exchange) for binding in self.bindings)
+        if not names[""] and (bound or any(not each.queue for each in self.consume)):
+            raise ValueError('no queue with name = "" is among the queues: declare it, exclusive = true')

@@ -11,12 +11,14 @@ import msgspec
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Envelope, Run
 from plugins.engines.amqp_client.in_flight import NOWHERE, Flight, InFlight
+from plugins.engines.amqp_client.options import AmqpClientOptions
 from plugins.engines.amqp_client.role import Role
 from plugins.protocols.amqp091.content import PERSISTENT, raw_properties
 from plugins.protocols.amqp091.events import Acknowledged, Rejected, Returned
 from plugins.protocols.amqp091.fields import short_string
 from plugins.protocols.amqp091.methods import channel, confirm
 from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.reply_codes import ReplyCode
 
 if TYPE_CHECKING:
     from plugins.engines.amqp_client.session import Session
@@ -24,14 +26,28 @@ if TYPE_CHECKING:
 _ENVELOPES = 1024
 """How many envelopes are kept as they are to be sent; with more flows the table begins anew."""
 
+_NO_SUCH_EXCHANGE = (ReplyCode.NOT_FOUND, ReplyCode.ACCESS_REFUSED)
+_TOO_LARGE = (ReplyCode.PRECONDITION_FAILED, ReplyCode.CONTENT_TOO_LARGE)
+
 
 class Publisher(Role):
-    """One channel in confirm mode."""
+    """One channel in confirm mode.
 
-    def __init__(self, session: Session, channel: int) -> None:
+    A server that refuses a message closes the channel and does not say for which.  So what was in flight is sent
+    again one by one: then it is the one that is in flight when the channel is closed again.
+    """
+
+    def __init__(self, session: Session, channel: int, options: AmqpClientOptions) -> None:
         super().__init__(session, channel, "publishing")
-        self.blocked = False
-        """The server has asked to wait: connection.blocked, channel.flow."""
+        self._options = options
+        self._flow = True
+        """False while the server has asked to wait (channel.flow)."""
+        self._probe = False
+        """Whether the server refused a message when the channel was closed."""
+        self._one_by_one = 0
+        """How many of the next messages are sent singly."""
+        self._refused_until: dict[str, float] = {}
+        """Exchanges for which messages are dropped, and when they are tried again."""
         self._in_flight = InFlight()
         self._again: deque[tuple[int, Run]] = deque()
         """What is to be sent before anything new: refused by the server, or in flight when the channel ended."""
@@ -53,7 +69,7 @@ class Publisher(Role):
         if isinstance(method, confirm.SelectOk):
             self._begin()
         elif isinstance(method, channel.Flow):
-            self.blocked = not method.active
+            self._flow = method.active
             self.send(channel.FlowOk(active=method.active))
 
     def _begin(self) -> None:
@@ -61,6 +77,31 @@ class Publisher(Role):
         self._in_flight = InFlight()
         for run in self.session.port.rewind():
             self._again.append((self._in_flight.new_place(len(run.bodies)), run))
+        self._one_by_one = sum(len(run.bodies) for _, run in self._again) if self._probe else 0
+        self._probe = False
+        if not self._one_by_one:
+            self.refusal = ""
+
+    def refused(self, code: int) -> None:
+        """The server has closed the channel: for a message, if one was in flight."""
+        self._probe = self._in_flight.count > 0
+        culprit = self._in_flight.only() if self._one_by_one else None
+        if culprit is None:
+            return
+        envelope = culprit.run.envelope
+        if code in _NO_SUCH_EXCHANGE and self._options.when_refused == "drop":
+            most = self._options.reconnect.most
+            self._refused_until[envelope.exchange] = self.session.link.host.now() + most
+        elif code not in _TOO_LARGE:
+            return
+        self.session.report(
+            "dropped",
+            f"publishing: the server will not have a message of {culprit.run.size} bytes with key "
+            f"{envelope.key[:80]!r} for exchange {envelope.exchange!r}; it is dropped",
+        )
+        self.session.counters.messages_refused += 1
+        self._confirm(culprit.place, 1)
+        self.works()
 
     def lost(self) -> None:
         """What is in flight comes back from the port, if anybody waits for it."""
@@ -68,6 +109,7 @@ class Publisher(Role):
         self._in_flight = InFlight()
         self._again.clear()
         self._resting = False
+        self._flow = True
 
     # To the server
 
@@ -96,9 +138,10 @@ class Publisher(Role):
         return port.has_input() and self._room(1) > 0
 
     def _room(self, most: int) -> int:
-        if not self.up or self.blocked or self._resting:
+        if not self.up or self.session.blocked or self._resting or not self._flow:
             return 0
-        return min(most, self.session.options.in_flight - self._in_flight.count)
+        limit = 1 if self._one_by_one else self._options.in_flight
+        return min(most, limit - self._in_flight.count)
 
     def _publish(self, run: Run, place: int) -> None:
         session = self.session
@@ -108,18 +151,35 @@ class Publisher(Role):
             if envelope not in self._sent_as:
                 as_sent = self._admit(envelope)
             if as_sent is None:  # it would be refused each time
-                session.counters.messages_refused += len(run.bodies)
-                self._confirm(place, len(run.bodies))
+                self._drop(run, place)
                 return
+        if self._refused_until and self._is_refused(as_sent.exchange):
+            self._drop(run, place)
+            return
         if as_sent is not envelope:
             run = Run(run.bodies, run.size, as_sent, run.multipart)
-        session.connection.publish(self.channel, run, mandatory=session.options.mandatory)
+        session.connection.publish(self.channel, run, mandatory=self._options.mandatory)
         session.counters.messages_out += len(run.bodies)
         self._in_flight.add(run, place)
 
+    def _drop(self, run: Run, place: int) -> None:
+        count = len(run.bodies)
+        self.session.counters.messages_refused += count
+        self._one_by_one = max(0, self._one_by_one - count)
+        self._confirm(place, count)
+
+    def _is_refused(self, exchange: str) -> bool:
+        until = self._refused_until.get(exchange)
+        if until is None:
+            return False
+        if self.session.link.host.now() >= until:
+            del self._refused_until[exchange]
+            return False
+        return True
+
     def _admit(self, envelope: Envelope) -> Envelope | None:
         """Return the envelope to publish under; None if AMQP cannot say it."""
-        options = self.session.options
+        options = self._options
         changes: dict[str, object] = {}
         if options.exchange is not None and options.exchange != envelope.exchange:
             changes["exchange"] = options.exchange
@@ -149,11 +209,13 @@ class Publisher(Role):
 
     def acknowledged(self, event: Acknowledged) -> None:
         """The server answers for messages."""
-        self.backoff.succeeded()
+        self.works()
         for flight in self._in_flight.answered(
             event.first_delivery_tag, event.last_delivery_tag, event.multiple
         ):
-            self._confirm(flight.place, len(flight.run.bodies))
+            count = len(flight.run.bodies)
+            self._one_by_one = max(0, self._one_by_one - count)
+            self._confirm(flight.place, count)
 
     def rejected(self, event: Rejected) -> None:
         """The server does not take messages: a queue of it is full, or it has a fault.  Try again later."""

@@ -1,14 +1,13 @@
-"""Session: one connection's conversation as the engine means it: declare, then publish and consume, and again."""
+"""Session: one connection's conversation as the engine means it: declare, then do what it is for, and again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from plugins.engines.amqp_client.consumer import Consumer, Intake
-from plugins.engines.amqp_client.declarations import Declarations
-from plugins.engines.amqp_client.options import AmqpClientOptions
-from plugins.engines.amqp_client.publisher import Publisher
+from kernel.contracts.engine import Port
+from plugins.engines.amqp_client.declarations import Declarations, MakeRequests
+from plugins.engines.amqp_client.intake import Intake
 from plugins.engines.amqp_client.role import Role
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.events import (
@@ -29,10 +28,7 @@ from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.reply_codes import ReplyCode
 
 if TYPE_CHECKING:
-    from plugins.engines.amqp_client.engine import AmqpClient
-
-_MOST_A_TURN = 10_000
-"""Messages published before others have their turn."""
+    from plugins.engines.amqp_client.link import Link
 
 _ADVICE: dict[int, str] = {
     ReplyCode.ACCESS_REFUSED: "give user {user!r} of virtual host {vhost!r} the permission",
@@ -46,34 +42,60 @@ _ADVICE: dict[int, str] = {
 class Session:
     """All that is remembered of one connection, and forgotten with it."""
 
-    def __init__(self, engine: AmqpClient, connection: ClientConnection, finish: Callable[[], None]) -> None:
-        self.name = engine.name
-        self.options: AmqpClientOptions = engine.options
+    def __init__(
+        self,
+        link: Link,
+        connection: ClientConnection,
+        finish: Callable[[], None],
+        port: Port,
+        make_requests: MakeRequests,
+    ) -> None:
+        self.link = link
         self.connection = connection
-        self.port = engine.port
-        self.counters = engine.counters
+        self.port = port
+        self.counters = link.counters
         self.ended = False
         self.reason = ""
         """Why the connection has ended."""
-        self._engine = engine
-        self._finish = finish
+        self.login_refused = False
+        self.blocked = ""
+        """Why the server takes no messages for now (connection.blocked); empty: it does."""
         self.intake = Intake(self)
-        self._declarations = Declarations(self, 1)
-        self.publisher = Publisher(self, 2)
-        consumers = [Consumer(self, 3 + at, each) for at, each in enumerate(self.options.consume)]
-        self._consumers = {consumer.channel: consumer for consumer in consumers}
-        self._roles: dict[int, Role] = {1: self._declarations, 2: self.publisher, **self._consumers}
-        self._to_start: dict[Role, None] = dict.fromkeys((self.publisher, *consumers))
+        self.declarations = Declarations(self, 1, make_requests)
+        self._finish = finish
+        self._roles: dict[int, Role] = {1: self.declarations}
+        self._to_start: dict[Role, None] = {}
         """What begins when all is declared."""
-        self._reads_no_further = any(each.no_ack for each in self.options.consume)
 
     def __repr__(self) -> str:
-        return f"<Session of {self.name}, {list(self._roles.values())}>"
+        return f"<{type(self).__name__} of {self.link.name}, {list(self._roles.values())}>"
+
+    def add(self, roles: Iterable[Role]) -> None:
+        """These begin when all is declared."""
+        for role in roles:
+            self._roles[role.channel] = role
+            self._to_start[role] = None
 
     @property
     def holds_back(self) -> bool:
-        """Whether to stop reading: there is no other way to hold back a consumer that does not acknowledge."""
-        return self._reads_no_further and not self.intake.going
+        """Whether to stop reading the socket."""
+        return False
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages that the server has not answered for."""
+        return 0
+
+    @property
+    def refusal(self) -> str:
+        """What the server refuses to do, the first of it; empty: nothing."""
+        return next((role.refusal for role in list(self._roles.values()) if role.refusal), "")
+
+    @property
+    def next_try(self) -> float | None:
+        """Seconds that are waited before what was refused is tried again, the least of them."""
+        times = [role.next_try for role in list(self._roles.values()) if role.next_try is not None]
+        return min(times, default=None)
 
     # From the connection
 
@@ -81,9 +103,9 @@ class Session:
         """Take what the server sent."""
         for event in events:
             if isinstance(event, Delivered):
-                self._consumers[event.channel].delivered(event)
+                self._roles[event.channel].delivered(event)
             elif isinstance(event, Acknowledged):
-                self.publisher.acknowledged(event)
+                self._roles[event.channel].acknowledged(event)
             elif isinstance(event, MethodReceived):
                 self._method(event.channel, event.method)
             else:
@@ -91,11 +113,12 @@ class Session:
 
     def _rare(self, event: Event) -> None:
         if isinstance(event, Rejected):
-            self.publisher.rejected(event)
+            self._roles[event.channel].rejected(event)
         elif isinstance(event, Returned):
-            self.publisher.returned(event)
+            self._roles[event.channel].returned(event)
         elif isinstance(event, ConnectionOpened):
-            self._declarations.declare()
+            self.opened(event)
+            self.declarations.declare()
         elif isinstance(event, ChannelOpened):
             self._roles[event.channel].is_open = True
             self._roles[event.channel].opened()
@@ -104,43 +127,58 @@ class Session:
         elif isinstance(event, ConnectionClosed):
             self.end(self._reason_of(event))
         elif isinstance(event, ChallengeReceived):
-            self.connection.close(ReplyCode.NOT_IMPLEMENTED, "PLAIN has no challenge")
+            self.connection.close(
+                ReplyCode.NOT_IMPLEMENTED, f"{self.link.options.mechanism} has no challenge"
+            )
+
+    def opened(self, event: ConnectionOpened) -> None:
+        """Logged in; to declare is next."""
 
     def _method(self, channel: int, method: Method) -> None:
         if channel:
             self._roles[channel].received(method)
         elif isinstance(method, connection_methods.Blocked):
-            self.publisher.blocked = True
-            self.report("blocked", f"the server takes no messages for now: {method.reason}")
+            self.blocked = f"the server takes no messages for now: {method.reason}"
+            self.report("blocked", self.blocked)
         elif isinstance(method, connection_methods.Unblocked):
-            self.publisher.blocked = False
+            self.blocked = ""
             self.report("unblocked")
 
     def _channel_closed(self, event: ChannelClosed) -> None:
         role = self._roles[event.channel]
         what = role.name
-        role.lost()
         if event.by_peer:
-            self.start_later(
-                role, "refused", f"{what}: {self._explained(event.reply_code, event.reply_text)}"
-            )
-        elif event.reply_code != ReplyCode.SUCCESS:
+            role.refused(event.reply_code)
+            role.lost()
+            role.refusal = f"{what}: {self._explained(event.reply_code, event.reply_text)}"
+            self.counters.refusals += 1
+            self.start_later(role, "refused", role.refusal)
+            return
+        role.lost()
+        if event.reply_code != ReplyCode.SUCCESS:
             # Closed by this side, for what the server sent: the channel is free with its close-ok.
             self.report("refused", f"{what}: {event.reply_code} {event.reply_text}")
         else:
             self.start_later(role, "retrying", what)
 
     def _explained(self, code: int, text: str) -> str:
-        advice = _ADVICE.get(code, "").format(user=self.options.user, vhost=self.options.vhost)
+        options = self.link.options
+        advice = _ADVICE.get(code, "").format(user=options.user, vhost=options.vhost)
         return f"{code} {text}; {advice}" if advice else f"{code} {text}"
 
     def _reason_of(self, event: ConnectionClosed) -> str:
         text = event.reply_text
-        if not any(role.is_open for role in self._roles.values()) and (
+        logged_in = any(role.is_open for role in self._roles.values())
+        if not logged_in and (
             event.reply_code == ReplyCode.ACCESS_REFUSED or (event.by_peer and not event.reply_code)
         ):
             # Servers of old just hang up on a wrong password.
-            text = f"{text}, during login: check user, password and vhost of {self.options.user!r}"
+            user = self.link.options.user
+            text = f"{text}, during login: check user, password and vhost of {user!r}"
+        self.login_refused = not logged_in and event.reply_code in (
+            ReplyCode.ACCESS_REFUSED,
+            ReplyCode.NOT_ALLOWED,
+        )
         return self._explained(event.reply_code, text) if event.reply_code not in (0, 403) else text
 
     def end(self, reason: str) -> None:
@@ -152,25 +190,27 @@ class Session:
         self.intake.end()
         for role in self._roles.values():
             role.lost()
-            self._engine.host.set_timer(None, _nothing, role)
+            self.link.host.set_timer(None, _nothing, role)
 
     # To begin, and to begin again
 
     def start_later(self, role: Role, what: str, detail: str) -> None:
         """A role has been stopped by the server: declare and start it again, after a while."""
         wait = role.backoff.next_wait()
+        role.next_try = wait
         self.report(what, detail, wait)
 
         def again() -> None:
-            if role is not self._declarations:
+            role.next_try = None
+            if role is not self.declarations:
                 self._to_start[role] = None
-            self._declarations.declare()
+            self.declarations.declare()
 
         self.set_timer(wait, again, role)
 
     def declared(self) -> None:
         """Everything is declared."""
-        self._engine.is_usable()
+        self.link.is_usable()
         to_start, self._to_start = self._to_start, {}
         for role in to_start:
             role.start()
@@ -183,18 +223,22 @@ class Session:
                 callback()
                 self._finish()
 
-        self._engine.host.set_timer(self._engine.host.now() + wait, ring, role)
+        self.link.host.set_timer(self.link.host.now() + wait, ring, role)
 
     def report(self, what: str, detail: str = "", next_try: float | None = None) -> None:
         """Tell the operator."""
-        self._engine.report(what, detail, next_try)
+        self.link.report(what, detail, next_try)
 
     def finish(self, *, publish: bool) -> bool:
         """At the end of a turn: hand over, publish; return whether there is more to publish at once."""
         if self.ended:
             return False
         self.intake.flush()
-        return publish and self.publisher.pump(_MOST_A_TURN)
+        return publish and self.pump()
+
+    def pump(self) -> bool:
+        """Publish what there is; return whether there is more."""
+        return False
 
 
 def _nothing() -> None:

@@ -44,7 +44,7 @@ class Port(FakePort):
     def __init__(self, name: str, owner: PortOwner) -> None:
         super().__init__(name, owner)
         self.must_confirm = True
-        self.taken: list[bytes] = []
+        self.taken: list[Run] = []
 
     def take(self, most: int = 1 << 30) -> list[Run]:
         runs = []
@@ -54,13 +54,12 @@ class Port(FakePort):
                 self.waiting.appendleft(run.slice(most, len(run)))
                 run = run.slice(0, most)
             most -= len(run)
-            self.taken += run.bodies
+            self.taken += [run.slice(at, at + 1) for at in range(len(run))]
             runs.append(run)
         return runs
 
     def rewind(self) -> list[Run]:
-        left = self.taken[self.confirmed_in :]
-        return [run_of(left)] if left else []
+        return self.taken[self.confirmed_in :]
 
 
 class InMemory:
@@ -74,14 +73,15 @@ class InMemory:
         self.client.port = self.port
         ours, self.wire = self.host.wire(capacity=capacity)
         self.heartbeat = heartbeat
-        self.hosting = ConnectionHost(self.client, ours, self._conversation())
-        self.client._connection = self.hosting
+        self.link = self.client.consuming or self.client.publishing
+        self.link.host = self.host  # type: ignore[assignment]
+        self.hosting = ConnectionHost(self.link, ours, self._conversation())
         self.server = ServerConnection(ServerOptions(heartbeat=heartbeat), 0.0)
         self.methods: list[Method] = []
         self.published: list[bytes] = []
         self.acknowledged: list[tuple[int, int, bool]] = []
         self.listen()
-        self.hosting.start()
+        self.link.hold(self.hosting)
         self.host.run()
 
     def _conversation(self) -> ClientConnection:

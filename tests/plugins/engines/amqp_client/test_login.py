@@ -1,0 +1,63 @@
+"""The SASL mechanisms that a client can log in with, against our own broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trustme
+
+from kernel.testing.fixtures import KernelFactory
+from tests.plugins.engines.amqp_client.conftest import Client, broker_plan
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN"])
+def test_name_and_password(kernel_factory: KernelFactory, mechanism: str) -> None:
+    broker = kernel_factory(broker_plan())
+    client = Client(kernel_factory, broker.address_of("broker"), mechanism=mechanism)
+    client.events.wait("connected")
+
+
+def test_the_name_in_the_certificate(kernel_factory: KernelFactory, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    trusted = str(tmp_path / "authority.pem")
+    authority.cert_pem.write_to_path(trusted)
+    server, bridge = str(tmp_path / "server.pem"), str(tmp_path / "client.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(server)
+    issued = authority.issue_cert("bridge.example", common_name="bridge")
+    issued.private_key_and_cert_chain_pem.write_to_path(bridge)
+    plan = broker_plan(
+        "amqp+tls://127.0.0.1:0",
+        tls={"certificate": server, "authorities": trusted, "require_client_certificate": True},
+        users={"bridge": {"password": "nobody knows it", "configure": ".*", "write": ".*", "read": ".*"}},
+    )
+    broker = kernel_factory(plan)
+    address = f"amqp+tls://127.0.0.1:{broker.address_of('broker').rpartition(':')[2]}"
+    tls = {"certificate": bridge, "authorities": trusted}
+    client = Client(kernel_factory, address, mechanism="EXTERNAL", tls=tls)
+    client.events.wait("connected")
+    (row,) = broker.inspect("connections").rows
+    assert row["user"] == "bridge"
+
+
+def test_a_mechanism_that_the_server_does_not_offer_is_named(kernel_factory: KernelFactory) -> None:
+    broker = kernel_factory(broker_plan())
+    client = Client(kernel_factory, broker.address_of("broker"), mechanism="EXTERNAL")
+    detail = client.events.wait("disconnected").detail
+    assert "EXTERNAL" in detail
+    assert "PLAIN AMQPLAIN" in detail
+
+
+@pytest.mark.parametrize("options", [{"password": "wrong"}, {"vhost": "nowhere"}])
+def test_a_login_that_is_refused_is_seen_in_the_state(
+    kernel_factory: KernelFactory, options: dict[str, str]
+) -> None:
+    broker = kernel_factory(broker_plan())
+    client = Client(kernel_factory, broker.address_of("broker"), **options)
+    client.events.wait("retrying", 3)
+    statistics = client.statistics()
+    (row,) = statistics["links"]
+    assert row["state"] == "refused"
+    assert row["attempts"] >= 3
+    assert "vhost" in row["last_error"]
+    assert statistics["refusals"] >= 3
