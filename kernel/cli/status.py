@@ -19,14 +19,25 @@ _ENGINE = (
     "messages_out",
 )
 _ROUTE = ("name", "pipes", "depth", "written", "dropped", "unrouted", "held")
+_LINK = ("engine", "link", "state", "peer", "attempts", "next_try", "last_error")
+"""What engines that dial tell of each connection, under ``links`` among their counters."""
 
 
 def show(answer: dict[str, Any]) -> None:
-    """Print a table of engines and one of routes, and sums of the rest."""
+    """Print a table of engines, one of their links and one of routes, and sums of the rest."""
     status = answer["status"]
     engines: list[Row] = [{**engine["counters"], **engine} for engine in status["engines"]]
     routes: list[Row] = status["routes"]
-    for title, columns, rows in (("Engines", _ENGINE, engines), ("Routes", _ROUTE, routes)):
+    links: list[Row] = [
+        {"engine": engine["name"], **row} for engine in engines for row in engine.get("links", ())
+    ]
+    for title, columns, rows in (
+        ("Engines", _ENGINE, engines),
+        ("Links", _LINK, links),
+        ("Routes", _ROUTE, routes),
+    ):
+        if rows is links and not links:
+            continue
         rates = [f"{name}/s" for name in COUNTERS if any(f"{name}/s" in row for row in rows)]
         print_table(title, (*columns, *rates), rows)
     waiting = sum(route["depth"] for route in routes)

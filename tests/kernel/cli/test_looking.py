@@ -124,3 +124,17 @@ def test_run_may_be_told_not_to_listen(tmp_path: Path) -> None:
         it.wait_for("ready")
         assert all(line["what"] != "control" for line in it.seen)
         assert it.stop(signal.SIGTERM) == 0
+
+
+def test_status_shows_the_links_of_engines_that_dial(kernel: Run, tmp_path: Path) -> None:
+    options = {"addresses": [f"amqp+unix://{tmp_path}/nobody"]}
+    plan = Plan(engines=(EnginePlan(name="remote", kind="amqp-client", options=options),))
+    with Kernel(plan) as system, ControlServer(system, tmp_path / "c.sock"):
+        system.wait_running()
+        shown = ""
+        while "cannot connect" not in shown:  # the first attempt may be under way
+            _, shown, _ = kernel("status", "--control", tmp_path / "c.sock")
+    lines = shown.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("Links"))
+    assert lines[at + 1].split()[:4] == ["engine", "link", "state", "peer"]
+    assert lines[at + 2].split()[:2] == ["remote", "publishing"]
