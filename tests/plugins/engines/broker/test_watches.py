@@ -1,0 +1,105 @@
+"""Watchers are told how things stand, whenever that is not what they were told, and only then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.watches import Wanted, Watch, Watches
+from tests.plugins.engines.broker.client import Client
+
+
+class World:
+    """A broker, and what a watcher of it hears."""
+
+    def __init__(self) -> None:
+        self.watches = Watches()
+        self.broker = Broker()
+        self.vhost = self.broker.vhost("/")
+        self.heard: list[Any] = []
+
+    def watch(self, what: Any, name: str) -> Watch:
+        watch = Watch(what, name, self.heard.append)
+        self.watches.add(watch)
+        return watch
+
+    def open(self) -> None:
+        self.watches.open(self.vhost, "here", lambda callback: callback())
+
+    def turn(self) -> None:
+        self.broker.settle(0.0)
+        self.watches.look()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_watcher_may_come_before_the_broker_and_sees_it_go(world: World) -> None:
+    world.watch("broker", "")
+    assert world.heard == []
+    world.open()
+    world.turn()
+    assert [(state.cluster_name, state.vhost) for state in world.heard] == [("here", "/")]
+    world.watches.close()
+    assert world.heard[1:] == [None]
+
+
+def test_the_bindings_of_an_exchange_are_told_as_they_change(world: World) -> None:
+    world.open()
+    queues = [world.vhost.declare_queue(name, None, 0.0) for name in ("q", "r")]
+    world.watch("exchange", "feed")
+    assert world.heard == []
+    world.vhost.declare_exchange("feed", "topic", durable=True)
+    world.turn()
+    assert (world.heard[-1].kind, world.heard[-1].durable, world.heard[-1].bindings) == (
+        "topic",
+        True,
+        frozenset(),
+    )
+    for queue in queues:  # the same is wanted twice: told once
+        world.vhost.bind("feed", queue, "a.#", {"x": 1})
+        world.turn()
+    assert len(world.heard) == 2
+    assert world.heard[-1].bindings == {Wanted("a.#", {"x": 1})}
+    world.vhost.unbind("feed", queues[0], "a.#", {"x": 1})
+    world.turn()
+    assert len(world.heard) == 2
+    world.vhost.delete_exchange("feed")
+    world.turn()
+    assert world.heard[2:] == [None]
+
+
+def test_nobody_is_told_what_they_know(world: World) -> None:
+    world.open()
+    watch = world.watch("exchange", "amq.topic")
+    world.vhost.declare_queue("q", None, 0.0)
+    world.vhost.declare_exchange("other")
+    world.turn()
+    assert len(world.heard) == 1
+    world.watches.remove(watch)
+    world.vhost.bind("amq.topic", world.vhost.find_queue("q", None), "k")
+    world.turn()
+    assert len(world.heard) == 1
+
+
+def test_a_queue_wants_more_while_it_is_empty_and_a_consumer_of_its_own_has_room(world: World) -> None:
+    world.open()
+    client = Client(world.vhost)
+    world.vhost.declare_queue("q", None, 0.0)
+    world.watch("queue", "q")
+    assert [state.wants_more for state in world.heard] == [False]
+    _consume(world, client, "far", priority=-1)  # another broker's link
+    assert len(world.heard) == 1
+    _consume(world, client, "near", priority=0)
+    assert [state.wants_more for state in world.heard] == [False, True]
+    world.watches.close()
+    assert world.heard[-1] is None
+
+
+def _consume(world: World, client: Client, tag: str, *, priority: int) -> None:
+    client.consume(world.vhost.find_queue("q", None), tag, prefetch=1, arguments={"x-priority": priority})
+    world.turn()
