@@ -16,14 +16,9 @@ from kernel.contracts.engine import Host, Port
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer, Run
 from kernel.contracts.protocol import LargeBodies, Refusing, StreamProtocol
+from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
-
-READ_SIZE = 256 * 1024
-"""Bytes asked for in one read of a thick flow.  Fewer cost calls, more leave the cache."""
-
-FIRST_READ_SIZE = 16 * 1024
-"""Bytes asked for in one read of a thin flow: a large buffer for a small message costs an mmap and a munmap."""
 
 BATCH_BYTES = 256 * 1024
 """About how many bytes are taken from the pipes, encoded and written in one go."""
@@ -170,10 +165,7 @@ class StreamHost:
             self._end("closed by the peer")
             return None
         self._counters.bytes_in += len(data)
-        if len(data) == most:
-            self._read_size = min(4 * self._read_size, READ_SIZE)
-        elif len(data) < FIRST_READ_SIZE // 4:
-            self._read_size = FIRST_READ_SIZE
+        self._read_size = next_read_size(self._read_size, len(data), most)
         return protocol.receive_data(data, self._host.now())
 
     def _deliver(self, runs: Any) -> None:

@@ -6,14 +6,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kernel.contracts.message import Buffer
+from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
 from kernel.hosting.wire import Wire
 from plugins.protocols.amqp091.connection import ClientConnection
 
 if TYPE_CHECKING:
     from plugins.engines.amqp_client.link import Link
-
-READ_BYTES = 256 * 1024
-"""Asked for in one read: one connection's share of a turn."""
 
 UNWRITTEN_BYTES = 1024 * 1024
 """While the socket leaves so much behind, nothing more is published."""
@@ -33,6 +31,7 @@ class ConnectionHost:
         self._unwritten = 0
         self._watched: tuple[bool, bool] = (False, False)
         self._armed: float | None = None
+        self._read_size = FIRST_READ_SIZE
         self._soon = False
 
     def __repr__(self) -> str:
@@ -83,12 +82,13 @@ class ConnectionHost:
 
     def _read(self) -> None:
         try:
-            data = self._wire.receive(READ_BYTES)
+            data = self._wire.receive(self._read_size)
         except OSError as error:
             self._lost(str(error))
             return
         if data is None:
             return
+        self._read_size = next_read_size(self._read_size, len(data), self._read_size)
         now = self._host.now()
         if not data:
             self.session.handle(self._connection.receive_eof(now))
