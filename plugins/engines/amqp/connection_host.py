@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
+from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
 from kernel.hosting.wire import TlsWire, Wire
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.protocols.amqp091.connection import ServerConnection
@@ -19,9 +20,6 @@ from plugins.protocols.amqp091.events import Event
 
 if TYPE_CHECKING:
     from plugins.engines.amqp.engine import AmqpEngine
-
-READ_BYTES = 256 * 1024
-"""Asked for in one read: one connection's share of a turn."""
 
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """A client that leaves so much unread is not read itself: its requests make more."""
@@ -52,6 +50,7 @@ class ConnectionHost:
         """Whether reading waits for the routes."""
         self._watched: tuple[bool, bool] = (False, False)
         self._armed: float | None = None
+        self._read_size = FIRST_READ_SIZE
 
     def __repr__(self) -> str:
         return f"<ConnectionHost {self.peer} {self.session!r}, {self._unwritten} bytes unwritten>"
@@ -113,12 +112,13 @@ class ConnectionHost:
 
     def _on_readable(self) -> None:
         try:
-            data = self._wire.receive(READ_BYTES)
+            data = self._wire.receive(self._read_size)
         except OSError as error:
             self._lost(str(error))
             return
         if data is None:
             return
+        self._read_size = next_read_size(self._read_size, len(data), self._read_size)
         now = self._host.now()
         if not data:
             self._take(self._connection.receive_eof(now), now)
