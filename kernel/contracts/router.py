@@ -16,6 +16,8 @@ class Outlet(Interface):
     """The name of the port at the other end."""
     blocked: bool
     """Whether the pipe is full and its writer was asked to wait."""
+    set_aside: bool
+    """Whether its writer has lost patience: what meets it full is dropped and counted."""
 
     def full(self) -> bool:
         """Whether a high mark is reached."""

@@ -153,6 +153,7 @@ class Dispatcher:
             confirms=spec.confirm,
         )
         pipe.target = target.name
+        pipe.engine = target.group
         pipe.on_ready = target.ready_callback(pipe)
         self._pipes[pipe] = (spec, source, target)
         self._pipes_of[source].add(pipe)

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 from kernel.contracts.engine import PortOwner
 from kernel.contracts.message import Run
 from kernel.dispatcher.ledger import Ledger
+from kernel.dispatcher.patience import Patience
 from kernel.dispatcher.route import Route
 from kernel.pipes.fair_queue import FairQueue
 from kernel.pipes.pipe import Pipe
@@ -56,6 +57,7 @@ class Port:
         self.abandoned = 0
         """Messages that a destination left behind and that nobody could take over."""
         self.routes: list[Route] = []
+        self.patience = Patience(self.routes)
         self.on_topology: Callable[[], Any] = _ignore
         """Called after routes or pipes have changed: time to look for a short cut."""
         self.on_failure: Callable[[Exception], Any] = _raise
@@ -95,8 +97,11 @@ class Port:
                 self.unrouted += len(run.bodies)
         if ledger is not None and ledger.settle():
             self.post(self._tell_confirmed)
-        self._stopped = not self.writable()
-        return not self._stopped
+        if self.writable():
+            self._stopped = False
+            return True
+        self.stop()
+        return False
 
     def writable(self) -> bool:
         """Whether nothing holds the source back."""
@@ -105,6 +110,25 @@ class Port:
     def has_room_for(self, run: Run) -> bool:
         """Whether this run need not wait: a route that looks at messages only holds back those for a full pipe."""
         return bool(self.routes) and all(route.has_room_for(run) for route in self.routes)
+
+    def run_out_of_patience(self) -> bool:
+        """Stop waiting for whom ``patience`` says so, if it is time; return whether it was.
+
+        Called by the port's host at the ``deadline``.
+        """
+        abandoned = self.patience.handle_timeout()
+        if abandoned is None:
+            return False
+        self.abandoned += abandoned
+        self._on_pipe_confirmed()
+        self._writable_again()
+        return True
+
+    def stop(self) -> None:
+        """The source waits until ``on_writable``."""
+        if not self._stopped:
+            self._stopped = True
+            self.patience.watch()
 
     def short_cut(self) -> Pipe | None:
         """The pipe to write to directly: there is one route without filter or confirmation, to one pipe."""
@@ -261,9 +285,11 @@ class Port:
         """A destination has joined one of our routes."""
         for route in self.routes:
             if route.spec is spec:
-                pipe.on_writable = self._on_pipe_writable
+                pipe.on_writable = partial(self._on_pipe_writable, route, pipe)
                 pipe.on_confirmed = self._on_pipe_confirmed
                 pipe.on_asked = partial(self._on_asked, route, pipe)
+                if route.set_aside:
+                    self.patience.back(route)
                 route.attach(pipe, options)
                 for pattern in options.get("subscriptions", ()):
                     route.subscribe(pipe, pattern)
@@ -278,6 +304,9 @@ class Port:
             if pipe in route.pipes:
                 page = self._ledger.release(pipe) if self._ledger else None
                 self.abandoned += route.detach(pipe, page)
+                self.patience.forget(pipe)
+                if route.owes(pipe.engine):
+                    self.patience.await_return(route, pipe.engine)
                 break
         self._topology_changed()
         self._on_pipe_confirmed()
@@ -299,19 +328,24 @@ class Port:
             route.unsubscribe(pipe, pattern)
 
     @_blamed
-    def _on_pipe_writable(self) -> None:
-        for route in self.routes:
-            if route.held:
-                route.retry()
+    def _on_pipe_writable(self, route: Route, pipe: Pipe) -> None:
+        for waited_for in (pipe, route):
+            if waited_for.set_aside:
+                self.patience.back(waited_for)
+        route.writable(pipe)
         self._writable_again()
 
     def _writable_again(self) -> None:
-        if self._stopped and not self.closed and self.writable():
-            self._stopped = False
-            try:
-                self._owner.on_writable()
-            except Exception as error:
-                self.on_failure(error)
+        if not self._stopped or self.closed:
+            return
+        if not self.writable():
+            self.patience.watch()  # there may be others now, who wait as well
+            return
+        self._stopped = False
+        try:
+            self._owner.on_writable()
+        except Exception as error:
+            self.on_failure(error)
 
     def _on_pipe_confirmed(self) -> None:
         if self._ledger is not None and self._ledger.settle():
@@ -334,6 +368,7 @@ class Port:
                 and len(route.pipes) == 1
             ):
                 self._only = route.pipes[0]
+                self._only.set_aside = False  # nobody else waits
         self.on_topology()
 
     def __repr__(self) -> str:

@@ -1,15 +1,25 @@
-"""Route: one ``[[routes]]`` entry as one source port sees it: a filter, a router and the pipes behind it."""
+"""Route: one ``[[routes]]`` entry as one source port sees it: a filter, a router and the pipes behind it.
+
+A destination in trouble is meant to trouble nobody else.  What that comes to depends on who gets a message:
+
+* one of many (round robin): the others stand in for it;
+* those it is for (by key, reply): what is for a full pipe is *owed* to it, and only then the source waits;
+* everybody (fan-out): the source waits for a full pipe.  With ``confirm``, an engine that has no port is owed
+  everything until it has one again.
+
+Where the source waits, its patience is limited: see ``kernel.dispatcher.patience``.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from kernel.contracts.message import Envelope, Run
-from kernel.contracts.router import Router
+from kernel.contracts.router import Outlet, Router
+from kernel.dispatcher.hold import Hold
 from kernel.dispatcher.ledger import Page
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
@@ -30,17 +40,37 @@ class RouteSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     marks: WaterMarks = WaterMarks()
     confirm: bool = False
 
+    @property
+    def to_all(self) -> bool:
+        """Whether every pipe gets every message."""
+        return not self.one_of_many and not self.by_content
+
 
 class Route:
     """The pipes of one route out of one port.  Used by the port's thread."""
 
-    __slots__ = ("_accepts", "_last", "_router", "_wanted", "filtered", "held", "pipes", "spec", "unrouted")
+    __slots__ = (
+        "_accepts",
+        "_last",
+        "_owed",
+        "_router",
+        "_vacant",
+        "_wanted",
+        "filtered",
+        "held",
+        "pipes",
+        "set_aside",
+        "spec",
+        "unrouted",
+    )
 
     def __init__(self, spec: RouteSpec) -> None:
         self.spec = spec
         self.pipes: list[Pipe] = []
-        self.held: deque[tuple[Run, Page | None]] = deque()
-        """Runs that no pipe can take yet, in order (``when_full = "block"`` only)."""
+        self.held = Hold()
+        """Runs that no pipe at all can take yet (``when_full = "block"`` only)."""
+        self.set_aside = False
+        """Whether the source no longer waits though no pipe can take anything: others would have to wait with it."""
         self.unrouted = 0
         """Messages that the router found nobody for, or that met a full route that drops."""
         self.filtered = spec.make_filter is not None
@@ -48,6 +78,11 @@ class Route:
         self._accepts = spec.make_filter() if spec.make_filter else None
         self._last: Envelope | None = None
         self._wanted = True
+        self._owed: dict[Outlet | str, Hold] = {}
+        """What waits for one full pipe, or for the next port of one engine."""
+        promised = spec.to_all and spec.confirm
+        self._vacant = {name for name in spec.targets if name != spec.source} if promised else set[str]()
+        """Engines that have no port and are owed what comes until they have."""
 
     # ------------------------------------------------------------------ messages
 
@@ -60,48 +95,72 @@ class Route:
                 self._wanted = accepts(run.envelope)
             if not self._wanted:
                 return False
-        if self.held:
-            self._hold(run, page)
+        if self.set_aside:
+            self.unrouted += len(run.bodies)
+        elif self.held:
+            self.held.append(run, page)
         else:
             self._place(run, page)
         return True
 
     def retry(self) -> None:
         """A pipe came or can take more: pass on what was held."""
-        held, self.held = self.held, deque()
-        while held:
-            run, page = held.popleft()
-            if page is not None:
-                page = page.current()
-                page.held -= 1
+        self.set_aside = False
+        held, self.held = self.held, Hold()
+        for run, page in held.release():
             self._place(run, page)
             if self.held:  # still nobody: keep the order
-                self.held.extend(held)
+                held.prepend_all(self.held)
+                self.held = held
                 return
 
     def _place(self, run: Run, page: Page | None) -> None:
+        for engine in self._vacant:
+            self._owe(engine, run, page)
         chosen = self._router.choose(run)
         if not chosen:
-            if not self.spec.by_content and self._all_blocked():
-                self._hold(run, page)
-            else:
+            if self._nobody_has_room():
+                self.held.append(run, page)
+            elif not self._vacant:
                 self.unrouted += len(run.bodies)
             return
+        if self.spec.by_content:
+            chosen = self._without_the_full(chosen, page)
         for outlet, part in chosen:
-            outlet.write(part)  # type: ignore[attr-defined]
-            if page is not None:
-                page.needs[outlet] = outlet.written  # type: ignore[attr-defined, index]
+            _write(outlet, part, page)
 
-    def _all_blocked(self) -> bool:
-        """Whether the reason for finding nobody is that there is nobody with room (not: nobody who wants it)."""
-        if self.spec.marks.when_full != "block":
+    def _without_the_full(
+        self, chosen: Sequence[tuple[Outlet, Run]], page: Page | None
+    ) -> list[tuple[Outlet, Run]]:
+        """Hold what is for full pipes, for them alone."""
+        ready = []
+        for outlet, part in chosen:
+            if self._waits_for(outlet):
+                self._owe(outlet, part, page)
+            else:
+                ready.append((outlet, part))
+        return ready
+
+    def _waits_for(self, outlet: Outlet) -> bool:
+        # What is owed to it goes first, though its reader may have made room in this very moment.
+        return outlet in self._owed or (outlet.blocked and not outlet.set_aside)
+
+    def _owe(self, to: Outlet | str, run: Run, page: Page | None) -> None:
+        if to not in self._owed:
+            self._owed[to] = Hold()
+        self._owed[to].append(run, page)
+
+    def _pay(self, to: Outlet | str, pipe: Pipe) -> None:
+        hold = self._owed.pop(to, None)
+        if hold is not None:
+            for run, page in hold.release():
+                _write(pipe, run, page)
+
+    def _nobody_has_room(self) -> bool:
+        """Whether the reason for finding nobody is that all are full (not: that nobody wants it)."""
+        if self.spec.by_content or self._vacant or self.spec.marks.when_full != "block":
             return False
-        return all(pipe.blocked for pipe in self.pipes)
-
-    def _hold(self, run: Run, page: Page | None) -> None:
-        if page is not None:
-            page.held += 1
-        self.held.append((run, page))
+        return all(pipe.blocked and not pipe.set_aside for pipe in self.pipes)
 
     # ------------------------------------------------------------------ pipes
 
@@ -109,27 +168,57 @@ class Route:
         """A destination has joined."""
         self.pipes.append(pipe)
         self._router.attach(pipe, options)
-        if self.held:
-            self.retry()
+        self._vacant.discard(pipe.engine)
+        self._pay(pipe.engine, pipe)
+        self.retry()
+
+    def writable(self, pipe: Pipe) -> None:
+        """A full pipe can take more."""
+        pipe.set_aside = False
+        self._pay(pipe, pipe)
+        self.retry()
 
     def detach(self, pipe: Pipe, page: Page | None) -> int:
-        """A destination is gone: hand over what it did not confirm; return how many were abandoned.
+        """A destination is gone: hand over what it did not confirm; return how many messages were abandoned.
 
-        With ``one_of_many`` the others take over; in a fan-out they have had their own copies, so only a
-        destination that was the last is waited for.
+        With ``one_of_many`` the others take over.  Where every engine was promised every message, the next
+        port of the same engine does.  Else only a destination that was the last is waited for.
         """
         self.pipes.remove(pipe)
         self._router.detach(pipe)
-        runs = pipe.drain()
-        if not runs:
+        left = Hold()
+        left.prepend(pipe.drain(), page)
+        left_owing = self._owed.pop(pipe, None)
+        if left_owing is not None:
+            left_owing.prepend_all(left)
+            left = left_owing
+        spec = self.spec
+        if spec.to_all and spec.confirm:
+            self._promise(pipe.engine, left)
             return 0
-        if (self.spec.one_of_many or not self.pipes) and self.spec.marks.when_full == "block":
-            self.held.extendleft((run, page) for run in reversed(runs))  # older than what is held already
-            if page is not None:
-                page.held += len(runs)
+        if (spec.one_of_many or not self.pipes) and spec.marks.when_full == "block":
+            self.held.prepend_all(left)
             self.retry()
             return 0
-        return sum(map(len, runs))
+        return _abandon(left)
+
+    def _promise(self, engine: str, left: Hold) -> None:
+        """Keep what a port left behind for the engine's next, and more if that was its last."""
+        if all(pipe.engine != engine for pipe in self.pipes):
+            self._vacant.add(engine)
+        if left:
+            before = self._owed.get(engine)
+            if before is not None:
+                left.prepend_all(before)
+            self._owed[engine] = left
+
+    def owes(self, engine: str) -> bool:
+        """Whether a port left something that the other ports of its engine have had, and nobody has taken over yet."""
+        return engine in self._owed and engine not in self._vacant
+
+    def give_up(self, engine: str) -> int:
+        """No port of this engine has come back for what one of them left; return how many messages that is."""
+        return _abandon(self._owed.pop(engine)) if self.owes(engine) else 0
 
     def subscribe(self, pipe: Pipe, pattern: str) -> None:
         """The far end wants what matches."""
@@ -141,6 +230,8 @@ class Route:
         """The far end no longer wants it."""
         self._router.unsubscribe(pipe, pattern)
 
+    # ------------------------------------------------------------------ who waits
+
     @property
     def starved(self) -> bool:
         """Whether there is nobody to write to yet, and the route waits rather than drops."""
@@ -150,10 +241,14 @@ class Route:
     def stopped(self) -> bool:
         """Whether the source has to wait: nobody is there, or one is full whom no other can stand in for."""
         if self.held or self.starved:
-            return True
+            return not self.set_aside
         if self.spec.one_of_many:
-            return bool(self.pipes) and all(pipe.blocked for pipe in self.pipes)
-        return any(pipe.blocked for pipe in self.pipes)
+            return not self.set_aside and all(pipe.blocked for pipe in self.pipes) and bool(self.pipes)
+        if self.spec.by_content:
+            return bool(self._owed)
+        if any(pipe.blocked and not pipe.set_aside for pipe in self.pipes):
+            return True
+        return any(hold.full(self.spec.marks) for hold in self._owed.values()) if self._owed else False
 
     def has_room_for(self, run: Run) -> bool:
         """Whether this run need not wait, though others may have to: those it would go to can take it."""
@@ -161,14 +256,48 @@ class Route:
             return not self.stopped
         if self._accepts is not None and not self._accepts(run.envelope):
             return True
-        return not any(outlet.blocked for outlet, _ in self._router.choose(run))
+        return not any(self._waits_for(outlet) for outlet, _ in self._router.choose(run))
+
+    def laggards(self) -> Iterator[Pipe | Route]:
+        """Those that the source waits for, and for whom it need not wait for ever."""
+        if self.spec.confirm or self.spec.marks.when_full != "block":
+            return
+        if self.starved or self.spec.one_of_many:
+            if self.stopped:
+                yield self
+        else:
+            yield from (pipe for pipe in self.pipes if pipe.blocked and not pipe.set_aside)
+
+    def set_aside_one(self, laggard: Pipe | Route) -> None:
+        """Wait no longer for one of the ``laggards``: it drops, and counts, until it can take more."""
+        laggard.set_aside = True
+        if isinstance(laggard, Pipe):
+            self._pay(laggard, laggard)
+
+    @property
+    def taken(self) -> int:
+        """Messages that the pipes that are there now have passed on."""
+        return sum(pipe.taken for pipe in self.pipes)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for a pipe.  Any thread; for figures."""
+        return self.held.messages + sum(hold.messages for hold in list(self._owed.values()))
 
     @property
     def plain(self) -> bool:
         """Whether a single pipe gets everything, so that the router need not be asked."""
-        return not self.spec.by_content
+        return self.spec.to_all or self.spec.one_of_many
 
     def __repr__(self) -> str:
-        return (
-            f"<Route {self.spec.name} pipes={len(self.pipes)} held={len(self.held)} unrouted={self.unrouted}>"
-        )
+        return f"<Route {self.spec.name} pipes={len(self.pipes)} waiting={self.waiting} unrouted={self.unrouted}>"
+
+
+def _write(outlet: Outlet, run: Run, page: Page | None) -> None:
+    outlet.write(run)  # type: ignore[attr-defined]
+    if page is not None:
+        page.needs[outlet] = outlet.written  # type: ignore[attr-defined, index]
+
+
+def _abandon(hold: Hold) -> int:
+    return sum(len(run.bodies) for run, _ in hold.release())

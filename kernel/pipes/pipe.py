@@ -42,6 +42,8 @@ class PipeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: int
     dropped: int
     blocked: bool
+    set_aside: bool
+    """Its writer no longer waits for it: what meets it full is dropped."""
     bytes: int
     """Bytes of the bodies that its reader has taken."""
 
@@ -60,6 +62,7 @@ class Pipe:
         "confirms",
         "dropped",
         "ended",
+        "engine",
         "marks",
         "name",
         "on_asked",
@@ -68,6 +71,7 @@ class Pipe:
         "on_writable",
         "runs_taken",
         "runs_written",
+        "set_aside",
         "signalled",
         "taken",
         "taken_bytes",
@@ -98,12 +102,15 @@ class Pipe:
         self.on_asked: Callable[[str, str], Any] = _nobody
         self.target = name
         """The name of the port at the reading end."""
+        self.engine = name
+        """The name of the engine that this port belongs to."""
         # written by the writing thread
         self.written = 0
         self.written_bytes = 0
         self.runs_written = 0
         self.dropped = 0
         self.blocked = False
+        self.set_aside = False
         self.ended = False
         # written by the reading thread
         self.taken = 0
@@ -196,9 +203,9 @@ class Pipe:
     def _make_room(self, run: Run) -> bool:
         """Apply ``when_full`` for ``run``; return whether it is to be written."""
         when_full = self.marks.when_full
-        if when_full == "block":
+        if when_full == "block" and not self.set_aside:
             return True  # the writer was told to stop and this was already on its way
-        if when_full == "drop-newest":
+        if when_full != "drop-oldest":
             self.dropped += len(run.bodies)
             return False
         while self.full():
@@ -311,6 +318,7 @@ class Pipe:
             confirmed=self.confirmed,
             dropped=self.dropped,
             blocked=self.blocked,
+            set_aside=self.set_aside,
             bytes=self.bytes_taken,
         )
 

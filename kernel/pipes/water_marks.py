@@ -20,6 +20,9 @@ class WaterMarks(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of bodies that may wait in the pipe."""
     when_full: WhenFull = "block"
     """``block``: stop reading the source; ``drop-newest`` or ``drop-oldest``: count and go on."""
+    patience: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    """Seconds that ``block`` waits for a full destination that takes nothing while others could go on; and that
+    what a dead destination had not confirmed waits for its return when others of its engine are left."""
 
     @property
     def low(self) -> int:

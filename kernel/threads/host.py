@@ -56,11 +56,20 @@ class EngineHost:
         """Join the dispatcher as one more port of this engine."""
         port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
         port.on_failure = self.fail
+        self._host_patience(port)
         self._ports = (
             [kept for kept in self._ports if not kept.closed] if len(self._ports) % 64 == 63 else self._ports
         )
         self._ports.append(port)
         return port
+
+    def _host_patience(self, port: Port) -> None:
+        patience = port.patience
+        patience.now = self._loop.now
+        patience.on_change = lambda: self.set_timer(patience.deadline(), port.run_out_of_patience, patience)
+        patience.report = lambda what, text: self._report(
+            EngineEvent(engine=self._engine, what=what, detail=text)
+        )
 
     def watch(
         self,
@@ -76,7 +85,7 @@ class EngineHost:
             self._fds.discard(fd)
         self._loop.poller.watch(fd, readable, writable, self.fail)
 
-    def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
+    def set_timer(self, when: float | None, callback: Callable[[], Any], key: object) -> None:
         """One timer a key; None cancels."""
         if when is None:
             self._timer_keys.discard(key)

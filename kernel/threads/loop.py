@@ -40,7 +40,7 @@ class Loop:
         self.poller = new_poller()
         self._own_thread = own_thread
         self._timers: list[tuple[float, int, object]] = []
-        self._timer_of: dict[object, tuple[int, Callable[[], None], Blame]] = {}
+        self._timer_of: dict[object, tuple[int, Callable[[], Any], Blame]] = {}
         self._order = itertools.count()
         self.trio_ready = False
         self.trio_wanted: Callable[[], bool] = _always
@@ -62,7 +62,7 @@ class Loop:
         """Leave as soon as ``may_stop()``, which is asked after each turn.  The loop's thread."""
         self._may_stop = may_stop
 
-    def set_timer(self, when: float | None, callback: Callable[[], None], key: object, blame: Blame) -> None:
+    def set_timer(self, when: float | None, callback: Callable[[], Any], key: object, blame: Blame) -> None:
         """Call at ``when``; a later call with the same key replaces an earlier one."""
         if when is None:
             self._timer_of.pop(key, None)

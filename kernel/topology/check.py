@@ -36,6 +36,7 @@ class _RouteTable(msgspec.Struct, kw_only=True):
     when_full: WhenFull = "block"
     high: int = WaterMarks().high
     high_bytes: int = WaterMarks().high_bytes
+    patience: float = WaterMarks().patience
 
 
 def load_plan(path: str | FilePath, registry: PluginRegistry) -> Plan:
@@ -222,16 +223,7 @@ class Checker:
         else:
             where = f"[routes.options] of router {read.router!r}"
             options = check_options(self._file, (*path, "options"), options, router.kind.options, where)
-        if read.confirm and read.when_full != "block":
-            text = (
-                f"confirm = true loses nothing, when_full = {read.when_full!r} throws away: take one of them"
-            )
-            self._file.complain((*path, "when_full"), text)
-        for key in ("high", "high_bytes"):
-            if getattr(read, key) < 1:
-                self._file.complain(
-                    (*path, key), f"[[routes]] {key} = {getattr(read, key)}: must be at least 1"
-                )
+        marks = self._marks(path, read)
         if len(self._file.complaints) > before:
             return None
         return RoutePlan(
@@ -242,8 +234,26 @@ class Checker:
             router=read.router,
             router_options=options,
             confirm=read.confirm,
-            marks=WaterMarks(high=read.high, high_bytes=read.high_bytes, when_full=read.when_full),
+            marks=marks,
             line=self._file.line(path),
+        )
+
+    def _marks(self, path: Path, read: _RouteTable) -> WaterMarks:
+        def complain(key: str, text: str) -> None:
+            self._file.complain((*path, key), text)
+
+        if read.confirm and read.when_full != "block":
+            complain(
+                "when_full",
+                f"confirm = true loses nothing, when_full = {read.when_full!r} throws away: take one of them",
+            )
+        for key in ("high", "high_bytes"):
+            if getattr(read, key) < 1:
+                complain(key, f"[[routes]] {key} = {getattr(read, key)}: must be at least 1")
+        if not read.patience >= 0:
+            complain("patience", f"[[routes]] patience = {read.patience}: must be 0 or more seconds")
+        return WaterMarks(
+            high=read.high, high_bytes=read.high_bytes, when_full=read.when_full, patience=read.patience
         )
 
     def _check_ends(self, path: Path, table: dict[str, Any]) -> None:

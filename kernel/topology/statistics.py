@@ -122,8 +122,7 @@ def _routes(
     for port in dispatcher.ports():
         for route in list(port.routes):
             if route.spec.name in sums:
-                held = sum(len(run) for run, _ in list(route.held))
-                sums[route.spec.name].update({"unrouted": route.unrouted, "held": held})
+                sums[route.spec.name].update({"unrouted": route.unrouted, "held": route.waiting})
     return tuple(_filled(RouteStatistics, name, figures) for name, figures in sums.items())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,6 +29,20 @@ from tests.system.conftest import listener, route
 with Kernel(plan_of(listener(address=sys.argv[1]), route("net", "app", confirm=True, marks={"high": 500}))) as kernel:
     kernel.wait_running()
     print(kernel.address_of("net"), flush=True)
+    app = kernel.open("app", batch=100)
+    out = open(sys.argv[2], "ab", buffering=0)
+    while True:
+        bodies = app.receive_many(100)
+        out.write(b"".join(bytes(body) + b"\\n" for body in bodies))  # ours, before we come back for more
+"""
+
+SUBSCRIBER = """
+import sys
+from kernel.testing.fixtures import plan_of
+from kernel.topology.system import Kernel
+from tests.system.conftest import dialler, route
+
+with Kernel(plan_of(dialler(sys.argv[1]), route("net", "app", confirm=True, marks={"high": 500}))) as kernel:
     app = kernel.open("app", batch=100)
     out = open(sys.argv[2], "ab", buffering=0)
     while True:
@@ -129,6 +144,36 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
         received = written_to(path)
     assert set(range(TOTAL)) <= set(received)
     assert events.count("disconnected") >= kills
+
+
+def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
+    kernel_factory: KernelFactory, processes: Processes, tmp_path: Path
+) -> None:
+    """Each engine of a fan-out is promised everything, also while nobody is connected to it."""
+    kernel = kernel_factory(
+        listener(name="left"), listener(name="right"), route("app", "left", "right", confirm=True)
+    )
+    paths = {name: tmp_path / name for name in ("left", "right")}
+    receivers = {}
+    for name, path in paths.items():
+        path.touch()
+        address = f"backend+tcp://{kernel.address_of(name)}"
+        receivers[name] = processes.start(SUBSCRIBER, address, str(path))
+    app = kernel.open("app")
+    for number in range(TOTAL):
+        app.send(b"%d" % number, timeout=20)
+        if number in (TOTAL // 4, TOTAL // 2, TOTAL * 3 // 4):
+            name = "right" if number == TOTAL // 2 else "left"
+            while len(written_to(paths[name])) < number // 8:
+                with contextlib.suppress(TimedOut):
+                    app.wait_confirmed(0.01)  # a channel has no thread of its own: it is served by being used
+            processes.kill(receivers[name])
+            address = f"backend+tcp://{kernel.address_of(name)}"
+            receivers[name] = processes.start(SUBSCRIBER, address, str(paths[name]))
+    app.wait_confirmed(30)
+    for path in paths.values():
+        assert set(range(TOTAL)) == set(written_to(path))
+    assert all(port.abandoned == 0 for port in kernel.statistics().ports)
 
 
 def test_nothing_that_was_promised_is_lost_when_the_sender_is_killed(

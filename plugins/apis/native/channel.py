@@ -8,6 +8,8 @@ way, which is the same for one message and for a million.
 
 from __future__ import annotations
 
+import logging
+import math
 import signal
 import threading
 import time
@@ -25,6 +27,8 @@ from kernel.pipes.run_reader import RunReader
 from plugins.apis.native.bodies import checked
 from plugins.apis.native.loose_sender import loose_sender
 from plugins.apis.native.options import NativeOptions
+
+_log = logging.getLogger(__name__)
 
 _ALL = 1 << 30
 
@@ -63,6 +67,7 @@ class Channel:
             self._slot, name, name, self, {"subscriptions": list(options.subscriptions)}
         )
         self._port.on_topology = self._find_short_cut
+        self._port.patience.report = lambda _, text: _log.warning("%s: %s", name, text)
         self._find_short_cut()
 
     # ------------------------------------------------------------------ sending
@@ -124,14 +129,11 @@ class Channel:
             return
         self._loose.give_back()
         if not self._port.has_room_for(run):
+            self._port.stop()
             self._wait(lambda: self._port.has_room_for(run), timeout, "no room to send")
             if loose and self._loose.refill(run.bodies[0]):
                 return
         self._port.send((run,))
-
-    def may_send(self) -> bool:
-        """Whether a message would be taken at once."""
-        return bool(self._port.routes) and self._port.writable()
 
     def has_something(self) -> bool:
         """Whether something can be received at once."""
@@ -289,36 +291,47 @@ class Channel:
 
     def _wait(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Serve the mailbox until ``done()``."""
-        mailbox, bell = self._mailbox, self._mailbox.bell
-        deadline = None if timeout is None else time.monotonic() + timeout
+        bell = self._mailbox.bell
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            if mailbox.process() and done():
+            if self._serve() and done():
                 return
             self._check()
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 bell.clear()
             bell.sleeping = True
             if self._posted:
                 continue
-            if left is not None and left <= 0:  # the bell stays armed, for whoever watches the descriptor
+            if left <= 0:  # the bell stays armed, for whoever watches the descriptor
                 raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
-            bell.wait(left)
+            left = min(left, self._patience_left())
+            bell.wait(left if left < math.inf else None)
 
-    async def wait_in_trio(self, done: Callable[[], bool]) -> None:
-        """Serve the mailbox until ``done()``, as a trio task."""
+    async def wait_in_trio(self) -> None:
+        """Wait, as a trio task, until something has changed: then it is time to try again."""
         import trio
 
-        mailbox, bell = self._mailbox, self._mailbox.bell
-        while not done():
-            self._check()
+        bell = self._mailbox.bell
+        while True:
             bell.clear()
             bell.sleeping = True
             if not self._posted:
-                await trio.lowlevel.wait_readable(bell.fileno())
+                with trio.move_on_after(self._patience_left()):
+                    await trio.lowlevel.wait_readable(bell.fileno())
             bell.sleeping = False
-            mailbox.process()
-        self._check()
+            if self._serve():
+                return
+
+    def _serve(self) -> bool:
+        """Do what others and the clock want of this thread; return whether there was anything."""
+        served = self._mailbox.process()
+        return self._port.run_out_of_patience() or served
+
+    def _patience_left(self) -> float:
+        """Seconds until the port loses patience with a destination."""
+        deadline = self._port.patience.deadline()
+        return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
 
     def _check(self) -> None:
         if threading.get_ident() != self._thread:

@@ -41,46 +41,42 @@ class TrioChannel:
 
     async def send(self, body: Buffer, *, key: str | None = None) -> None:
         """Send one message; wait while the pipe is full."""
-        await self._call(lambda: self._channel.send(body, key=key, timeout=0), self._channel.may_send)
+        await self._call(lambda: self._channel.send(body, key=key, timeout=0))
 
     async def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
         """Send a batch under one envelope."""
-        await self._call(lambda: self._channel.send_many(bodies, key=key, timeout=0), self._channel.may_send)
+        await self._call(lambda: self._channel.send_many(bodies, key=key, timeout=0))
 
     async def send_message(self, message: Message) -> None:
         """Send a message with an envelope of its own."""
-        await self._call(lambda: self._channel.send_message(message, timeout=0), self._channel.may_send)
+        await self._call(lambda: self._channel.send_message(message, timeout=0))
 
     async def receive(self) -> Buffer:
         """Return the next body."""
-        body: Buffer = await self._call(lambda: self._channel.receive(0), self._channel.has_something)
+        body: Buffer = await self._call(lambda: self._channel.receive(0))
         return body
 
     async def receive_many(self, most: int = 1 << 30) -> list[Buffer]:
         """Return what has come, at least one body."""
-        bodies: list[Buffer] = await self._call(
-            lambda: self._channel.receive_many(most, 0), self._channel.has_something
-        )
+        bodies: list[Buffer] = await self._call(lambda: self._channel.receive_many(most, 0))
         return bodies
 
     async def receive_message(self) -> Message:
         """Return the next message with its envelope and parts."""
-        message: Message = await self._call(
-            lambda: self._channel.receive_message(0), self._channel.has_something
-        )
+        message: Message = await self._call(lambda: self._channel.receive_message(0))
         return message
 
     async def receive_run(self, most: int = 1 << 30) -> Run:
         """Return the next messages that share one envelope."""
-        run: Run = await self._call(lambda: self._channel.receive_run(most, 0), self._channel.has_something)
+        run: Run = await self._call(lambda: self._channel.receive_run(most, 0))
         return run
 
     async def wait_confirmed(self) -> None:
         """Wait until every destination has confirmed all that was sent on confirming routes."""
-        await self._call(lambda: self._channel.wait_confirmed(0), self._channel.all_confirmed)
+        await self._call(lambda: self._channel.wait_confirmed(0))
 
-    async def _call(self, attempt: Callable[[], Any], may: Callable[[], bool]) -> Any:
-        """Try; where it would block, wait until it may do, and try again.  Nothing is taken before a wait."""
+    async def _call(self, attempt: Callable[[], Any]) -> Any:
+        """Try; where it would block, wait until something has changed, and try again.  Nothing is taken before a wait."""
         self._calls += 1
         if self._calls % _CALLS_BETWEEN_SCHEDULING:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -90,7 +86,7 @@ class TrioChannel:
             try:
                 return attempt()
             except WouldBlock:
-                await self._channel.wait_in_trio(may)
+                await self._channel.wait_in_trio()
 
     def __aiter__(self) -> TrioChannel:
         """Receive for ever; ends when the kernel is closed.  No generator: a loop may be left by ``break``."""

@@ -52,6 +52,8 @@ class System:
         self.slots: dict[str, ThreadSlot] = {}
         self.owners: dict[str, Owner] = {}
         self.ports: dict[str, Port] = {}
+        self.now = 0.0
+        self.reports: list[tuple[str, str]] = []
 
     def thread(self, name: str) -> ThreadSlot:
         if name not in self.slots:
@@ -71,6 +73,8 @@ class System:
         slot = self.thread(thread or name)
         port = self.dispatcher.open_port(slot, name, group or name, self.owners[name], options)
         self.ports[name] = port
+        port.patience.now = lambda: self.now
+        port.patience.report = lambda what, text: self.reports.append((what, text))
         return port
 
     def route(
@@ -102,6 +106,20 @@ class System:
         names = threads or tuple(self.slots)
         while sum(self.slots[name].mailbox.process() for name in names):
             pass
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, stopping at each deadline of a port."""
+        end = self.now + seconds
+        while True:
+            deadlines = [port.patience.deadline() for port in self.ports.values() if not port.closed]
+            due = min((when for when in deadlines if when is not None), default=end)
+            if due >= end:
+                break
+            self.now = max(due, self.now)
+            for port in self.ports.values():
+                port.run_out_of_patience()
+            self.turn()
+        self.now = end
 
     def take(self, name: str, most: int = 1 << 30) -> list[bytes]:
         """Take what has come to a port, a batch at a time."""

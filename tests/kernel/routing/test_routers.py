@@ -22,6 +22,7 @@ class FakeOutlet:
     def __init__(self, target: str = "") -> None:
         self.target = target
         self.blocked = False
+        self.set_aside = False
         self.is_full = False
 
     def full(self) -> bool:

@@ -164,6 +164,10 @@ MISTAKES = {
         'f:9: [[routes]] when_full = "drop": must be "block" or "drop-newest" or "drop-oldest"',
     ),
     "mark of nothing": (BOTH + ROUTE + "high = 0\n", "f:9: [[routes]] high = 0: must be at least 1"),
+    "negative patience": (
+        BOTH + ROUTE + "patience = -1.0\n",
+        "f:9: [[routes]] patience = -1.0: must be 0 or more seconds",
+    ),
     "contradiction": (
         BOTH + ROUTE + 'confirm = true\nwhen_full = "drop-oldest"\n',
         "f:10: confirm = true loses nothing, when_full = 'drop-oldest' throws away: take one of them",

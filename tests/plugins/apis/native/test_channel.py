@@ -142,6 +142,21 @@ def test_a_dropping_route_never_waits_and_counts(kernel_factory: KernelFactory, 
     assert (got[0] == b"first") == (when_full == "drop-newest")
 
 
+def test_a_reader_that_reads_nothing_holds_up_the_others_for_a_moment_only(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(route("a", "stuck", "b", marks={"high": 10, "patience": 0.01}))
+    a, stuck, b = (kernel.open(name) for name in ("a", "stuck", "b"))
+    for number in range(1000):
+        a.send(b"%d" % number, timeout=20)
+        assert b.receive(5) == b"%d" % number
+    (figures,) = [each for each in kernel.statistics().routes if each.pipes]
+    assert len(stuck.receive_many(timeout=5)) == 10
+    assert figures.dropped == 990
+    a.send(b"again", timeout=5)
+    assert stuck.receive(5) == b"again"
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 100])
 def test_receive_many_takes_at_most_what_is_asked_and_loses_nothing(
     kernel_factory: KernelFactory, most: int

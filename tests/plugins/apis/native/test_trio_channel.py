@@ -1,0 +1,100 @@
+"""The native API for trio tasks."""
+
+from __future__ import annotations
+
+import gc
+
+import trio
+import trio.testing
+
+from kernel.pipes.water_marks import WaterMarks
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+from kernel.topology.system import Kernel
+
+PLAN = Plan(
+    threads=(ThreadPlan(name="here", kind="guest"),),
+    engines=(EnginePlan(name="out", kind="trio"), EnginePlan(name="in", kind="trio")),
+    routes=(RoutePlan(source="out", targets=("in",)),),
+)
+
+
+def test_a_loop_that_is_left_early_leaves_nothing_to_be_finalized() -> None:
+    """An abandoned asynchronous generator makes trio warn, and warnings are errors here."""
+
+    async def main() -> list[bytes]:
+        async with Kernel(PLAN) as kernel, kernel.open("out") as out, kernel.open("in") as incoming:
+            await out.send_many([b"one", b"two"])
+            got: list[bytes] = []
+            with trio.fail_after(5):
+                async for body in incoming:
+                    got.append(bytes(body))
+                    break
+                async for body in incoming:  # goes on where the first has stopped
+                    got.append(bytes(body))
+                    break
+            return got
+
+    assert trio.run(main) == [b"one", b"two"]
+    gc.collect()
+
+
+def test_the_loop_ends_when_the_kernel_is_closed() -> None:
+    async def main() -> None:
+        async with Kernel(PLAN) as kernel, kernel.open("in") as incoming:
+            kernel.close()
+            with trio.fail_after(5):
+                async for _ in incoming:
+                    pass
+
+    trio.run(main)
+
+
+def test_a_send_by_key_goes_on_as_soon_as_there_is_room_for_it() -> None:
+    """Another full destination is none of its business."""
+    engines = tuple(EnginePlan(name=name, kind="trio") for name in ("out", "full", "busy"))
+    marks = WaterMarks(high=4)
+    plan = Plan(
+        threads=PLAN.threads,
+        engines=engines,
+        routes=(RoutePlan(source="out", targets=("full", "busy"), router="by-key", marks=marks),),
+    )
+
+    async def main() -> None:
+        async with Kernel(plan) as kernel, kernel.open("out") as out:
+            readers = {name: kernel.open(name) for name in ("full", "busy")}
+            for name, reader in readers.items():
+                reader.subscribe(name)
+            with trio.fail_after(5):
+                for name in readers:
+                    await out.send_many([b"x"] * 4, key=name)  # now both are full
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(lambda: out.send(b"y", key="busy"))
+                    await trio.testing.wait_all_tasks_blocked()
+                    assert await readers["busy"].receive_many() == [b"x"] * 4
+                assert await readers["busy"].receive() == b"y"
+            for reader in readers.values():
+                reader.close()
+
+    trio.run(main)
+
+
+def test_a_reader_that_reads_nothing_is_set_aside() -> None:
+    engines = tuple(EnginePlan(name=name, kind="trio") for name in ("out", "stuck", "in"))
+    marks = WaterMarks(high=4, patience=0.01)
+    plan = Plan(
+        threads=PLAN.threads,
+        engines=engines,
+        routes=(RoutePlan(source="out", targets=("stuck", "in"), marks=marks),),
+    )
+
+    async def main() -> None:
+        async with Kernel(plan) as kernel, kernel.open("out") as out, kernel.open("in") as incoming:
+            stuck = kernel.open("stuck")
+            with trio.fail_after(5):
+                for number in range(100):
+                    await out.send(b"%d" % number)
+                    assert await incoming.receive() == b"%d" % number
+                assert len(await stuck.receive_many()) == 4
+            stuck.close()
+
+    trio.run(main)
