@@ -32,6 +32,7 @@ from plugins.engines.amqp.origin import certified_name, is_on_this_machine
 from plugins.engines.amqp.session import Session
 from plugins.engines.amqp.users import Users
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.watches import Watches, place_of
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.options import ServerOptions
 
@@ -57,6 +58,7 @@ class AmqpEngine:
             handshake_timeout=options.handshake_seconds,
             max_body_size=options.max_body_bytes,
             mechanisms=("PLAIN", "AMQPLAIN", *(("ANONYMOUS",) if options.anonymous else ())),
+            properties={"cluster_name": options.cluster_name} if options.cluster_name else {},
         )
         self._connections: dict[ConnectionHost, None] = {}
         self._busy: dict[ConnectionHost, None] = {}
@@ -87,6 +89,8 @@ class AmqpEngine:
         vhost = self.broker.vhost(self.options.vhost)
         self.feed = Feed(vhost, self.options.default_exchange, self._on_refused)
         self.feed.open(host.port(self.name, self))
+        self._watches: Watches = host.rendezvous.setdefault(place_of(self.name), Watches())
+        self._watches.open(vhost, self.options.cluster_name, host.post)
         self._listener = Listener(host, self.name, self._address, self._on_accept)
         return self._listener.address
 
@@ -95,6 +99,7 @@ class AmqpEngine:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+            self._watches.close()
         for connection in list(self._connections):
             connection.hang_up()
         if self._armed is not None:
@@ -200,6 +205,7 @@ class AmqpEngine:
     def finish_turn(self, now: float) -> None:
         """Settle the broker, feed the routes, write to the clients."""
         self.broker.settle(now)
+        self._watches.look()
         self.feed.flush()
         busy, self._busy = self._busy, {}
         for connection in busy:

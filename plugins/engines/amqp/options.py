@@ -110,6 +110,8 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own replaces it."""
     anonymous: str = ""
     """The user that clients are who log in without a name (SASL ANONYMOUS); empty: that is not offered."""
+    cluster_name: str = ""
+    """The broker's name among others, told to clients; brokers that are federated need one each.  Keep it for ever."""
     vhosts: tuple[str, ...] = ("/",)
     """The virtual hosts."""
     vhost: str = "/"

@@ -75,7 +75,7 @@ class FakeHost:
     """Enough of ``kernel.contracts.engine.Host`` for an engine that uses no nursery."""
 
     nursery: Any = None
-    rendezvous: Any = None
+    rendezvous: Any = {}  # what nobody else looks at
 
     def __init__(self) -> None:
         self.poller: Poller = self
