@@ -48,6 +48,11 @@ class Port(Interface):
         """Take about ``most`` messages from the incoming pipes in turn (fair queueing)."""
         ...
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The names of the port and of the route that what was last taken came from."""
+        ...
+
     def has_input(self) -> bool:
         """Whether ``take`` would find something."""
         ...

@@ -154,6 +154,7 @@ class Dispatcher:
         )
         pipe.target = target.name
         pipe.engine = target.group
+        pipe.origin = (source.name, spec.name)
         pipe.on_ready = target.ready_callback(pipe)
         self._pipes[pipe] = (spec, source, target)
         self._pipes_of[source].add(pipe)

@@ -56,6 +56,8 @@ class Port:
         """Messages sent here that no route wanted: there was none, or none whose filter let them pass."""
         self.abandoned = 0
         """Messages that a destination left behind and that nobody could take over."""
+        self.origin = ("", "")
+        """From which port, by which route, what was last taken came."""
         self.routes: list[Route] = []
         self.patience = Patience(self.routes)
         self.on_topology: Callable[[], Any] = _ignore
@@ -155,6 +157,7 @@ class Port:
         if got is None:
             return []
         pipe, runs = got
+        self.origin = pipe.origin
         if pipe.confirms:
             self._taken.append([pipe, sum(map(len, runs))])
         elif self._confirming:  # whoever confirms counts these, too

@@ -69,6 +69,7 @@ class Pipe:
         "on_confirmed",
         "on_ready",
         "on_writable",
+        "origin",
         "runs_taken",
         "runs_written",
         "set_aside",
@@ -104,6 +105,8 @@ class Pipe:
         """The name of the port at the reading end."""
         self.engine = name
         """The name of the engine that this port belongs to."""
+        self.origin = (name, "")
+        """The name of the port at the writing end, and that of the route."""
         # written by the writing thread
         self.written = 0
         self.written_bytes = 0

@@ -46,6 +46,20 @@ def test_routes_that_do_not_confirm_do_not_count(system: System) -> None:
     assert not system.ports["c"].must_confirm
 
 
+def test_a_reader_can_tell_where_messages_came_from(system: System) -> None:
+    route = system.route("a", "t")
+    system.route("b", "t", confirm=True)
+    for name in "abt":
+        system.port(name)
+    system.turn()
+    system.send("a", b"1")
+    system.take("t")
+    assert system.ports["t"].origin == ("a", route.name)
+    system.send("b", b"2")
+    system.take("t")
+    assert system.ports["t"].origin[0] == "b"
+
+
 def test_a_message_that_nobody_wants_is_confirmed(system: System) -> None:
     system.route("a", "b", confirm=True, wants=lambda envelope: envelope.key == "k")
     system.port("a")

@@ -44,6 +44,7 @@ class Port(FakePort):
     def __init__(self, name: str, owner: PortOwner) -> None:
         super().__init__(name, owner)
         self.must_confirm = True
+        self.origin = ("", "")
         self.taken: list[Run] = []
 
     def take(self, most: int = 1 << 30) -> list[Run]:
