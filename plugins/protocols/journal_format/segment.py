@@ -38,6 +38,7 @@ class Segment:
         self._data = name.data_path(journal)
         self._index = name.index_path(journal)
         self._raw = b""
+        self.header_is_whole = True
         self.header = self._read_header()
         self.refresh()
 
@@ -80,12 +81,16 @@ class Segment:
         entry = decode_entry(self._raw[:SIZE])
         return entry if entry is not None else self.entries()[0]
 
+    def raw_entries(self) -> list[Entry | None]:
+        """Return the entries as they stand in the index; None for a damaged one."""
+        return list(decode_entries(self._raw))
+
     def entries(self, on_damage: OnDamage | None = None) -> list[Entry]:
         """Return all entries in order.
 
         One that is damaged is made anew from the data, where it can be; where it cannot, ``on_damage`` is told.
         """
-        entries = list(decode_entries(self._raw))
+        entries = self.raw_entries()
         if all(entries) and _is_chain(entries, self.name.base, self.header.data_start):  # type: ignore[arg-type]
             return entries  # type: ignore[return-value]
         return list(self._mended(entries, on_damage))
@@ -160,7 +165,9 @@ class Segment:
         with self._index.open("rb") as file:
             raw = file.read(SIZE)
         header = decode_header(raw)
-        if header is None:  # its name and this version's schema tell the same
+        if header is None:
+            # its name and this version's schema tell the same
+            self.header_is_whole = False
             start = len(STORED_BYTES)
             return Header(self.name.base, self.name.generation, start, crc32(STORED_BYTES), 0)
         if header.version > VERSION:

@@ -1,0 +1,59 @@
+"""What the writer asks of the operating system.  Tests put a full or a broken disk in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Disk:
+    """The real one.  All calls may block, and raise ``OSError``."""
+
+    def create(self, path: Path) -> int:
+        """Open a new file for appending."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def reopen(self, path: Path, size: int) -> int:
+        """Open a file for appending after ``size`` bytes; what it has more is cut off."""
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        os.ftruncate(fd, size)
+        os.lseek(fd, size, os.SEEK_SET)
+        return fd
+
+    def write(self, fd: int, pieces: Sequence[Any]) -> None:
+        """Append all of the pieces; or some of them, and raise."""
+        left = [memoryview(piece) for piece in pieces]
+        while left:
+            written = os.writev(fd, left[:64])
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
+
+    def cut(self, fd: int, size: int) -> None:
+        """Take back what was appended after ``size`` bytes."""
+        os.ftruncate(fd, size)
+        os.lseek(fd, size, os.SEEK_SET)
+
+    def sync(self, fd: int) -> None:
+        """Have the file's bytes survive a loss of power."""
+        os.fdatasync(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Have the names in a directory survive a loss of power."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self, fd: int) -> None:
+        """Close a file."""
+        os.close(fd)
+
+    def free(self, path: Path) -> int:
+        """Bytes that are free for us on the file system of ``path``."""
+        figures = os.statvfs(path)
+        return figures.f_bavail * figures.f_frsize

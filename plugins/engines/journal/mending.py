@@ -1,0 +1,109 @@
+"""Mending one segment: entries of the index that are damaged or missing are made anew from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+
+from plugins.engines.journal.disk import Disk
+from plugins.protocols.journal_format.batch import commit_crc
+from plugins.protocols.journal_format.decode import commit_at
+from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.index import Entry, Header, encode_entry, encode_header
+from plugins.protocols.journal_format.names import DATA, SegmentName
+from plugins.protocols.journal_format.schema import STORED_BYTES
+from plugins.protocols.journal_format.segment import Segment
+
+
+class Mended(NamedTuple):
+    """A segment after mending."""
+
+    entries: list[Entry]
+    stop: int
+    """The position after the last commit."""
+    end: int
+    """The offset after the last row."""
+    adopted: int
+    """Rows that were whole in the data, but not in the index."""
+    replaced: int
+    """Entries of the index that were damaged."""
+    behind: int
+    """Bytes of the data behind the last commit; negative: so many are missing."""
+    lost: list[Damaged]
+    """What could not be mended: an entry and its commit."""
+
+
+def mend(journal: Path, segment: Segment) -> Mended:
+    """Bring a segment's index up to what its data prove.  The caller holds the writer's lock."""
+    lost: list[Damaged] = []
+    entries = segment.entries(lost.append)
+    raw = segment.raw_entries()
+    replaced = sum(entry != before for entry, before in zip(entries, raw, strict=False))
+    stop = entries[-1].stop if entries else segment.header.data_start
+    end = entries[-1].end if entries else segment.name.base
+    found = list(whole_commits(segment, end, stop))
+    if found:
+        stop, end = found[-1].stop, found[-1].end
+    entries = [*entries, *found]
+    if found or replaced or lost or not segment.header_is_whole:
+        _write_index(journal, segment, entries)
+    adopted = sum(entry.rows for entry in found)
+    behind = segment.data_path.stat().st_size - stop
+    return Mended(entries, stop, end, adopted, replaced, behind, lost)
+
+
+def whole_commits(segment: Segment, offset: int, position: int) -> Iterator[Entry]:
+    """Yield the commits that follow each other from ``position`` on, by their own CRC, as far as they are whole."""
+    with segment.data_path.open("rb") as file:
+        file.seek(position)
+        tail = pa.py_buffer(file.read())
+    schema = segment.schema_bytes()
+    at = 0
+    while at < tail.size:
+        entry = commit_at(tail, at, schema)
+        if entry is None or entry.offset != offset:
+            return
+        yield entry._replace(position=position + at)
+        offset, at = entry.end, entry.stop
+
+
+def is_whole(segment: Segment, entry: Entry) -> bool:
+    """Whether a commit is there, byte for byte."""
+    with segment.data_path.open("rb") as file:
+        file.seek(entry.position)
+        commit = file.read(entry.length)
+    return len(commit) == entry.length and commit_crc(commit, entry.check_at) == entry.crc
+
+
+def give_index(journal: Path) -> None:
+    """Give the data of segments that have no index an empty one, so that they can be mended."""
+    for path in journal.glob(f"*{DATA}"):
+        name = name_of(path)
+        if name is not None and not name.index_path(journal).exists():
+            header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), 0)
+            name.index_path(journal).write_bytes(encode_header(header))
+            mend(journal, Segment(journal, name))
+
+
+def name_of(path: Path) -> SegmentName | None:
+    """Return which segment a data file belongs to; None for another file."""
+    base, _, generation = path.stem.partition("-")
+    return SegmentName(int(base), int(generation)) if base.isdigit() and generation.isdigit() else None
+
+
+def _write_index(journal: Path, segment: Segment, entries: list[Entry]) -> None:
+    """Replace a segment's index as a whole: readers see the old one or the new."""
+    path = segment.name.index_path(journal)
+    written = path.with_name(f".{path.name}.new")
+    written.unlink(missing_ok=True)
+    disk = Disk()
+    fd = disk.create(written)
+    disk.write(fd, [encode_header(segment.header), *map(encode_entry, entries)])
+    disk.sync(fd)
+    disk.close(fd)
+    written.replace(path)
+    disk.sync_directory(journal)

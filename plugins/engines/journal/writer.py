@@ -1,0 +1,172 @@
+"""Writer: appends to the journal in a directory.  One thread at a time, one process at a time.
+
+Knows nothing of engines and pipes: whoever has runs can write a journal.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plugins.engines.journal.disk import Disk
+from plugins.engines.journal.lock import WriterLock
+from plugins.engines.journal.recovery import recover
+from plugins.engines.journal.segment_writer import SegmentWriter
+from plugins.protocols.journal_format.batch import BatchEncoder, EncodedBatch
+from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.index import Entry
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.segment import Segment
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MICROSECONDS = 1_000_000
+
+
+class DiskFull(JournalError):
+    """There is no room, or less than is to stay free.  Nothing of the commit was written; try again later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriterSettings:
+    """How to write."""
+
+    compression: str | None = None
+    """``"lz4"``, ``"zstd"`` or None."""
+    roll_bytes: int = 128 << 20
+    """Begin a new segment when one has so many bytes of data."""
+    roll_seconds: float | None = None
+    """Begin a new segment when one was begun so long ago."""
+    min_free_bytes: int = 0
+    """Leave so many bytes of the file system to others."""
+
+
+class JournalWriter:
+    """Appends commits to a journal; makes it if there is none.  ``recovered`` says what was found."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        settings: WriterSettings = WriterSettings(),
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises ``JournalBusy`` when another writer is at work, ``DiskFull`` when there is no room to begin."""
+        self.path = Path(path)
+        self.settings = settings
+        self.disk = disk or Disk()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._clock = clock
+        self._encoder = BatchEncoder(settings.compression)
+        self._lock = WriterLock(self.path)
+        try:
+            self._segment, self.recovered = recover(self.disk, self.path, self._now())
+            last = Segment(self.path, self._segment.name).last()
+        except BaseException as error:
+            self._lock.release()
+            if isinstance(error, OSError):
+                raise _as_full(error, self.path) from error
+            raise
+        self._last_ts = 0 if last is None else last.max_ts
+
+    def __repr__(self) -> str:
+        return f"<JournalWriter {self.path}, next offset {self.next_offset}>"
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next row will have."""
+        return self._segment.end
+
+    @property
+    def segment(self) -> SegmentName:
+        """The segment that is written to."""
+        return self._segment.name
+
+    def stamp(self) -> int:
+        """Return the time for rows that arrive now, in microseconds; it never goes back."""
+        self._last_ts = max(self._last_ts, self._now())
+        return self._last_ts
+
+    def append(self, runs: Sequence[tuple[Any, int, Source]]) -> Entry:
+        """Commit ``(run, ts, source)`` as one batch: see ``BatchEncoder.encode``.  Raises ``DiskFull``.
+
+        The rows are with the operating system when this returns; ``sync`` makes them survive a loss of power.
+        """
+        if self._is_due():
+            self.roll()
+        return self.append_encoded(self._encoder.encode(self.next_offset, runs))
+
+    def append_encoded(self, batch: EncodedBatch) -> Entry:
+        """Commit a batch that was encoded for ``next_offset``."""
+        self._check_room(batch.entry.length)
+        try:
+            return self._segment.append(batch)
+        except OSError as error:
+            raise _as_full(error, self.path) from error
+
+    def sync(self) -> bool:
+        """Have all rows survive a loss of power; return whether there was anything to do."""
+        return self._segment.sync()
+
+    def roll(self) -> bool:
+        """Begin a new segment, unless this one is empty."""
+        if not self._segment.entries:
+            return False
+        self._check_room(0)
+        try:
+            following = SegmentWriter.begin(
+                self.disk, self.path, SegmentName(self.next_offset, 0), self._now()
+            )
+        except OSError as error:
+            raise _as_full(error, self.path) from error
+        self._segment.sync()
+        self._segment.close()
+        self._segment = following
+        return True
+
+    def roll_if_due(self) -> bool:
+        """Begin a new segment if this one is large or old enough; for a journal in which nothing arrives."""
+        return self._is_due() and self.roll()
+
+    def close(self) -> None:
+        """Synchronise, close, and let another writer in."""
+        try:
+            self._segment.sync()
+        finally:
+            self._segment.close()
+            self._lock.release()
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _now(self) -> int:
+        return int(self._clock() * _MICROSECONDS)
+
+    def _is_due(self) -> bool:
+        seconds = self.settings.roll_seconds
+        return self._segment.position >= self.settings.roll_bytes or (
+            seconds is not None
+            and self._segment.entries > 0
+            and self._now() - self._segment.created >= seconds * _MICROSECONDS
+        )
+
+    def _check_room(self, size: int) -> None:
+        wanted = self.settings.min_free_bytes
+        if wanted and self.disk.free(self.path) - size < wanted:
+            raise DiskFull(
+                f"{self.path}: fewer than {wanted} bytes are free; the journal leaves them to others"
+            )
+
+
+def _as_full(error: OSError, path: Path) -> Exception:
+    if error.errno in _FULL:
+        return DiskFull(f"{path}: {error.strerror}")
+    return error
