@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import PlanError
-from kernel.hosting.address import STREAM_TRANSPORTS, parse_address
 from kernel.pipes.water_marks import WaterMarks, WhenFull
 from kernel.plugins import PluginRegistry
 from kernel.topology.file import TopologyFile, read_file, read_text
@@ -157,16 +156,12 @@ class Checker:
             )
 
     def _check_protocol(self, path: Path, options: dict[str, Any]) -> None:
-        """Check what an address says: ``protocol+transport://place`` names an installed protocol with options of its own."""
+        """Check that ``protocol+transport://place`` names an installed protocol, with options of its own."""
         address = options.get("address")
         scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
         if not separator or "+" not in scheme:
             return
-        name, _, transport = scheme.partition("+")
-        if (
-            transport in STREAM_TRANSPORTS
-        ):  # others are those of some plugin, which knows what their places look like
-            self._check_place((*path, "address"), address)
+        name = scheme.partition("+")[0]
         installed = self._registry.protocols.get(name)
         if installed is None:
             self._unknown((*path, "address"), "protocols", "protocol", name)
@@ -176,14 +171,6 @@ class Checker:
             options["protocol"] = check_options(
                 self._file, place, options["protocol"], installed.kind.options, where
             )
-
-    def _check_place(self, path: Path, address: Any) -> None:
-        try:
-            parse_address(address)
-        except ValueError as error:
-            secret = path in self._file.from_environment
-            text = "what the environment says is no address" if secret else str(error)
-            self._file.complain(path, f"[{'.'.join(map(str, path[:-1]))}] address: {text}")
 
     # ------------------------------------------------------------------ routes
 

@@ -50,8 +50,22 @@ def check_options(
         try:  # what only the class itself can tell, in __post_init__
             msgspec.convert(checked, options, strict=False)
         except msgspec.ValidationError as error:
-            file.complain(path, f"{where} {_PLACE.sub('', str(error))}")
+            place, text = _placed(file, path, values, _PLACE.sub("", str(error)))
+            file.complain(place, f"{where} {text}")
     return checked
+
+
+def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -> tuple[Path, str]:
+    """Return where a complaint of a class belongs, that of a key beginning with its name: ``address: ...``.
+
+    What came from the environment may be secret, and is not repeated.
+    """
+    key, colon, _ = text.partition(":")
+    if not colon or key not in values:
+        return path, text
+    if (*path, key) in file.from_environment:
+        text = f"{key}: what the environment says is not good for it"
+    return (*path, key), text
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

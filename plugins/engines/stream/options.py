@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from kernel.hosting.address import parse_address
 from kernel.hosting.backoff import BackoffOptions
 from kernel.hosting.tls_options import TlsOptions
 
@@ -36,3 +37,9 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     stamp_reply_to: bool = False
     """A listener marks every message with the connection that it came from (``envelope.reply_to``), so that a
     route with ``router = "reply"`` can take the answer back."""
+
+    def __post_init__(self) -> None:
+        try:
+            parse_address(self.address)
+        except ValueError as error:
+            raise ValueError(f"address: {error}") from None

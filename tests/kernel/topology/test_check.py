@@ -109,8 +109,13 @@ MISTAKES = {
         LINK + "[engines.link.protocol]\nheartbaet = 3\n",
         "f:5: [engines.link.protocol] has no key 'heartbaet'; did you mean 'heartbeat'?",
     ),
+    "unknown transport": (
+        LINK.replace("tcp", "tpc"),
+        "f:3: [engines.link] address: 'backend+tpc://127.0.0.1:1': there is no transport 'tpc' here, "
+        "only tcp, unix, tls, inproc",
+    ),
     "unknown thread": (
-        '[threads.io]\n[threads.net]\n[engines.link]\nkind = "stream"\naddress = "x"\nthread = "ios"\n',
+        '[threads.io]\n[threads.net]\n[engines.link]\nkind = "stream"\naddress = "backend+tcp://:1"\nthread = "ios"\n',
         "f:6: [engines.link] wants thread 'ios', which is not there; did you mean 'io'?",
     ),
     "thread of an api": (
@@ -267,4 +272,4 @@ def test_plugins_may_complain_about_a_plan_that_is_otherwise_good(monkeypatch: p
 def test_an_address_from_the_environment_is_not_shown(registry: PluginRegistry) -> None:
     text = BOTH.replace("backend+tcp://127.0.0.1:1", "${WHERE}")
     (complaint,) = complaints(text, registry, WHERE="backend+tcp://secret")
-    assert complaint == "f:3: [engines.link] address: what the environment says is no address"
+    assert complaint == "f:3: [engines.link] address: what the environment says is not good for it"
