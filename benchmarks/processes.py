@@ -21,7 +21,7 @@ WARM = 500
 """Round trips that are made before the clock counts."""
 
 _CONTEXT = multiprocessing.get_context("spawn")  # a fresh interpreter each: nothing is inherited
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 
 Role = Callable[..., Any]
 """Runs in the child; its first argument is the connection to the parent."""
@@ -93,12 +93,16 @@ class Child:
 def _run(role: Role, link: Connection, arguments: Sequence[Any], cpu: int | None) -> None:
     if cpu is not None:
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[cpu]})
-    # Whatever becomes of the parent, no benchmark stays behind and disturbs the next.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     try:
         role(link, *arguments)
     except (Unavailable, ImportError) as why:
         link.send(Unavailable(str(why)))
+
+
+def end_with_parent() -> None:
+    """Have this process killed when its parent is: no benchmark stays behind and disturbs the next."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def one_way(receiver: Role, sender: Role, *arguments: Any) -> Figures:

@@ -1,0 +1,1 @@
+"""AMQP brokers side by side: ours and RabbitMQ, with the same clients on both."""

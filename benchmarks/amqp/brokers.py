@@ -1,0 +1,49 @@
+"""Brokers: where one listens, and what its process has used so far."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.amqp import ours
+from benchmarks.processes import Child
+from benchmarks.scenario import Unavailable
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Broker:
+    """A running broker."""
+
+    def __init__(self, name: str, address: str, pid: int) -> None:
+        self.name = name
+        self.address = address
+        self._folder = Path(f"/proc/{pid}")
+
+    def processor_seconds(self) -> float:
+        """Seconds that all its threads have worked."""
+        fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICK
+
+    def resident(self) -> int:
+        """Bytes of its memory that are there, and not on loan."""
+        return int((self._folder / "statm").read_text().split()[1]) * _PAGE
+
+
+@contextmanager
+def our_broker(spin: float = 0.0, **options: Any) -> Iterator[Broker]:
+    """Run ours for one measurement; ``spin`` is its poll thread's, ``options`` the engine's."""
+    with Child(ours.broker, spin, options) as child:
+        address = child.hear()
+        yield Broker("kernel", address, child.pid)
+
+
+@contextmanager
+def durable_broker() -> Iterator[Broker]:
+    """Run ours with a store in a temporary folder."""
+    raise Unavailable("the broker has no durable store yet")
+    yield

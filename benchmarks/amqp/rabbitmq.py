@@ -1,0 +1,59 @@
+"""The RabbitMQ of a whole run: started once, when the first side wants it, and gone when the run ends, whyever."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.amqp.brokers import Broker
+from benchmarks.processes import PR_SET_PDEATHSIG, Child
+from benchmarks.scenario import Unavailable
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+
+MISSING = "RabbitMQ is not installed: make peers (root)"
+
+
+class Node(Broker):
+    """A RabbitMQ with Debian's defaults, on a free port, its files in a temporary folder."""
+
+    def __init__(self) -> None:
+        self._child = Child(_serve)
+        atexit.register(self._child.__exit__, None, None, None)
+        address, pid, seconds = self._child.hear()
+        super().__init__("RabbitMQ", address, pid)
+        self.start_seconds: float = seconds
+        """From the start of its process until it accepted."""
+
+
+@cache
+def rabbitmq() -> Node:
+    """Return the node that all sides share."""
+    if shutil.which("rabbitmq-server") is None:
+        raise Unavailable(MISSING)
+    return Node()
+
+
+def _serve(link: Connection) -> None:
+    # Not killed with the parent, as other roles are: it has a server to take along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
+        node = RabbitMq(Path(folder))
+        try:
+            start = time.perf_counter()
+            node.start()
+            seconds = time.perf_counter() - start
+            link.send((node.address, int((Path(folder) / "pid").read_text()), seconds))
+            link.recv()
+        except (EOFError, KeyboardInterrupt):  # the parent is gone, or the whole run is given up
+            pass
+        finally:
+            node.close()

@@ -1,0 +1,66 @@
+"""There and back through a broker: a bare client publishes to a queue that it consumes itself, one message at a time."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from multiprocessing.connection import Connection
+
+from benchmarks.amqp.bare import READ_BYTES, BareClient
+from benchmarks.amqp.brokers import our_broker
+from benchmarks.amqp.pairs import StartBroker, shared
+from benchmarks.amqp.rabbitmq import rabbitmq
+from benchmarks.processes import Child, percentiles, time_calls
+from benchmarks.scenario import Figures, Row, Scenario, Side
+from plugins.protocols.amqp091.methods import queue
+
+SIZE = 100
+COUNT = 10_000
+SPIN = 60e-6
+SPINNING, DEFAULT, THEIRS = "kernel, a poll thread that spins", "kernel, as it is by default", "RabbitMQ"
+
+
+def ask(link: Connection, address: str, count: int) -> None:
+    """Say how many nanoseconds each round trip took."""
+    client = BareClient(address)
+    name = f"roundtrip-{os.getpid()}"
+    client.call(queue.Declare(queue=name, auto_delete=True), queue.DeclareOk)
+    client.consume(name)
+    question = client.encoded([b"x" * SIZE], name)
+    send, receive = client.socket.sendall, client.socket.recv
+
+    def there_and_back() -> None:
+        send(question)
+        receive(READ_BYTES)  # one delivery is one segment
+
+    link.send(time_calls(there_and_back, count))
+    link.recv()
+
+
+def _measure(start: StartBroker, scale: float) -> Figures:
+    with start() as broker, Child(ask, broker.address, int(COUNT * scale)) as asking:
+        return percentiles(asking.hear())
+
+
+def _row(figure: str) -> Row:
+    return Row(
+        name=f"amqp_roundtrip_{figure}",
+        what=f"round trip through the broker, {SIZE} B, bare client, {figure}",
+        figure=figure,
+        unit="µs",
+        bar="<= 0.5",
+        ours=SPINNING,
+        peers=(THEIRS,),
+        also=(DEFAULT,),
+    )
+
+
+SCENARIO = Scenario(
+    name="amqp_roundtrip",
+    sides=(
+        Side(SPINNING, partial(_measure, partial(our_broker, spin=SPIN))),
+        Side(THEIRS, partial(_measure, shared(rabbitmq))),
+        Side(DEFAULT, partial(_measure, our_broker)),
+    ),
+    rows=(_row("p50"), _row("p99")),
+)
