@@ -31,8 +31,9 @@ def show(answer: dict[str, Any]) -> None:
     links: list[Row] = [
         {"engine": engine["name"], **row} for engine in engines for row in engine.get("links", ())
     ]
+    low = ("alarms",) if any(engine.get("alarms") for engine in engines) else ()
     for title, columns, rows in (
-        ("Engines", _ENGINE, engines),
+        ("Engines", (*_ENGINE, *low), engines),
         ("Links", _LINK, links),
         ("Routes", _ROUTE, routes),
     ):

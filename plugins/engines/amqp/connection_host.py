@@ -17,6 +17,7 @@ from kernel.hosting.wire import TlsWire, Wire
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
+from plugins.protocols.amqp091.methods import connection as connection_methods
 
 if TYPE_CHECKING:
     from plugins.engines.amqp.engine import AmqpEngine
@@ -48,6 +49,8 @@ class ConnectionHost:
         self._unwritten = 0
         self._held_back = False
         """Whether reading waits for the routes."""
+        self.blocked = False
+        """Whether reading waits for an alarm to be lifted."""
         self._watched: tuple[bool, bool] = (False, False)
         self._armed: float | None = None
         self._read_size = FIRST_READ_SIZE
@@ -87,6 +90,18 @@ class ConnectionHost:
         if self._held_back:
             self._held_back = False
             self._watch()
+
+    def block(self, reason: str) -> None:
+        """Something runs low: tell the publisher, and read no more of what it sends."""
+        if not self.blocked:
+            self.blocked = True
+            self.session.tell(connection_methods.Blocked(reason=reason))
+
+    def unblock(self) -> None:
+        """There is enough again."""
+        if self.blocked:
+            self.blocked = False
+            self.session.tell(connection_methods.Unblocked())
 
     def finish(self) -> None:
         """Write what this turn brought."""
@@ -133,11 +148,14 @@ class ConnectionHost:
         self._engine.finish_turn(now)
 
     def _on_writable(self) -> None:
+        self._excuse()  # it takes what we write: a slow client is no dead one
         self._engine.is_busy(self)
         self._engine.finish_turn(self._host.now())
 
     def _on_timer(self) -> None:
         self._armed = None
+        if self._held_back or self.blocked:
+            self._excuse()
         now = self._host.now()
         deadline = self._connection.next_deadline()
         if deadline is not None and deadline <= now:
@@ -163,15 +181,22 @@ class ConnectionHost:
         self.bytes_out += before - self._unwritten
 
     def _watch(self) -> None:
-        wanted = (not self._held_back and self._unwritten < UNWRITTEN_BYTES, bool(self._out))
+        readable = not (self._held_back or self.blocked) and self._unwritten < UNWRITTEN_BYTES
+        wanted = (readable, bool(self._out))
         if wanted != self._watched and not self.ended:
+            if readable:
+                self._excuse()
             self._watched = wanted
-            readable, writable = wanted
             self._host.poller.watch(
                 self._wire.fileno(),
                 readable=self._on_readable if readable else None,
-                writable=self._on_writable if writable else None,
+                writable=self._on_writable if self._out else None,
             )
+
+    def _excuse(self) -> None:
+        """A client that was not read was not silent."""
+        if not self._watched[0]:
+            self._connection.is_not_read(self._host.now())
 
     def _arm(self) -> None:
         """Set a timer, unless one is set for earlier: the deadline moves with every read, the timer need not."""

@@ -23,6 +23,7 @@ from kernel.hosting.address import Address, parse_address
 from kernel.hosting.listener import Listener
 from kernel.hosting.tls import handshake, server_context
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
+from plugins.engines.amqp.alarm_watch import AlarmWatch, make_alarms
 from plugins.engines.amqp.connection_host import ConnectionHost
 from plugins.engines.amqp.definitions import declare_all
 from plugins.engines.amqp.feed import Feed
@@ -31,6 +32,7 @@ from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.origin import certified_name, is_on_this_machine
 from plugins.engines.amqp.session import Session
 from plugins.engines.amqp.users import Users
+from plugins.engines.broker.alarms import held_in_queues
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.watches import Watches, place_of
 from plugins.protocols.amqp091.connection import ServerConnection
@@ -91,6 +93,8 @@ class AmqpEngine:
         self.feed.open(host.port(self.name, self))
         self._watches: Watches = host.rendezvous.setdefault(place_of(self.name), Watches())
         self._watches.open(vhost, self.options.cluster_name, host.post)
+        alarms = make_alarms(self.options, lambda: held_in_queues(self.broker))
+        self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
         self._listener = Listener(host, self.name, self._address, self._on_accept)
         return self._listener.address
 
@@ -100,6 +104,7 @@ class AmqpEngine:
             self._listener.close()
             self._listener = None
             self._watches.close()
+            self.alarm_watch.stop()
         for connection in list(self._connections):
             connection.hang_up()
         if self._armed is not None:
@@ -122,6 +127,7 @@ class AmqpEngine:
             "routed_out": self.feed.messages_out,
             "routed_in": self.feed.messages_in,
             "routed_in_refused": self.feed.messages_refused,
+            **self.alarm_watch.alarms.statistics(),
             "vhosts": self.broker.statistics(),
         }
 
@@ -207,10 +213,15 @@ class AmqpEngine:
         self.broker.settle(now)
         self._watches.look()
         self.feed.flush()
+        self.alarm_watch.turn(now)
+        low = self.alarm_watch.alarms.reason
         busy, self._busy = self._busy, {}
         for connection in busy:
-            if not self.feed.going and connection.session.published:
-                connection.hold_back()
+            if connection.session.published:
+                if not self.feed.going:
+                    connection.hold_back()
+                if low:
+                    connection.block(low)
             connection.finish()
         if self._busy or self.broker.touched:
             self._finish_soon()
@@ -225,6 +236,13 @@ class AmqpEngine:
     def _on_soon(self) -> None:
         self._soon = False
         self.finish_turn(self.host.now())
+
+    def _on_alarms_lifted(self) -> None:
+        """Read the publishers and the routes again."""
+        for connection in self._connections:
+            connection.unblock()
+            self.is_busy(connection)
+        self.host.soon(self.on_output)
 
     def _arm(self) -> None:
         deadline = self.broker.next_deadline()
@@ -243,7 +261,7 @@ class AmqpEngine:
     def on_output(self) -> None:
         """The routes have something for the broker."""
         now = self.host.now()
-        if self.feed.receive(now):
+        if not self.alarm_watch.alarms.raised and self.feed.receive(now):
             self.host.soon(self.on_output)
         self.finish_turn(now)
 

@@ -89,7 +89,7 @@ def _connection(connection: ConnectionHost) -> Iterator[Row]:
         "name": connection.peer,
         "user": session.login.name if session.login else "",
         "vhost": session.vhost.name if session.vhost else "",
-        "state": "running" if session.vhost else "starting",
+        "state": _state(connection),
         "client": f"{properties.get('product', '')} {properties.get('version', '')}".strip(),
         "ssl": connection.tls,
         "certificate": session.certified or "",
@@ -100,6 +100,12 @@ def _connection(connection: ConnectionHost) -> Iterator[Row]:
         "messages_in": session.messages_in,
         "messages_out": session.messages_out,
     }
+
+
+def _state(connection: ConnectionHost) -> str:
+    if connection.blocked:
+        return "blocked"
+    return "running" if connection.session.vhost else "starting"
 
 
 def _consumers(connection: ConnectionHost) -> Iterator[Row]:

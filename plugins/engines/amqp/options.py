@@ -9,6 +9,7 @@ import msgspec
 
 from kernel.hosting.tls_options import TlsOptions
 from plugins.engines.amqp.passwords import Hashing, Password
+from plugins.engines.amqp.resources import octets
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,9 +137,22 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """More are hung up on at once."""
     max_body_bytes: int = 134_217_728
     """The largest message that is taken."""
+    memory_limit: int | str = "40%"
+    """Bytes, or a share of this machine's memory, that the process may have before publishers have to wait; 0: any amount."""
+    queued_limit: int | str = 0
+    """The same for what the queues hold; 0: any amount."""
+    disk_free_limit: int = 50_000_000
+    """Bytes that have to stay free on the disk of ``disk_watched``, or publishers have to wait."""
+    disk_watched: str = ""
+    """A folder; empty: no disk is watched."""
 
     def __post_init__(self) -> None:
         if self.anonymous and self.anonymous not in self.users:
             raise ValueError(
                 f"anonymous = {self.anonymous!r} is none of the users: {', '.join(self.users) or 'none'}"
             )
+        for limit in ("memory_limit", "queued_limit"):
+            try:
+                octets(getattr(self, limit), whole=0)
+            except ValueError as error:
+                raise ValueError(f"{limit}: {error}") from None

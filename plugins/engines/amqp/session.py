@@ -225,10 +225,20 @@ class Session:
             self.on_busy()
         self._delivering.append(channel)
 
+    def understands(self, capability: str) -> bool:
+        """Whether the client has said that it knows an extension."""
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and bool(capabilities.get(capability))
+
+    def tell(self, method: connection_methods.Blocked | connection_methods.Unblocked) -> None:
+        """Tell a publisher that it has to wait, or need not any more, if it understands."""
+        if not self.ended and self.understands("connection.blocked"):
+            self.connection.send_method(0, method)
+            self.on_busy()
+
     def tell_cancelled(self, channel: Channel, tag: str) -> None:
         """The broker has ended a consumer; tell the client if it understands."""
-        capabilities = self.client_properties.get("capabilities")
-        if self.ended or not (isinstance(capabilities, dict) and capabilities.get("consumer_cancel_notify")):
+        if self.ended or not self.understands("consumer_cancel_notify"):
             return
         channel.send_deliveries()
         self.connection.send_method(channel.number, basic.Cancel(consumer_tag=tag, nowait=True))

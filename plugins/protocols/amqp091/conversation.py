@@ -344,6 +344,10 @@ class Conversation(FrameStream):
             self._out.append(frames.HEARTBEAT_FRAME)
         return []
 
+    def is_not_read(self, now: float) -> None:
+        """The owner does not read the wire, so that the peer's silence says nothing until it does again."""
+        self._heartbeats.received(now)
+
     # Bytes out.
 
     def data_to_send(self) -> list[Buffer]:

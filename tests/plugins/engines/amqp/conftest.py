@@ -12,6 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from plugins.engines.amqp.engine import AmqpEngine
 from plugins.engines.amqp.options import AmqpOptions
 from tests.plugins.engines.amqp.fake_host import FakeHost, FakePort
+from tests.plugins.engines.amqp.still_host import StillServer
 
 
 class Server:
@@ -77,3 +78,17 @@ def server(serve: Callable[..., Server]) -> Server:
 @pytest.fixture
 def channel(server: Server) -> BlockingChannel:
     return server.channel()
+
+
+@pytest.fixture
+def still() -> Iterator[Callable[..., StillServer]]:
+    """Make a server on a clock that stands still."""
+    servers: list[StillServer] = []
+
+    def make(**options: Any) -> StillServer:
+        servers.append(StillServer(**options))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.close()

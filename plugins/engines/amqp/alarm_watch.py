@@ -1,0 +1,72 @@
+"""Alarm watch: looks at the alarms when something happens, and while one is raised; says so, and ends the wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel.contracts.engine import EngineEvent, Host
+from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.amqp.resources import (
+    free_disk,
+    give_memory_back,
+    machine_memory,
+    octets,
+    resident_memory,
+)
+from plugins.engines.broker.alarms import Alarm, Alarms, DiskAlarm, ProcessAlarm, QueuedAlarm
+
+
+def make_alarms(options: AmqpOptions, held: Callable[[], int]) -> Alarms:
+    """Return the alarms that the options ask for; ``held``: octets that the queues hold."""
+    alarms: list[Alarm] = []
+    whole = machine_memory()
+    if limit := octets(options.memory_limit, whole):
+        alarms.append(ProcessAlarm(limit, resident_memory, held, give_memory_back))
+    if limit := octets(options.queued_limit, whole):
+        alarms.append(QueuedAlarm(limit, held))
+    if options.disk_watched and options.disk_free_limit:
+        folder = options.disk_watched
+        free_disk(folder)  # a folder that is not there is better said now
+        alarms.append(DiskAlarm(options.disk_free_limit, lambda: free_disk(folder)))
+    return Alarms(alarms)
+
+
+class AlarmWatch:
+    """One engine's alarms over time."""
+
+    def __init__(self, alarms: Alarms, engine: str, host: Host, on_lifted: Callable[[], None]) -> None:
+        """``on_lifted``: the last alarm is over, publishers may go on."""
+        self.alarms = alarms
+        self._engine = engine
+        self._host = host
+        self._on_lifted = on_lifted
+
+    def turn(self, now: float) -> None:
+        """Look, if it is time to."""
+        if now >= self.alarms.next_look:
+            self.look(now)
+
+    def look(self, now: float) -> None:
+        """Look, and do what follows from it."""
+        alarms = self.alarms
+        if alarms.look(now):
+            self._report()
+            if not alarms.raised:
+                self._on_lifted()
+        if alarms.raised:
+            self._host.set_timer(alarms.next_look, self._on_timer, alarms)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._host.set_timer(None, self._on_timer, self.alarms)
+
+    def _on_timer(self) -> None:
+        self.look(self._host.now())
+
+    def _report(self) -> None:
+        what = "blocked" if self.alarms.raised else "unblocked"
+        figures = self.alarms.statistics()
+        del figures["alarms"]
+        read = ", ".join(f"{name} {value:,}" for name, value in figures.items())
+        detail = f"{self.alarms.reason or 'enough again'}; {read} bytes"
+        self._host.report(EngineEvent(engine=self._engine, what=what, detail=detail))

@@ -1,0 +1,236 @@
+"""Alarms as clients and operators notice them.  What is read of memory and disk is the test's choice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernel.contracts.message import Envelope, Run
+from plugins.engines.amqp.options import AmqpOptions, QueueOptions
+from plugins.engines.amqp.resources import (
+    free_disk,
+    give_memory_back,
+    machine_memory,
+    octets,
+    resident_memory,
+)
+from plugins.engines.broker.alarms import PERIOD, DiskAlarm, QueuedAlarm
+from plugins.protocols.amqp091.connection import CLIENT_CAPABILITIES
+from plugins.protocols.amqp091.events import Acknowledged, ConnectionClosed, Delivered, MethodReceived
+from plugins.protocols.amqp091.methods import basic, confirm, connection, queue
+from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.still_host import StillClient, StillServer
+
+
+class Low:
+    """Memory and disk in the test's hand: 100 is the limit, and all is well to begin with."""
+
+    def __init__(self, server: StillServer | Server) -> None:
+        self.memory, self.disk = 0, 1000
+        alarms = server.engine.alarm_watch.alarms
+        alarms.alarms = (QueuedAlarm(100, lambda: self.memory), DiskAlarm(100, lambda: self.disk))
+        alarms.next_look = 0.0
+
+
+def publish(client: StillClient, body: bytes = b"x", key: str = "q") -> None:
+    client.connection.publish(1, Run([body], len(body), Envelope(key=key)))
+    client.write()
+
+
+def ready(server: StillServer) -> int:
+    return server.engine.broker.vhost("/").queues["q"].backlog.count
+
+
+def told(client: StillClient) -> list[str]:
+    """Return what of alarms a client was told, and forget it."""
+    methods = [event.method for event in client.read() if isinstance(event, MethodReceived)]
+    return [
+        method.reason if isinstance(method, connection.Blocked) else "unblocked"
+        for method in methods
+        if isinstance(method, connection.Blocked | connection.Unblocked)
+    ]
+
+
+@pytest.fixture
+def server(still: Callable[..., StillServer]) -> StillServer:
+    """With heartbeats that nobody has to send, and a queue."""
+    return still(heartbeat=10, queues=(QueueOptions(name="q"),))
+
+
+def test_a_publisher_is_told_and_read_no_more_until_there_is_enough(server: StillServer) -> None:
+    publisher = server.connect()
+    low = Low(server)
+    low.memory = 101
+    publish(publisher, b"this is still taken")
+    server.host.settle()
+    assert told(publisher) == ["low on memory"]
+    publish(publisher, b"this waits in the wire")
+    server.host.settle()
+    assert ready(server) == 1
+    low.memory = 95  # less than the limit, but not a tenth less
+    server.host.pass_time(PERIOD)
+    assert (told(publisher), ready(server)) == ([], 1)
+    low.memory = 90
+    server.host.pass_time(PERIOD)
+    assert (told(publisher), ready(server)) == (["unblocked"], 2)
+
+
+def test_both_can_be_low_and_each_alone_holds_publishers_back(server: StillServer) -> None:
+    publisher = server.connect()
+    low = Low(server)
+    low.memory, low.disk = 200, 99
+    publish(publisher)
+    server.host.settle()
+    assert told(publisher) == ["low on disk & memory"]
+    low.memory = 0
+    server.host.pass_time(PERIOD)
+    assert told(publisher) == []
+    low.disk = 109
+    server.host.pass_time(PERIOD)
+    assert told(publisher) == []
+    low.disk = 110
+    server.host.pass_time(PERIOD)
+    assert told(publisher) == ["unblocked"]
+
+
+def test_who_only_consumes_goes_on(server: StillServer) -> None:
+    publisher, consumer = server.connect(), server.connect()
+    for number in range(3):
+        publish(publisher, b"%d" % number)
+    server.host.settle()
+    low = Low(server)
+    low.memory = 1000
+    publish(publisher)
+    server.host.settle()
+    consumer.ask(basic.Qos(prefetch_count=1), basic.QosOk)
+    consumer.send(basic.Consume(queue="q"))
+    for tag in range(1, 5):
+        assert consumer.wait_for(Delivered).first_delivery_tag == tag
+        consumer.send(basic.Ack(delivery_tag=tag))
+    assert told(consumer) == []
+    assert publisher.hosted.blocked
+    assert not consumer.hosted.blocked
+
+
+def test_a_publisher_gets_its_confirms_while_it_waits(server: StillServer) -> None:
+    publisher = server.connect()
+    publisher.ask(confirm.Select(), confirm.SelectOk)
+    Low(server).memory = 1000
+    publish(publisher)
+    server.host.settle()
+    assert publisher.hosted.blocked
+    assert [event.last_delivery_tag for event in publisher.read() if isinstance(event, Acknowledged)] == [1]
+
+
+def test_who_does_not_know_the_extension_is_not_told_but_held_back(server: StillServer) -> None:
+    capabilities = {
+        name: value for name, value in CLIENT_CAPABILITIES.items() if name != "connection.blocked"
+    }
+    publisher = server.connect(properties={"capabilities": capabilities})
+    low = Low(server)
+    low.memory = 1000
+    publish(publisher)
+    server.host.settle()
+    assert publisher.hosted.blocked
+    low.memory = 0
+    server.host.pass_time(PERIOD)
+    assert not publisher.hosted.blocked
+    assert [event for event in publisher.read() if isinstance(event, MethodReceived)] == []
+
+
+def test_a_blocked_publisher_is_not_taken_for_dead(server: StillServer) -> None:
+    publisher = server.connect(heartbeat=10)
+    low = Low(server)
+    low.memory = 1000
+    publish(publisher)
+    server.host.pass_time(100)
+    assert publisher.hosted.blocked
+    low.memory = 0
+    server.host.pass_time(PERIOD)
+    events = publisher.read()
+    assert not any(isinstance(event, ConnectionClosed) for event in events)
+    server.host.pass_time(19)
+    assert not publisher.hosted.ended
+    server.host.pass_time(10)
+    assert publisher.hosted.ended, "silent for two heartbeats since it was read again"
+
+
+def test_what_comes_over_routes_waits_as_well(server: StillServer) -> None:
+    client = server.connect()
+    low = Low(server)
+    low.memory = 1000
+    port = server.host.ports["broker"]
+    client.ask(queue.Declare(queue="q", passive=True), queue.DeclareOk)
+    port.waiting.append(Run([b"x"], 1, Envelope(key="q")))
+    server.engine.on_output()
+    assert ready(server) == 0
+    low.memory = 0
+    server.host.pass_time(PERIOD)
+    assert ready(server) == 1
+
+
+def test_an_operator_sees_it(server: StillServer) -> None:
+    publisher = server.connect()
+    low = Low(server)
+    low.memory = 123
+    publish(publisher)
+    server.host.settle()
+    assert server.engine.statistics()["alarms"] == "memory"
+    assert [row["state"] for row in server.engine.inspect("connections")] == ["blocked"]
+    low.memory = 0
+    server.host.pass_time(PERIOD)
+    assert server.engine.statistics()["alarms"] == ""
+    said = [(event.what, event.detail) for event in server.host.events if "blocked" in event.what]
+    limits = "queued_limit 100, disk_free 1,000, disk_free_limit 100 bytes"
+    assert said == [
+        ("blocked", f"low on memory; queued 123, {limits}"),
+        ("unblocked", f"enough again; queued 0, {limits}"),
+    ]
+
+
+@pytest.mark.peer("pika")
+def test_pika_hears_of_it(serve: Callable[..., Server]) -> None:
+    server = serve(queued_limit=10_000)
+    publisher, consumer = server.connect(), server.connect()
+    heard: list[str] = []
+    publisher.add_on_connection_blocked_callback(lambda _, frame: heard.append(frame.method.reason))
+    publisher.add_on_connection_unblocked_callback(lambda *_: heard.append("unblocked"))
+    channel, other = publisher.channel(), consumer.channel()
+    channel.queue_declare("q")
+    while not heard:
+        channel.basic_publish("", "q", bytes(2000))
+        publisher.process_data_events()
+    while len(heard) < 2:
+        other.queue_purge("q")
+        publisher.process_data_events(time_limit=0.1)
+    assert heard == ["low on memory", "unblocked"]
+
+
+@pytest.mark.parametrize("limit, expected", [(0, 0), (5, 5), ("0%", 0), ("40%", 400), ("100%", 1000)])
+def test_a_limit_is_a_number_of_bytes_or_a_share(limit: int | str, expected: int) -> None:
+    assert octets(limit, 1000) == expected
+
+
+@pytest.mark.parametrize("limit", [-1, "101%", "-1%", "4.5%", "lots", "", "40"])
+def test_other_limits_are_refused_with_their_name(limit: int | str) -> None:
+    with pytest.raises(msgspec.ValidationError, match="queued_limit: "):
+        msgspec.convert({"queued_limit": limit}, AmqpOptions)
+
+
+def test_the_system_is_asked(tmp_path: Path) -> None:
+    body = os.urandom(1) * (64 << 20)
+    before = resident_memory()
+    assert len(body) < before < machine_memory()
+    del body
+    give_memory_back()
+    assert resident_memory() < before - (32 << 20)
+    assert free_disk(str(tmp_path)) > 0
+
+
+def test_a_folder_that_is_not_there_is_said_at_the_start(still: Callable[..., StillServer]) -> None:
+    with pytest.raises(FileNotFoundError, match="/nowhere"):
+        still(disk_watched="/nowhere")
