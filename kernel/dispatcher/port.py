@@ -55,7 +55,7 @@ class Port:
         self.unrouted = 0
         """Messages sent here that no route wanted: there was none, or none whose filter let them pass."""
         self.abandoned = 0
-        """Messages that a destination left behind and that nobody could take over."""
+        """Messages that a destination left behind and nobody took over, or that still waited for one at the end."""
         self.origin = ("", "")
         """From which port, by which route, what was last taken came."""
         self.routes: list[Route] = []
@@ -231,6 +231,7 @@ class Port:
         """Leave the dispatcher."""
         if not self.closed:
             self.closed = True
+            self.abandoned += sum(route.waiting for route in self.routes if not route.spec.confirm)
             self.leave(self)
 
     # ------------------------------------------------------------------ called through the mailbox

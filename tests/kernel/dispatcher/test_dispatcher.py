@@ -218,6 +218,14 @@ def test_what_a_dead_subscriber_leaves_is_counted(system: System) -> None:
     assert system.take("c") == [b"1", b"2"]
 
 
+def test_what_a_source_leaves_waiting_is_counted(system: System) -> None:
+    system.route("a", "b")
+    system.port("a")
+    system.send("a", b"1", b"2")
+    system.ports["a"].close()
+    assert system.dispatcher.past.of_group("a")["abandoned"] == 2
+
+
 def test_a_filter_is_asked_once_while_the_envelope_repeats(system: System) -> None:
     asked: list[str] = []
 
