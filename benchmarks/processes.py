@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -103,6 +104,16 @@ def _run(role: Role, link: Connection, arguments: Sequence[Any], cpu: int | None
 def end_with_parent() -> None:
     """Have this process killed when its parent is: no benchmark stays behind and disturbs the next."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def allow_descriptors(count: int) -> None:
+    """Let this process, and those that it starts, open so many connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + 200
+    if soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise Unavailable(f"{wanted} descriptors are needed, the system allows {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def one_way(receiver: Role, sender: Role, *arguments: Any) -> Figures:

@@ -41,9 +41,9 @@ class BareClient:
                 if isinstance(event, MethodReceived) and isinstance(event.method, answer):
                     return event.method
 
-    def consume(self, queue: str) -> None:
+    def consume(self, queue: str, tag: str = "c") -> None:
         """Start a consumer that does not acknowledge."""
-        self.call(basic.Consume(queue=queue, consumer_tag="c", no_ack=True), basic.ConsumeOk)
+        self.call(basic.Consume(queue=queue, consumer_tag=tag, no_ack=True), basic.ConsumeOk)
 
     def encoded(self, bodies: list[bytes], key: str, exchange: str = "") -> bytes:
         """Return what publishes these bodies; nothing is sent."""
@@ -58,14 +58,16 @@ class BareClient:
             raise EOFError("the broker hung up")
         return self.connection.receive_data(data, time.monotonic())
 
-    def receive(self) -> list[bytes]:
-        """Return the bodies of the next messages; wait for them."""
-        bodies: list[bytes] = []
-        while not bodies:
-            for event in self.turn():
-                if isinstance(event, Delivered):
-                    bodies += event.run.bodies
-        return bodies
+    def measure_deliveries(self, published: bytes, count: int) -> int:
+        """Write what publishes messages, and return of how many bytes the ``count`` deliveries are that come of it."""
+        self.socket.sendall(published)
+        size = 0
+        while count > 0:
+            data = self.socket.recv(READ_BYTES)
+            size += len(data)
+            events = self.connection.receive_data(data, time.monotonic())
+            count -= sum(len(event.run.bodies) for event in events if isinstance(event, Delivered))
+        return size
 
     def _wait_for(self, kind: type[Event]) -> None:
         while not any(isinstance(event, kind) for event in self.turn()):

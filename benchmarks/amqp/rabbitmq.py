@@ -31,6 +31,8 @@ class Node(Broker):
         super().__init__("RabbitMQ", address, pid)
         self.start_seconds: float = seconds
         """From the start of its process until it accepted."""
+        self.idle = self.resident()
+        """Bytes of memory that it took before anybody used it."""
 
 
 @cache

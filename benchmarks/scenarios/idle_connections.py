@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks import kernels
-from benchmarks.processes import Child
+from benchmarks.processes import Child, allow_descriptors
 from benchmarks.scenario import Figures, Measured, Row, Scenario, Side, Unavailable
 from kernel.contracts.engine import EngineEvent
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
@@ -27,7 +27,7 @@ WITH, WITHOUT = f"{IDLE:,} idle connections beside", "no other connection"
 
 def idle(link: Connection, address: str, count: int) -> None:
     """Hold connections that have greeted, and do nothing with them."""
-    _allow_descriptors(count)
+    allow_descriptors(count)
     host, _, port = address.rpartition("/")[2].partition(":")
     # a heartbeat of 0 promises none: the listener waits for nothing
     greeting = b"".join(
@@ -44,7 +44,7 @@ def idle(link: Connection, address: str, count: int) -> None:
 
 def receive_among(link: Connection, count: int) -> None:
     """Listen, say how much memory there is before and after the idle ones came, then receive."""
-    _allow_descriptors(IDLE)
+    allow_descriptors(IDLE)
     plan = Plan(
         threads=(ThreadPlan(name="io"),),
         engines=(
@@ -78,15 +78,6 @@ def receive_among(link: Connection, count: int) -> None:
             receive()
         link.send((count - 1) / (time.perf_counter() - start))
         link.recv()
-
-
-def _allow_descriptors(count: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + 200
-    if soft < wanted:
-        if hard != resource.RLIM_INFINITY and hard < wanted:
-            raise Unavailable(f"{wanted} descriptors are needed, the system allows {hard}")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _resident() -> int:

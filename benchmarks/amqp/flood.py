@@ -1,0 +1,113 @@
+"""Floods: one process that publishes and consumes over bare connections, and takes next to no time for it.
+
+Deliveries are counted by their bytes: all bodies have one size, and all consumer tags too, so that each takes as many.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from benchmarks.amqp.bare import READ_BYTES, BareClient
+from plugins.protocols.amqp091.methods import exchange, queue
+
+BODY = b"x" * 100
+BLOCK = 500
+"""Messages that a connection writes at once, before it waits for all of them to come back."""
+IN_FLIGHT = 8 * BLOCK
+"""Messages under way at the least, however few connections share them."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An exchange, what is bound to it, and what is published to it in a block."""
+
+    kind: str
+    bindings: tuple[tuple[str, str], ...]
+    """Queue and key; each queue has a consumer."""
+    keys: tuple[str, ...]
+    """One message under each."""
+    deliveries: int
+    """How many come of one block."""
+
+
+def one_exchange(link: Connection, address: str, flow: Exchange, count: int) -> None:
+    """Publish until ``count`` messages have been delivered, a block at a time; say how many that were."""
+    client = BareClient(address)
+    client.call(exchange.Declare(exchange="flood", type=flow.kind), exchange.DeclareOk)
+    for at, name in enumerate(dict.fromkeys(name for name, _ in flow.bindings)):
+        client.call(queue.Declare(queue=name, auto_delete=True), queue.DeclareOk)
+        client.consume(name, f"{at:06}")
+    for name, key in flow.bindings:
+        client.call(queue.Bind(queue=name, exchange="flood", routing_key=key), queue.BindOk)
+    block = b"".join(client.encoded([BODY], key, "flood") for key in flow.keys)
+    size = client.measure_deliveries(block, flow.deliveries)
+    link.send("ready")
+    link.recv()
+    blocks = max(count // flow.deliveries, 1)
+    for _ in range(blocks):
+        client.socket.sendall(block)
+        _read(client, size)
+    link.send(blocks * flow.deliveries)
+    link.recv()
+
+
+def many_connections(link: Connection, address: str, connections: int, count: int) -> None:
+    """Have connections, each with a queue that it publishes to and consumes from, share a load; say the rate."""
+    floods = [_Flood(BareClient(address), f"flood-{at:06}") for at in range(connections)]
+    each = max(IN_FLIGHT // BLOCK // connections, 1)
+    link.send("ready")
+    link.recv()
+    ready = select.epoll()
+    by_descriptor = {flood.fileno: flood for flood in floods}
+    for flood in floods:
+        ready.register(flood.fileno, select.EPOLLIN)
+    blocks = max(count // BLOCK, connections * each)
+    to_send = blocks
+    start = time.perf_counter()
+    for _ in range(each):
+        for flood in floods:
+            flood.publish()
+            to_send -= 1
+    left = blocks
+    while left:
+        for descriptor, _ in ready.poll():
+            flood = by_descriptor[descriptor]
+            for _ in range(flood.receive()):
+                left -= 1
+                if to_send:
+                    to_send -= 1
+                    flood.publish()
+    link.send(blocks * BLOCK / (time.perf_counter() - start))
+    link.recv()
+
+
+class _Flood:
+    """One connection's share."""
+
+    def __init__(self, client: BareClient, name: str) -> None:
+        client.call(queue.Declare(queue=name, exclusive=True), queue.DeclareOk)
+        client.consume(name, "000000")
+        self._client = client
+        self._block = client.encoded([BODY] * BLOCK, name)
+        self._size = client.measure_deliveries(self._block, BLOCK)
+        self._received = 0
+        self.fileno = client.socket.fileno()
+
+    def publish(self) -> None:
+        """Write a block."""
+        self._client.socket.sendall(self._block)
+
+    def receive(self) -> int:
+        """Read once; return how many blocks have come back with it."""
+        self._received += len(self._client.socket.recv(READ_BYTES))
+        blocks, self._received = divmod(self._received, self._size)
+        return blocks
+
+
+def _read(client: BareClient, size: int) -> None:
+    receive = client.socket.recv
+    while size:
+        size -= len(receive(READ_BYTES))
