@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ApiKind,
         CommandKind,
         EngineKind,
+        JobKind,
         ProtocolKind,
         RouterKind,
         ThreadKind,
@@ -53,6 +54,11 @@ def register_apis() -> Iterable[ApiKind]:  # type: ignore[empty-body]
 @hookspec
 def register_commands() -> Iterable[CommandKind]:  # type: ignore[empty-body]
     """Return ``kernel`` commands.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_jobs() -> Iterable[JobKind]:  # type: ignore[empty-body]
+    """Return jobs of ``kernel pipeline``.  Once, while plugins are loaded; main thread; nothing heavy."""
 
 
 @hookspec

@@ -24,7 +24,15 @@ import pluggy
 
 from kernel import API_LEVEL, builtin_kinds, hookspecs
 from kernel.contracts.errors import PluginError, UnknownName
-from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, ProtocolKind, RouterKind, ThreadKind
+from kernel.contracts.kinds import (
+    ApiKind,
+    CommandKind,
+    EngineKind,
+    JobKind,
+    ProtocolKind,
+    RouterKind,
+    ThreadKind,
+)
 
 GROUP = "kernel.plugins"
 OUR_DISTRIBUTION = "messaging-kernel"
@@ -36,6 +44,7 @@ _REGISTERS: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "thread_kinds": ("register_thread_kinds", ThreadKind),
     "apis": ("register_apis", ApiKind),
     "commands": ("register_commands", CommandKind),
+    "jobs": ("register_jobs", JobKind),
 }
 GROUPS = tuple(_REGISTERS)
 """The registry's dictionaries, by name."""
@@ -47,6 +56,7 @@ _SINGULAR = {
     "thread_kinds": "thread kind",
     "apis": "api",
     "commands": "command",
+    "jobs": "job",
 }
 _ONE_NAMESPACE = {"engines", "apis"}
 """Both are what ``kind`` of an ``[engines.NAME]`` table may say, so that no name may be in both."""
@@ -92,6 +102,7 @@ class PluginRegistry:
         self.thread_kinds: dict[str, Installed] = {}
         self.apis: dict[str, Installed] = {}
         self.commands: dict[str, Installed] = {}
+        self.jobs: dict[str, Installed] = {}
         self.plugins: dict[str, Origin] = {}
         self.refused: list[Refused] = []
         self._manager = pluggy.PluginManager("kernel")

@@ -18,6 +18,7 @@ _NOUNS = {
     "thread_kinds": "thread kind",
     "apis": "api",
     "commands": "command",
+    "jobs": "job",
 }
 
 

@@ -67,6 +67,16 @@ class ApiKind(_Kind, frozen=True, kw_only=True):
     """``create(kernel, name, options)`` returns what the application holds in its hand."""
 
 
+class JobKind(_Kind, frozen=True, kw_only=True):
+    """A job of ``kernel pipeline``: what is asked of a kept feed."""
+
+    create: Callable[[Any], Callable[[Any], Any]]
+    """``create(options)`` returns what is called with the feed, a Spark DataFrame, and returns a report
+    (``plugins.apis.spark.report.findings.Report``), or of a job that ``streams`` a DataFrame of messages to be sent."""
+    streams: bool = False
+    """It goes on while the feed does, and sends what it finds out."""
+
+
 class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
     """A ``kernel NAME`` command."""
 

@@ -66,6 +66,7 @@ _TITLES = {
     "apis": "APIs",
     "protocols": "Protocols",
     "routers": "Routers",
+    "jobs": "Jobs of `kernel pipeline`",
 }
 _PLAIN = {
     int: "whole number",

@@ -16,7 +16,7 @@ import pytest
 
 from kernel import API_LEVEL, hookimpl
 from kernel.contracts.errors import PluginError, UnknownName
-from kernel.contracts.kinds import CommandKind, EngineKind, ProtocolKind, RouterKind
+from kernel.contracts.kinds import CommandKind, EngineKind, JobKind, ProtocolKind, RouterKind
 from kernel.plugins import GROUP, Origin, PluginRegistry
 
 HEADER = """
@@ -225,6 +225,11 @@ def test_hook_register_apis() -> None:
 def test_hook_register_commands() -> None:
     kind = CommandKind(name="c", summary="", load=nothing)
     assert registry_of(a=plugin(register_commands=lambda: [kind])).commands["c"].kind is kind
+
+
+def test_hook_register_jobs() -> None:
+    kind = JobKind(name="j", summary="", create=nothing)
+    assert registry_of(a=plugin(register_jobs=lambda: [kind])).jobs["j"].kind is kind
 
 
 def test_hook_check_plan(caplog: pytest.LogCaptureFixture) -> None:

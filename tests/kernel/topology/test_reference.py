@@ -51,7 +51,7 @@ def test_every_option_of_ours_is_documented() -> None:
     registry = PluginRegistry.load()
     silent = [
         f"{kind}.{option.name}"
-        for group in ("engines", "apis", "protocols", "routers", "thread_kinds")
+        for group in ("engines", "apis", "protocols", "routers", "thread_kinds", "jobs")
         for kind, installed in registry.group(group).items()
         for option in options_of(installed.kind.options)
         if not option.text and not option.value.startswith("`")

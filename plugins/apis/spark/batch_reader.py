@@ -1,0 +1,106 @@
+"""``spark.read.format("kernel")``: a range of a journal, a task for about a million rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from plugins.apis.spark.columns import spark_schema, wanted_columns
+from plugins.apis.spark.options import ReadOptions
+from plugins.apis.spark.planning import bounds, ranges, read_rows, row_at
+from plugins.protocols.journal_format.reader import JournalReader
+
+
+class Rows(InputPartition):
+    """A task: offsets from ``first`` up to ``end``."""
+
+    def __init__(self, first: int, end: int) -> None:
+        super().__init__((first, end))
+        self.first = first
+        self.end = end
+
+
+def read_task(options: ReadOptions, task: InputPartition, columns: list[str]) -> Iterator[Any]:
+    """Yield the batches of a task, as Spark wants them.  Spark makes a task of its own where there is none."""
+    if not isinstance(task, Rows):
+        return
+    schema = spark_schema(columns)
+    skip_lost = not options.fail_on_data_loss
+    for batch in read_rows(options.journal, task.first, task.end, columns, skip_lost=skip_lost):
+        yield batch.cast(schema) if batch.schema != schema else batch
+
+
+class BatchReader(DataSourceReader):
+    """Made by Spark's planner, and sent to the executors as it is."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self.columns = wanted_columns(schema)
+        self.options = options
+        self.journal = options.journal
+
+    def partitions(self) -> list[InputPartition]:
+        first, end = self._bounds(JournalReader(self.journal))
+        return [Rows(*piece) for piece in ranges(first, end, self.options.rows_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_task(self.options, partition, self.columns)
+
+    def _bounds(self, reader: JournalReader) -> tuple[int, int]:
+        return bounds(reader, self.options)
+
+
+class PushdownReader(BatchReader):
+    """Reads only what filters on ``offset`` and ``ts`` leave.  Spark still applies all of them: they only narrow."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        super().__init__(schema, options)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._filters = filters
+        return filters
+
+    def _bounds(self, reader: JournalReader) -> tuple[int, int]:
+        first, end = super()._bounds(reader)
+        for each in self._filters:
+            low, high = _narrowed(each, reader)
+            first = first if low is None else max(first, low)
+            end = end if high is None else min(end, high)
+        return first, max(first, end)
+
+
+def _narrowed(each: Filter, reader: JournalReader) -> tuple[int | None, int | None]:
+    """Return the first offset that a filter leaves and the one after the last; None where it sets no bound."""
+    attribute, value = getattr(each, "attribute", ()), getattr(each, "value", None)
+    if attribute == ("offset",) and isinstance(value, int):
+        at, after = value, value + 1
+    elif attribute == ("ts",) and isinstance(value, datetime):
+        moment = _micros(value)
+        at, after = row_at(reader, moment), row_at(reader, moment + 1)
+    else:
+        return None, None
+    if isinstance(each, EqualTo):
+        return at, after
+    if isinstance(each, GreaterThan | GreaterThanOrEqual):
+        return (after if isinstance(each, GreaterThan) else at), None
+    if isinstance(each, LessThan | LessThanOrEqual):
+        return None, (at if isinstance(each, LessThan) else after)
+    return None, None
+
+
+def _micros(moment: datetime) -> int:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1_000_000)

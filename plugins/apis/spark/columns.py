@@ -1,0 +1,61 @@
+"""The columns of a feed: as Spark declares them, and as Arrow carries them to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from plugins.apis.spark.errors import SparkOptionError
+from plugins.protocols.journal_format.schema import ROWS
+
+_SPARK_TYPES: dict[Any, DataType] = {
+    pa.int64(): LongType(),
+    pa.int16(): ShortType(),
+    pa.bool_(): BooleanType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+    pa.list_(pa.int32()): ArrayType(IntegerType()),
+}
+SCHEMA = StructType([StructField(field.name, _SPARK_TYPES[field.type]) for field in ROWS])
+"""All columns, as Spark calls them."""
+
+_LIST = pa.list_(pa.field("element", pa.int32()))
+"""Spark's name for what is in a list."""
+
+
+def wanted_columns(schema: StructType) -> list[str]:
+    """Return the names in a ``StructType`` that the user asked for; Spark itself never prunes a Python source.
+
+    Raises ``SparkOptionError`` for a column that a feed has not, or has with another type.
+    """
+    there = {field.name: field.dataType for field in SCHEMA}
+    for field in schema:
+        if there.get(field.name) != field.dataType:
+            known = ", ".join(map(_told, SCHEMA))
+            raise SparkOptionError(f"a feed has no column `{_told(field)}`; it has: {known}")
+    return schema.names
+
+
+def spark_schema(names: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema that Spark expects of these columns, to the letter."""
+    return pa.schema([pa.field(name, _LIST if name == "parts" else ROWS.field(name).type) for name in names])
+
+
+def _told(field: StructField) -> str:
+    return f"{field.name} {field.dataType.simpleString()}"

@@ -1,0 +1,21 @@
+"""What can go wrong between the kernel and Spark; each text says what to do."""
+
+from __future__ import annotations
+
+from kernel.contracts.errors import KernelError
+
+
+class NoJava(KernelError):
+    """Spark needs a Java that this machine has not, and no wheel brings one."""
+
+
+class SparkOptionError(KernelError):
+    """An option of the data source, or of a job, is not one or has no such value."""
+
+
+class RowError(KernelError):
+    """A row cannot become a message; the text says which row, in which column."""
+
+
+class DataLost(KernelError):
+    """Offsets that a query is still to read are no longer in the journal."""

@@ -1,0 +1,120 @@
+"""Dead-letter analysis: what was refused, expired or pushed out, where, and what comes back again and again.
+
+It reads the header ``x-death`` that AMQP brokers write (https://www.rabbitmq.com/docs/dlx), so that any feed that dead
+letters pass through will do.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from plugins.apis.spark.jobs.feed import Span, bucket, bucket_width, buckets, moments, rows_of, span
+from plugins.apis.spark.jobs.options import DeadLetterOptions
+from plugins.apis.spark.report.findings import Figure, Lines, Report, Table
+
+_DEATHS = (
+    "array<struct<queue string, reason string, count bigint, exchange string, `routing-keys` array<string>>>"
+)
+
+
+def dead_letters(feed: DataFrame) -> DataFrame:
+    """Return a row for each dead letter: offset, ts, key, its latest death's queue, reason, exchange, and all its deaths."""
+    deaths = F.from_json(F.get_json_object("headers", "$.x-death"), _DEATHS)
+    return (
+        feed.where("headers like '%x-death%'")
+        .withColumn("deaths", deaths)
+        .where(F.size("deaths") > 0)
+        .select(
+            "offset",
+            "ts",
+            F.element_at(F.col("deaths")[0]["routing-keys"], 1).alias("key"),
+            F.col("deaths")[0]["queue"].alias("queue"),
+            F.col("deaths")[0]["reason"].alias("reason"),
+            F.col("deaths")[0]["exchange"].alias("exchange"),
+            F.aggregate(
+                "deaths",
+                F.lit(0).cast("long"),
+                lambda total, death: total + F.coalesce(death["count"], F.lit(1)),
+            ).alias("times"),
+            F.xxhash64("body").alias("body_hash"),
+        )
+    )
+
+
+def causes(letters: DataFrame) -> DataFrame:
+    """Return a row for each queue and reason: messages, keys, first, last."""
+    return letters.groupBy("queue", "reason").agg(
+        F.count("*").alias("messages"),
+        F.count_distinct("key").alias("keys"),
+        F.min("ts").alias("first"),
+        F.max("ts").alias("last"),
+    )
+
+
+def poison(letters: DataFrame, times: int = 3) -> DataFrame:
+    """Return the bodies that died ``times`` times or more: how often, where last, and their latest offset."""
+    return (
+        letters.groupBy("body_hash")
+        .agg(
+            F.max("times").alias("times"),
+            F.max_by("queue", "offset").alias("queue"),
+            F.max_by("reason", "offset").alias("reason"),
+            F.max_by("key", "offset").alias("key"),
+            F.max("offset").alias("offset"),
+        )
+        .where(F.col("times") >= times)
+        .select("offset", "key", "queue", "reason", "times")
+    )
+
+
+def report(feed: DataFrame, options: DeadLetterOptions) -> Report:
+    """Return the report on a feed's dead letters."""
+    whole = span(feed)
+    letters = dead_letters(feed)
+    by_cause = rows_of(causes(letters).orderBy(F.desc("messages"), "queue", "reason"))
+    if whole is None or not by_cause:
+        return Report(title="Dead letters", figures=(), parts=(), note="There are none.")
+    total = sum(row[2] for row in by_cause)
+    again = poison(letters, options.poison).orderBy(F.desc("times"), "offset").limit(options.shown)
+    repeated = rows_of(again)
+    return Report(
+        title="Dead letters",
+        figures=(
+            Figure(label="dead letters", value=total, unit="messages", bad=True),
+            Figure(label="of all messages", value=total / whole.messages, unit="share"),
+            Figure(label="poison messages", value=len(repeated), unit="messages", bad=bool(repeated)),
+        ),
+        parts=(
+            _over_time(letters, whole),
+            Table(
+                name="causes",
+                title="Where and why",
+                columns=("queue", "reason", "messages", "keys", "first", "last"),
+                rows=by_cause,
+                units={"messages": "messages", "keys": "messages"},
+            ),
+            Table(
+                name="poison",
+                title=f"Died {options.poison} times or more",
+                columns=again.columns,
+                rows=repeated,
+                units={"times": "messages"},
+            ),
+        ),
+    )
+
+
+def _over_time(letters: DataFrame, whole: Span) -> Lines:
+    width = bucket_width(whole)
+    starts = buckets(whole, width)
+    counts: dict[str, dict[int, int]] = {}
+    counted = letters.groupBy(bucket(width), "reason").agg(F.count("*"))
+    for start, reason, messages in rows_of(counted):
+        counts.setdefault(str(reason), {})[start] = messages
+    return Lines(
+        title="When they died",
+        times=moments(starts),
+        series={name: [found.get(start, 0) / width for start in starts] for name, found in counts.items()},
+        unit="messages/s",
+    )

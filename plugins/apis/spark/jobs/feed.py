@@ -1,0 +1,91 @@
+"""The feed as all jobs see it: a few columns more than the journal has, and the buckets of time that charts are made of.
+
+What only the publishers know (when a message was sent, its number) is told by SQL expressions over the feed's columns.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+BUCKETS = 120
+"""How many points a chart over time has, at most."""
+_WIDTHS = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400)
+
+
+class Span(msgspec.Struct, frozen=True):
+    """How much there is in all."""
+
+    messages: int
+    bytes: int
+    first: datetime
+    last: datetime
+
+    @property
+    def seconds(self) -> float:
+        """From the first message to the last; never 0."""
+        return max((self.last - self.first).total_seconds(), 1e-6)
+
+
+def sized(feed: DataFrame) -> DataFrame:
+    """Add ``size``, the bytes of the body."""
+    return feed.withColumn("size", F.coalesce(F.octet_length("body"), F.lit(0)).cast("long"))
+
+
+def timed(feed: DataFrame, sent: str) -> DataFrame:
+    """Add ``latency``, the seconds from ``sent`` (a SQL expression, a timestamp) until the message was kept."""
+    return feed.withColumn("latency", (F.unix_micros("ts") - F.unix_micros(F.expr(sent))) / 1e6)
+
+
+def span(feed: DataFrame) -> Span | None:
+    """Return how much there is; None of an empty feed."""
+    row: Any = (
+        sized(feed)
+        .agg(F.count("*"), F.sum("size"), *(f(F.unix_micros("ts")) for f in (F.min, F.max)))
+        .first()
+    )
+    if not row[0]:
+        return None
+    return Span(row[0], row[1], _moment(row[2]), _moment(row[3]))
+
+
+def bucket_width(span: Span) -> float:
+    """Return the seconds of a bucket, a round number, so that there are not more than ``BUCKETS``."""
+    return next((width for width in _WIDTHS if span.seconds / width < BUCKETS), span.seconds / BUCKETS)
+
+
+def bucket(width: float) -> Column:
+    """Return the start of a message's bucket, in microseconds since 1970."""
+    micros = F.lit(int(width * 1e6))
+    return F.unix_micros("ts") - F.pmod(F.unix_micros("ts"), micros)
+
+
+def buckets(span: Span, width: float) -> list[int]:
+    """Return the starts of all buckets from the first message to the last, also of those that are empty."""
+    micros = int(width * 1e6)
+    first, last = (round(when.timestamp() * 1e6) for when in (span.first, span.last))
+    return list(range(first - first % micros, last + 1, micros))
+
+
+def moments(starts: list[int]) -> list[datetime]:
+    """Return buckets as times."""
+    return [_moment(start) for start in starts]
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """Return all rows, times in UTC."""
+    return [tuple(map(_plain, row)) for row in frame.collect()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    return tuple(value) if isinstance(value, Row) else value
+
+
+def _moment(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)

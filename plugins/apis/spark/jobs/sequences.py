@@ -1,0 +1,103 @@
+"""Gaps, duplicates and disorder in numbers that publishers count up."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from plugins.apis.spark.jobs.feed import rows_of
+from plugins.apis.spark.report.findings import Figure, Report, Table
+
+GAPS_SHOWN = 500
+
+
+def numbered(feed: DataFrame, number: str, publisher: str = "engine") -> DataFrame:
+    """Return ``offset``, ``publisher`` and ``number`` of all messages that have a number."""
+    columns = feed.select(
+        "offset", F.expr(publisher).alias("publisher"), F.expr(number).cast("long").alias("number")
+    )
+    return columns.where("number is not null")
+
+
+def summary(feed: DataFrame, number: str, publisher: str = "engine", step: int = 1) -> DataFrame:
+    """Return a row for each publisher: messages, first, last, missing, duplicates, reordered.
+
+    A message is ``reordered`` if a later number of its publisher stands before it in the journal, unless it is a duplicate.
+    """
+    by_publisher = Window.partitionBy("publisher")
+    before = by_publisher.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    times = Window.partitionBy("publisher", "number").orderBy("offset")
+    marked = (
+        numbered(feed, number, publisher)
+        .withColumn("most_before", F.max("number").over(before))
+        .withColumn("time", F.row_number().over(times))
+    )
+    first_time = F.col("time") == 1
+    return (
+        marked.groupBy("publisher")
+        .agg(
+            F.count("*").alias("messages"),
+            F.min("number").alias("first"),
+            F.max("number").alias("last"),
+            F.count_if(first_time).alias("distinct"),
+            F.count_if(~first_time).alias("duplicates"),
+            F.count_if(first_time & (F.col("most_before") > F.col("number"))).alias("reordered"),
+        )
+        .withColumn("missing", F.expr(f"(last - first) div {int(step)} + 1 - distinct"))
+        .select("publisher", "messages", "first", "last", "missing", "duplicates", "reordered")
+    )
+
+
+def gaps(feed: DataFrame, number: str, publisher: str = "engine", step: int = 1) -> DataFrame:
+    """Return a row for each run of missing numbers: publisher, first, last, missing, and the offset that follows it."""
+    in_order = Window.partitionBy("publisher").orderBy("number")
+    distinct = (
+        numbered(feed, number, publisher).groupBy("publisher", "number").agg(F.min("offset").alias("offset"))
+    )
+    return (
+        distinct.withColumn("before", F.lag("number").over(in_order))
+        .where(F.col("number") > F.col("before") + step)
+        .select(
+            "publisher",
+            (F.col("before") + step).alias("first"),
+            (F.col("number") - step).alias("last"),
+            F.expr(f"(number - before) div {int(step)} - 1").alias("missing"),
+            F.col("offset").alias("before offset"),
+        )
+    )
+
+
+def findings(feed: DataFrame, number: str, publisher: str, step: int) -> Report:
+    """Return figures and tables for a report."""
+    found = summary(feed, number, publisher, step).orderBy("publisher")
+    rows = rows_of(found)
+    holes = (
+        gaps(feed, number, publisher, step).orderBy(F.desc("missing"), "publisher", "first").limit(GAPS_SHOWN)
+    )
+    places = {name: found.columns.index(name) for name in ("missing", "duplicates", "reordered")}
+    totals = {name: sum(row[place] for row in rows) for name, place in places.items()}
+    parts = [
+        Table(
+            name="sequences",
+            title="Sequences",
+            columns=found.columns,
+            rows=rows,
+            units={"messages": "messages"},
+        ),
+    ]
+    if totals["missing"]:
+        parts.append(
+            Table(
+                name="gaps",
+                title="Gaps",
+                columns=holes.columns,
+                rows=rows_of(holes),
+                units={},
+                note="The widest first.",
+            )
+        )
+    figures = [
+        Figure(label=name, value=total, unit="messages", bad=total > 0 and name != "reordered")
+        for name, total in totals.items()
+    ]
+    return Report(title="Sequences", figures=figures, parts=parts)

@@ -1,0 +1,185 @@
+"""The traffic report: how much, of what, how fast, how late."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from plugins.apis.spark.jobs import sequences
+from plugins.apis.spark.jobs.feed import (
+    Span,
+    bucket,
+    bucket_width,
+    buckets,
+    moments,
+    rows_of,
+    sized,
+    span,
+    timed,
+)
+from plugins.apis.spark.jobs.options import TrafficOptions
+from plugins.apis.spark.report.findings import Figure, HeatMap, Lines, Part, Report, Table, Unit
+from plugins.apis.spark.report.quantities import moment, spell
+
+_UNITS: dict[str, Unit] = {
+    "messages": "messages",
+    "bytes": "bytes",
+    "mean size": "bytes",
+    "per second": "messages/s",
+    "p50": "seconds",
+    "p99": "seconds",
+    "most": "seconds",
+}
+_STEPS_A_DECADE = 4
+"""Rows of the latency heat map."""
+
+
+def per_route_and_key(feed: DataFrame, sent: str = "sent") -> DataFrame:
+    """Return a row for each engine, route and key: counts, bytes, rate, latency percentiles (seconds)."""
+    seconds = (F.max(F.unix_micros("ts")) - F.min(F.unix_micros("ts"))) / 1e6
+    p50, p99 = _percentiles()
+    return (
+        timed(sized(feed), sent)
+        .groupBy("engine", "route", "key")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            F.avg("size").alias("mean size"),
+            F.min("ts").alias("first"),
+            F.max("ts").alias("last"),
+            F.when(seconds > 0, (F.count("*") - 1) / seconds).alias("per second"),
+            p50.alias("p50"),
+            p99.alias("p99"),
+            F.max("latency").alias("most"),
+        )
+    )
+
+
+def over_time(feed: DataFrame, width: float) -> DataFrame:
+    """Return a row for each bucket of ``width`` seconds and each route: ``bucket`` (µs), messages, bytes."""
+    return (
+        sized(feed)
+        .groupBy(bucket(width).alias("bucket"), "engine", "route")
+        .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+    )
+
+
+def matrix(feed: DataFrame) -> DataFrame:
+    """Return a row for each engine and route: messages, bytes."""
+    return (
+        sized(feed)
+        .groupBy("engine", "route")
+        .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+    )
+
+
+def latencies(feed: DataFrame, width: float, sent: str = "sent") -> DataFrame:
+    """Return a row for each bucket and step of latency: how many; ``step`` n is ``10 ** (n / 4)`` µs and more."""
+    step = F.floor(F.log10(F.greatest(F.col("latency") * 1e6, F.lit(1.0))) * _STEPS_A_DECADE).alias("step")
+    return (
+        timed(feed, sent)
+        .where("latency is not null")
+        .groupBy(bucket(width).alias("bucket"), step)
+        .agg(F.count("*").alias("messages"))
+    )
+
+
+def report(feed: DataFrame, options: TrafficOptions) -> Report:
+    """Return the report on a feed."""
+    whole = span(feed)
+    if whole is None:
+        return Report(title="Traffic", figures=(), parts=(), note="The feed is empty.")
+    width = bucket_width(whole)
+    figures = [
+        Figure(label="messages", value=whole.messages, unit="messages"),
+        Figure(label="bytes", value=whole.bytes, unit="bytes"),
+        Figure(label="took", value=whole.seconds, unit="seconds"),
+        Figure(label="mean rate", value=whole.messages / whole.seconds, unit="messages/s"),
+    ]
+    parts: list[Part] = [_throughput(feed, whole, width)]
+    heat = _latency_map(feed, whole, width, options.sent)
+    if heat is not None:
+        figures += _latency_figures(feed, options.sent)
+        parts.append(heat)
+    if options.number:
+        more = sequences.findings(feed, options.number, options.publisher, options.step)
+        figures += more.figures
+        parts += more.parts
+    parts += [_matrix_map(feed), _keys_table(feed, options)]
+    return Report(title="Traffic", figures=figures, parts=parts)
+
+
+def _percentiles() -> tuple[Column, Column]:
+    return F.percentile_approx("latency", 0.5, 1000), F.percentile_approx("latency", 0.99, 1000)
+
+
+def _latency_figures(feed: DataFrame, sent: str) -> list[Figure]:
+    ((p50, p99, most),) = rows_of(timed(feed, sent).agg(*_percentiles(), F.max("latency")))
+    return [
+        Figure(label="latency, median", value=p50, unit="seconds"),
+        Figure(label="latency, p99", value=p99, unit="seconds"),
+        Figure(label="latency, most", value=most, unit="seconds"),
+    ]
+
+
+def _throughput(feed: DataFrame, whole: Span, width: float) -> Lines:
+    starts = buckets(whole, width)
+    counted: dict[str, dict[int, int]] = defaultdict(dict)
+    for start, engine, route, messages, _ in rows_of(over_time(feed, width)):
+        counted[f"{engine} · {route}" if route else str(engine)][start] = messages
+    busiest = sorted(counted, key=lambda name: -sum(counted[name].values()))[:6]
+    return Lines(
+        title="Throughput",
+        times=moments(starts),
+        series={name: [counted[name].get(start, 0) / width for start in starts] for name in busiest},
+        unit="messages/s",
+        note=f"Each point is {spell(width, 'seconds')}.",
+    )
+
+
+def _latency_map(feed: DataFrame, whole: Span, width: float, sent: str) -> HeatMap | None:
+    found = {(start, step): messages for start, step, messages in rows_of(latencies(feed, width, sent))}
+    if not found:
+        return None
+    starts = buckets(whole, width)
+    steps = range(max(step for _, step in found), min(step for _, step in found) - 1, -1)
+    duration = whole.last - whole.first
+    return HeatMap(
+        title="Latency",
+        columns=[moment(when, duration) for when in moments(starts)],
+        rows=[f"{spell(10 ** (step / _STEPS_A_DECADE) / 1e6, 'seconds')} and more" for step in steps],
+        values=[[found.get((start, step), 0) for start in starts] for step in steps],
+        unit="messages",
+        note="From sending to being kept; each row is 1.8 times the one below it.",
+    )
+
+
+def _matrix_map(feed: DataFrame) -> HeatMap:
+    cells = {(engine or "?", route or "-"): messages for engine, route, messages, _ in rows_of(matrix(feed))}
+    engines, routes = (sorted({cell[side] for cell in cells}) for side in (0, 1))
+    return HeatMap(
+        title="The matrix",
+        columns=routes,
+        rows=engines,
+        values=[[cells.get((engine, route), 0) for route in routes] for engine in engines],
+        unit="messages",
+        note="From which engine (rows) by which route (columns).",
+    )
+
+
+def _keys_table(feed: DataFrame, options: TrafficOptions) -> Table:
+    frame = (
+        per_route_and_key(feed, options.sent)
+        .orderBy(F.desc("messages"), "engine", "route", "key")
+        .limit(options.keys)
+    )
+    return Table(
+        name="keys",
+        title="Routes and keys",
+        columns=frame.columns,
+        rows=rows_of(frame),
+        units=_UNITS,
+        note="The busiest first.",
+    )

@@ -1,0 +1,119 @@
+"""The options of ``spark.read``, ``readStream``, ``write`` and ``writeStream`` of the format ``kernel``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from plugins.apis.spark.errors import SparkOptionError
+
+MILLION = 1_000_000
+Place: TypeAlias = int | Literal["earliest", "latest"]
+
+
+class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Names are Spark's way of writing them, and looked up without regard to case, as Spark does."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """Return checked options of the texts that Spark was given; ``SparkOptionError`` says which one is wrong."""
+        known = {name.lower(): name for name in cls.__struct_encode_fields__}
+        texts = {}
+        for name, text in given.items():
+            if name.lower() not in known:
+                raise SparkOptionError(
+                    f"the format kernel has no option {name!r} here; it has: {', '.join(known.values())}"
+                )
+            texts[known[name.lower()]] = text
+        try:
+            return msgspec.convert(texts, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise SparkOptionError(f"an option of the format kernel is wrong: {error}") from error
+
+
+class ReadOptions(_Options, frozen=True, kw_only=True):
+    """What is read, and in which pieces."""
+
+    path: str
+    """The journal's directory.  Every process that reads must see it: the driver, and on a cluster the executors."""
+    starting_offset: Place = "earliest"
+    """The first offset; a stream that has a checkpoint goes on where it was."""
+    ending_offset: Place = "latest"
+    """The offset after the last one; batches only."""
+    starting_timestamp: str = ""
+    """Instead: the first moment, ISO 8601 (UTC unless it says otherwise) or microseconds since 1970."""
+    ending_timestamp: str = ""
+    """Instead: the moment after the last one; batches only."""
+    rows_per_task: int = MILLION
+    """A task of Python costs 20 to 90 ms before its first row."""
+    max_offsets_per_trigger: int = MILLION
+    """The most rows of a micro-batch, so that a backlog does not become one enormous batch; 0: no bound."""
+    fail_on_data_loss: bool = True
+    """Whether a stream stops when retention has taken rows that it has not read, or goes on behind them."""
+    consumer: str = ""
+    """A name under which a stream tells the journal how far it has come: retention waits for it, and its lag can be seen."""
+    pushdown: bool = False
+    """Whether filters on offset and ts narrow what is read; needs ``spark.sql.python.filterPushdown.enabled``."""
+
+    def __post_init__(self) -> None:
+        if self.rows_per_task < 1:
+            raise SparkOptionError(f"rowsPerTask is {self.rows_per_task}; it must be 1 or more")
+        for name in ("starting", "ending"):
+            if getattr(self, f"{name}_timestamp") and isinstance(getattr(self, f"{name}_offset"), int):
+                raise SparkOptionError(f"{name}Offset and {name}Timestamp exclude each other")
+
+    @property
+    def journal(self) -> Path:
+        """The journal's directory; ``SparkOptionError`` if there is none."""
+        path = local_path(self.path)
+        if not path.is_dir():
+            raise SparkOptionError(
+                f"there is no journal at {path}: the directory is not there (a kernel makes it when its journal engine starts)"
+            )
+        return path
+
+
+class WriteOptions(_Options, frozen=True, kw_only=True):
+    """Where rows go, and under which name they are published once."""
+
+    path: str = ""
+    """A journal's directory, seen by the driver and every executor: exactly once."""
+    address: str = ""
+    """Instead, a running kernel, such as ``backend+tcp://127.0.0.1:5556``: at least once, with a token a message."""
+    token: str = ""
+    """Of a batch write into a journal: a write of a token that is there already does nothing.  Streams have their own."""
+    engine: str = "spark"
+    """What the journal's column ``engine`` says."""
+
+    def __post_init__(self) -> None:
+        if bool(self.path) == bool(self.address):
+            raise SparkOptionError(
+                "say either a path (a journal's directory) or an address (of a running kernel)"
+            )
+
+
+def local_path(path: str) -> Path:
+    """Return a path that Spark may have written as a URL."""
+    parts = urlsplit(path)
+    if parts.scheme not in ("", "file"):
+        raise SparkOptionError(f"{path}: a journal is in a directory, not at a {parts.scheme} address")
+    return Path(unquote(parts.path) if parts.scheme else path).absolute()
+
+
+def microseconds(moment: str, option: str) -> int:
+    """Return a moment in microseconds since 1970."""
+    if moment.lstrip("-").isdigit():
+        return int(moment)
+    try:
+        when = datetime.fromisoformat(moment)
+    except ValueError:
+        raise SparkOptionError(
+            f"{option} is {moment!r}, which is neither ISO 8601 nor microseconds"
+        ) from None
+    aware = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1_000_000)

@@ -1,0 +1,116 @@
+"""``kernel pipeline``: jobs over a journal, run by Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kernel.contracts.errors import KernelError
+from kernel.contracts.kinds import JobKind
+from kernel.plugins import PluginRegistry
+from plugins.apis.spark.errors import SparkOptionError
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.group("pipeline", help="Run jobs over a journal with Spark: reports and streams.")
+def command() -> None:
+    """Stand above the two commands."""
+
+
+@command.command("jobs")
+def jobs() -> None:
+    """List the jobs that are installed (`kernel plugins JOB` shows the options of one)."""
+    for name, installed in sorted(PluginRegistry.load().jobs.items()):
+        kind = installed.kind
+        click.echo(f"{name:16} {'stream' if kind.streams else 'report'}  {kind.summary}")
+
+
+@command.command("run")
+@click.argument("job")
+@click.option("--journal", required=True, type=_FILE, help="The journal's directory.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="An option of the job.")
+@click.option(
+    "--read", "reads", multiple=True, metavar="NAME=VALUE", help="An option of reading: startingOffset=100."
+)
+@click.option("--out", type=_FILE, help="Of a report: the folder for index.html and the tables.")
+@click.option("--to", help="Of a stream: another journal's directory, or the address of a running kernel.")
+@click.option("--checkpoint", type=_FILE, help="Of a stream: where it keeps how far it has come.")
+@click.option("--once", is_flag=True, help="Of a stream: end when all that is there has been read.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark's: who does the work.")
+def run(job: str, **given: Any) -> None:
+    """Run JOB over a journal: a report is written to --out, a stream goes on until Ctrl-C and sends to --to."""
+    kind: JobKind = PluginRegistry.load().kind("jobs", job)
+    function = kind.create(options_of(kind, pairs(given["settings"])))
+    reads = pairs(given["reads"])
+    needed = ("to", "checkpoint") if kind.streams else ("out",)
+    for name in needed:
+        if given[name] is None:
+            raise click.UsageError(f"the job {job} needs --{name}")
+    from plugins.apis.spark.spark_session import session
+
+    spark = session(f"kernel pipeline {job}", master=given["master"])
+    try:
+        if kind.streams:
+            _stream(spark, function, given, reads)
+        else:
+            _report(spark, function, given, reads)
+    finally:
+        spark.stop()
+
+
+def pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return ``NAME=VALUE`` texts as a dictionary."""
+    split = [text.partition("=") for text in texts]
+    for name, sign, _ in split:
+        if not sign:
+            raise SparkOptionError(f"{name!r} is not NAME=VALUE")
+    return {name: value for name, _, value in split}
+
+
+def options_of(kind: JobKind, texts: Mapping[str, str]) -> Any:
+    """Return the options of a job from texts; ``SparkOptionError`` says which one is wrong."""
+    known = {field.name: field.type for field in msgspec.structs.fields(kind.options)}
+    try:
+        values = {name: _parsed(text, known.get(name, str)) for name, text in texts.items()}
+        return msgspec.convert(values, kind.options, strict=False)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise SparkOptionError(
+            f"the job {kind.name}: {error}; `kernel plugins {kind.name}` lists its options"
+        ) from error
+
+
+def _parsed(text: str, wanted: Any) -> Any:
+    """Return text as it is, or what its JSON says where the option is neither text nor a number."""
+    return text if wanted in (str, int, float, bool) else json.loads(text)
+
+
+def _report(
+    spark: Any, job: Callable[[Any], Any], given: Mapping[str, Any], reads: Mapping[str, str]
+) -> None:
+    from plugins.apis.spark.report.files import write_report
+
+    feed = spark.read.format("kernel").options(**reads).load(str(given["journal"]))
+    index = write_report(job(feed), given["out"], subtitle=str(given["journal"]))
+    click.echo(index)
+
+
+def _stream(
+    spark: Any, job: Callable[[Any], Any], given: Mapping[str, Any], reads: Mapping[str, str]
+) -> None:
+    feed = spark.readStream.format("kernel").options(**reads).load(str(given["journal"]))
+    target = "address" if "://" in given["to"] else "path"
+    writer = job(feed).writeStream.format("kernel").option(target, given["to"])
+    writer = writer.option("checkpointLocation", str(given["checkpoint"]))
+    query = (writer.trigger(availableNow=True) if given["once"] else writer).start()
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    if query.exception() is not None:
+        raise KernelError(str(query.exception()))

@@ -1,0 +1,323 @@
+"""The readers as plain objects: what Spark calls, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StringType, StructField, StructType
+
+from kernel.contracts.message import Envelope
+from plugins.apis.spark.batch_reader import BatchReader, PushdownReader, Rows
+from plugins.apis.spark.columns import SCHEMA, spark_schema, wanted_columns
+from plugins.apis.spark.errors import DataLost, SparkOptionError
+from plugins.apis.spark.options import ReadOptions
+from plugins.apis.spark.planning import BATCH_ROWS, ranges, row_at
+from plugins.apis.spark.stream_reader import StreamReader
+from plugins.protocols.journal_format.consumers import positions
+from plugins.protocols.journal_format.errors import OutOfRange
+from plugins.protocols.journal_format.reader import JournalReader
+from tests.plugins.apis.spark.journals import EPOCH, Journal
+
+ALL = SCHEMA
+NARROW = StructType([SCHEMA["body"], SCHEMA["offset"]])
+
+
+def _options(journal: Journal | Path, **options: object) -> ReadOptions:
+    return ReadOptions.parse({"path": str(journal), **{name: str(value) for name, value in options.items()}})
+
+
+def _offsets(reader: Any, tasks: Iterable[InputPartition]) -> list[int]:
+    batches = [batch for task in tasks for batch in reader.read(task)]
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def _read(journal: Journal, **options: object) -> list[int]:
+    reader = BatchReader(ALL, _options(journal, **options))
+    return _offsets(reader, reader.partitions())
+
+
+# ------------------------------------------------------------------ what is read
+
+
+def test_every_row_is_read_once_and_in_order_whatever_the_tasks(journal: Journal) -> None:
+    journal.numbers(95, batch=10)
+    for rows in (1, 7, 10, 94, 95, 1000):
+        assert _read(journal, rowsPerTask=rows) == list(range(95))
+
+
+def test_rows_have_the_arrow_schema_that_spark_asks_for(journal: Journal) -> None:
+    journal.append([b"x"], Envelope(key="a.b", properties={"headers": {"n": 1}}))
+    for schema in (ALL, NARROW):
+        reader = BatchReader(schema, _options(journal))
+        (batch,) = reader.read(reader.partitions()[0])
+        assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
+
+
+def test_columns_that_are_not_asked_for_are_not_read(journal: Journal) -> None:
+    journal.append([b"x", b"y"])
+    reader = BatchReader(NARROW, _options(journal))
+    (batch,) = reader.read(reader.partitions()[0])
+    assert batch.to_pylist() == [{"body": b"x", "offset": 0}, {"body": b"y", "offset": 1}]
+
+
+@pytest.mark.parametrize("name", ["topic", "offset", "body"])
+def test_a_column_that_a_feed_has_not_is_refused_with_those_that_it_has(name: str) -> None:
+    with pytest.raises(SparkOptionError, match=rf"no column `{name} string`.*offset bigint, ts timestamp"):
+        wanted_columns(StructType([StructField(name, StringType())]))
+
+
+def test_small_commits_are_put_together_and_large_ones_left_alone(journal: Journal) -> None:
+    journal.numbers(25_000, batch=100)
+    reader = BatchReader(NARROW, _options(journal))
+    sizes = [batch.num_rows for batch in reader.read(Rows(0, 25_000))]
+    assert sizes == [BATCH_ROWS, BATCH_ROWS, 5000]
+
+
+def test_large_bodies_bound_a_batch_by_its_bytes(journal: Journal) -> None:
+    for _ in range(5):
+        journal.append([bytes(6 << 20)])
+    reader = BatchReader(NARROW, _options(journal))
+    assert [batch.num_rows for batch in reader.read(Rows(0, 5))] == [2, 2, 1]
+
+
+def test_an_empty_journal_has_no_tasks_and_spark_may_invent_one(journal: Journal) -> None:
+    reader = BatchReader(ALL, _options(journal))
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_a_path_without_a_journal_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SparkOptionError, match=rf"no journal at {tmp_path}/none"):
+        BatchReader(ALL, _options(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("count,rows", [(0, 5), (1, 5), (10, 3), (10, 10), (11, 10), (7, 1)])
+def test_tasks_are_even_and_none_is_too_large(count: int, rows: int) -> None:
+    pieces = ranges(100, 100 + count, rows)
+    assert [offset for first, end in pieces for offset in range(first, end)] == list(range(100, 100 + count))
+    sizes = [end - first for first, end in pieces]
+    assert all(size <= rows for size in sizes)
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+# ------------------------------------------------------------------ from where to where
+
+
+def test_offsets_bound_what_is_read(journal: Journal) -> None:
+    journal.numbers(50)
+    assert _read(journal, startingOffset=13, endingOffset=17) == [13, 14, 15, 16]
+    assert _read(journal, startingOffset="latest") == []
+    assert _read(journal, startingOffset=48, endingOffset=1000) == [48, 49]
+    assert _read(journal, startingOffset=30, endingOffset=20) == []
+
+
+def test_times_bound_what_is_read_to_the_row(journal: Journal) -> None:
+    journal.numbers(50, batch=10)  # a millisecond apart
+    when = datetime.fromtimestamp(EPOCH / 1e6, UTC) + timedelta(milliseconds=2)
+    assert _read(journal, startingTimestamp=when.isoformat()) == list(range(20, 50))
+    assert _read(journal, endingTimestamp=EPOCH + 1000) == list(range(10))
+    assert _read(journal, startingTimestamp=EPOCH + 1, endingTimestamp=EPOCH + 2001) == list(range(10, 30))
+    assert _read(journal, startingTimestamp=EPOCH + 10_000_000) == []
+
+
+def test_a_moment_within_a_commit_is_found(journal: Journal) -> None:
+    journal.numbers(20)
+    assert [row_at(JournalReader(journal.path), EPOCH + late) for late in (-5, 0, 1, 1000, 1001)] == [
+        0,
+        0,
+        10,
+        10,
+        20,
+    ]
+
+
+def test_what_retention_took_before_the_plan_is_not_missed(journal: Journal) -> None:
+    journal.numbers(20)
+    journal.roll()
+    journal.numbers(20)
+    journal.drop(0)
+    assert _read(journal) == list(range(20, 40))
+
+
+def test_what_retention_took_after_the_plan_is_named_or_left_out(journal: Journal) -> None:
+    journal.numbers(20)
+    journal.roll()
+    journal.numbers(20)
+    journal.drop(0)
+    with pytest.raises(OutOfRange, match="offsets 5 to 19 are no longer there"):
+        _offsets(BatchReader(ALL, _options(journal)), [Rows(5, 30)])
+    lenient = BatchReader(ALL, _options(journal, failOnDataLoss="false"))
+    assert _offsets(lenient, [Rows(5, 30)]) == list(range(20, 30))
+    assert _offsets(lenient, [Rows(5, 15)]) == []
+
+
+def _pushed(journal: Journal, *filters: Any) -> list[int]:
+    reader = PushdownReader(ALL, _options(journal))
+    assert list(reader.pushFilters(list(filters))) == list(filters), "Spark has to apply them all the same"
+    return _offsets(reader, reader.partitions())
+
+
+def test_filters_on_offset_and_ts_narrow_what_is_read(journal: Journal) -> None:
+    journal.numbers(50)
+
+    def at(milliseconds: int) -> datetime:
+        return datetime.fromtimestamp(EPOCH / 1e6, UTC) + timedelta(milliseconds=milliseconds)
+
+    offset, ts = ("offset",), ("ts",)
+    assert _pushed(journal, GreaterThanOrEqual(offset, 10), LessThan(offset, 12)) == [10, 11]
+    assert _pushed(journal, GreaterThan(offset, 47)) == [48, 49]
+    assert _pushed(journal, LessThanOrEqual(offset, 1)) == [0, 1]
+    assert _pushed(journal, EqualTo(offset, 7)) == [7]
+    assert _pushed(journal, EqualTo(ts, at(3))) == list(range(30, 40))
+    assert _pushed(journal, GreaterThan(ts, at(3))) == list(range(40, 50))
+    assert _pushed(journal, LessThanOrEqual(ts, at(0))) == list(range(10))
+    assert _pushed(journal, GreaterThan(offset, 30), LessThan(offset, 20)) == []
+
+
+def test_other_filters_narrow_nothing(journal: Journal) -> None:
+    journal.numbers(20)
+    assert _pushed(journal, EqualTo(("key",), "x"), In(("offset",), (3, 4))) == list(range(20))
+
+
+# ------------------------------------------------------------------ options
+
+
+@pytest.mark.parametrize(
+    "options,complaint",
+    [
+        ({}, "missing required field `path`"),
+        ({"path": "/j", "startingOfset": "1"}, "no option 'startingOfset'.*startingOffset"),
+        ({"path": "/j", "rowsPerTask": "many"}, "rowsPerTask"),
+        ({"path": "/j", "rowsPerTask": "0"}, "rowsPerTask is 0"),
+        ({"path": "/j", "startingOffset": "first"}, "startingOffset"),
+        ({"path": "/j", "startingOffset": "1", "startingTimestamp": "2026-01-01"}, "exclude each other"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(SparkOptionError, match=complaint):
+        ReadOptions.parse(options)
+
+
+def test_names_of_options_may_be_written_in_any_case(journal: Journal) -> None:
+    assert ReadOptions.parse({"PATH": "/j", "startingoffset": "5"}).starting_offset == 5
+
+
+def test_paths_may_be_urls_of_files_and_of_nothing_else(journal: Journal) -> None:
+    assert _options(Path(f"file:{journal}")).journal == journal.path
+    with pytest.raises(SparkOptionError, match="not at a s3 address"):
+        _ = ReadOptions(path="s3://bucket/journal").journal
+
+
+def test_a_time_that_is_none_is_refused(journal: Journal) -> None:
+    with pytest.raises(SparkOptionError, match="startingTimestamp is 'yesterday'"):
+        _read(journal, startingTimestamp="yesterday")
+
+
+# ------------------------------------------------------------------ streams
+
+
+def _stream(journal: Journal, **options: object) -> StreamReader:
+    return StreamReader(NARROW, _options(journal, **options))
+
+
+def test_a_stream_reads_exactly_what_lies_between_two_offsets(journal: Journal) -> None:
+    stream = _stream(journal, rowsPerTask=4)
+    assert stream.initialOffset() == {"offset": 0}
+    journal.numbers(25)
+    end = stream.latestOffset({"offset": 0}, ReadAllAvailable())
+    assert end == {"offset": 25}
+    assert _offsets(stream, stream.partitions({"offset": 3}, end)) == list(range(3, 25))
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+    assert stream.partitions(end, end) == []
+
+
+def test_a_backlog_is_taken_in_pieces_by_default(journal: Journal) -> None:
+    journal.numbers(25)
+    assert _stream(journal).getDefaultReadLimit() == ReadMaxRows(1_000_000)
+    assert _stream(journal, maxOffsetsPerTrigger=0).getDefaultReadLimit() == ReadAllAvailable()
+    stream = _stream(journal, maxOffsetsPerTrigger=10)
+    limit = stream.getDefaultReadLimit()
+    assert stream.latestOffset({"offset": 0}, limit) == {"offset": 10}
+    assert stream.latestOffset({"offset": 20}, limit) == {"offset": 25}
+    assert stream.reportLatestOffset() == {"offset": 25}
+
+
+def test_available_now_ends_where_the_journal_ended_when_it_began(journal: Journal) -> None:
+    journal.numbers(25)
+    stream = _stream(journal)
+    stream.prepareForTriggerAvailableNow()
+    journal.numbers(25)
+    assert stream.latestOffset({"offset": 0}, ReadMaxRows(20)) == {"offset": 20}
+    assert stream.latestOffset({"offset": 20}, ReadMaxRows(20)) == {"offset": 25}
+    assert stream.latestOffset({"offset": 25}, ReadMaxRows(20)) == {"offset": 25}
+
+
+def test_a_stream_may_begin_at_the_end(journal: Journal) -> None:
+    journal.numbers(25)
+    assert _stream(journal, startingOffset="latest").initialOffset() == {"offset": 25}
+    assert _stream(journal, startingTimestamp=EPOCH + 1000).initialOffset() == {"offset": 10}
+
+
+def _with_a_hole(journal: Journal) -> None:
+    journal.numbers(20)
+    journal.roll()
+    journal.numbers(20)
+    journal.drop(0)
+
+
+def test_a_stream_behind_retention_stops_and_says_what_is_lost_and_what_to_do(journal: Journal) -> None:
+    _with_a_hole(journal)
+    stream = _stream(journal)
+    told = (
+        r"offsets 5 to 19 have not been read.*from 20 set the option failOnDataLoss to false.*option consumer"
+    )
+    with pytest.raises(DataLost, match=told):
+        stream.latestOffset({"offset": 5}, ReadAllAvailable())
+    with pytest.raises(DataLost, match=told):
+        stream.partitions({"offset": 5}, {"offset": 30})
+
+
+def test_a_stream_that_may_lose_goes_on_behind_what_is_lost(journal: Journal) -> None:
+    _with_a_hole(journal)
+    stream = _stream(journal, failOnDataLoss="false")
+    assert stream.latestOffset({"offset": 5}, ReadMaxRows(3)) == {"offset": 23}
+    assert _offsets(stream, stream.partitions({"offset": 5}, {"offset": 23})) == [20, 21, 22]
+    assert stream.partitions({"offset": 5}, {"offset": 15}) == [], "a batch that was planned and is all gone"
+
+
+def test_a_checkpoint_of_another_journal_is_noticed(journal: Journal) -> None:
+    journal.numbers(5)
+    with pytest.raises(DataLost, match="ends at offset 5, and this query has read up to 9"):
+        _stream(journal).latestOffset({"offset": 9}, ReadAllAvailable())
+
+
+def test_a_stream_with_a_name_tells_how_far_it_has_come(journal: Journal) -> None:
+    journal.numbers(25)
+    _stream(journal).commit({"offset": 10})
+    assert positions(journal.path) == {}
+    _stream(journal, consumer="report").commit({"offset": 20})
+    assert positions(journal.path) == {"report": 20}
+
+
+def test_a_stream_has_no_end(journal: Journal) -> None:
+    with pytest.raises(SparkOptionError, match="a stream has no end"):
+        _stream(journal, endingOffset=5)
+
+
+def test_the_declared_schema_has_every_column_of_a_feed() -> None:
+    assert spark_schema(wanted_columns(ALL)).names == [field.name for field in ALL.fields]

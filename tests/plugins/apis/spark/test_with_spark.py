@@ -1,0 +1,107 @@
+"""Reading with Spark itself: what plain objects cannot show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel.contracts.message import Envelope
+from tests.plugins.apis.spark.journals import EPOCH, Journal
+
+pytestmark = pytest.mark.slow
+
+
+def _offsets(frame: Any) -> list[int]:
+    return [row.offset for row in frame.select("offset").orderBy("offset").collect()]
+
+
+def test_a_journal_is_a_table(spark: Any, journal: Journal) -> None:
+    journal.append([b"one", b"two"], Envelope(key="a.b", exchange="feed", properties={"headers": {"n": 1}}))
+    journal.numbers(98)
+    feed = spark.read.format("kernel").load(str(journal))
+    first = feed.orderBy("offset").first()
+    assert (first.offset, first.engine, first.route, first.exchange) == (0, "broker", "feed", "feed")
+    assert (first.key, first.headers, bytes(first.body)) == ("a.b", '{"n":1}', b"one")
+    assert int(first.ts.timestamp() * 1e6) == EPOCH
+    assert feed.groupBy("key").count().orderBy("key").collect() == [("a.b", 2), ("n", 98)]
+
+
+def test_sql_reads_a_journal(spark: Any, journal: Journal) -> None:
+    journal.numbers(20)
+    spark.sql(f"create or replace temporary view feed using kernel options (path '{journal}', rowsPerTask 5)")
+    assert spark.sql("select count(*), sum(cast(string(body) as int)) from feed").first() == (20, 190)
+
+
+def test_only_columns_that_are_asked_for(spark: Any, journal: Journal) -> None:
+    journal.numbers(20)
+    feed = spark.read.format("kernel").schema("key string, offset bigint").load(str(journal))
+    assert feed.columns == ["key", "offset"]
+    assert _offsets(feed) == list(range(20))
+
+
+def test_filters_reach_the_reader_and_stay_true(spark: Any, journal: Journal) -> None:
+    journal.numbers(100, batch=10)
+    feed = spark.read.format("kernel").option("rowsPerTask", 10).load(str(journal))
+    assert feed.rdd.getNumPartitions() == 10
+    narrow = feed.where("offset >= 41 and offset < 52 and key = 'n'")
+    assert narrow.rdd.getNumPartitions() == 2
+    assert _offsets(narrow) == list(range(41, 52))
+    early = feed.where(f"ts < timestamp_micros({EPOCH + 1500})")
+    assert _offsets(early) == list(range(20))
+    assert _offsets(feed.where("offset in (3, 99)")) == [3, 99]
+
+
+def test_an_empty_journal_is_an_empty_table(spark: Any, journal: Journal) -> None:
+    assert spark.read.format("kernel").load(str(journal)).count() == 0
+
+
+def test_a_wrong_option_stops_the_query_with_its_name(spark: Any, journal: Journal) -> None:
+    with pytest.raises(Exception, match="(?i)no option 'startingOfset'"):
+        spark.read.format("kernel").option("startingOfset", 3).load(str(journal)).count()
+
+
+# ------------------------------------------------------------------ streams
+
+
+def _drain(feed: Any, folder: Path) -> list[Any]:
+    """Run a stream over what is there; return all rows that it has ever put out."""
+    out = folder / "out"
+    query = (
+        feed.writeStream.format("parquet")
+        .option("path", str(out))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark = feed.sparkSession
+    return list(spark.read.parquet(str(out)).orderBy("offset").collect())
+
+
+def test_a_stream_goes_on_where_its_checkpoint_is(spark: Any, journal: Journal, tmp_path: Path) -> None:
+    journal.numbers(30)
+    feed = spark.readStream.format("kernel").option("maxOffsetsPerTrigger", 7).load(str(journal))
+    assert [row.offset for row in _drain(feed, tmp_path)] == list(range(30))
+    journal.roll()
+    journal.numbers(30)
+    rows = _drain(feed, tmp_path)
+    assert [row.offset for row in rows] == list(range(60))
+    assert [bytes(row.body) for row in rows] == [b"%d" % number for number in range(60)]
+
+
+def test_a_stream_behind_retention_stops_with_the_range_that_is_lost(
+    spark: Any, journal: Journal, tmp_path: Path
+) -> None:
+    journal.numbers(30)
+    feed = spark.readStream.format("kernel").load(str(journal))
+    _drain(feed, tmp_path)
+    journal.numbers(10)
+    journal.roll()
+    journal.numbers(10)
+    journal.drop(0)
+    with pytest.raises(Exception, match="offsets 30 to 39 have not been read"):
+        _drain(feed, tmp_path)
+    lenient = spark.readStream.format("kernel").option("failOnDataLoss", "false").load(str(journal))
+    assert [row.offset for row in _drain(lenient, tmp_path)] == [*range(30), *range(40, 50)]
