@@ -16,6 +16,7 @@ from plugins.protocols.amqp091.options import ClientOptions
 
 CHANNEL = 1
 READ_BYTES = 1 << 18
+WRITE_BYTES = 1 << 18
 _OPTIONS = ClientOptions(heartbeat=0, response=plain_response("guest", "guest"))
 
 Answer = TypeVar("Answer", bound=Method)
@@ -28,6 +29,8 @@ class BareClient:
         host, _, port = address.rpartition("/")[2].partition(":")
         self.socket = socket.create_connection((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A block of messages is written without waiting for the broker to read it.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_BYTES)
         self.connection = ClientConnection(_OPTIONS, time.monotonic())
         self._wait_for(ConnectionOpened)
         self.connection.open_channel(CHANNEL)
