@@ -26,6 +26,23 @@ UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """A client that leaves so much unread is not read itself: its requests make more."""
 
 
+TURN_SECONDS = 0.005
+"""How long the others may have to wait for what one read brings."""
+
+SMALLEST_READ = 4096
+
+
+def fair_read_size(size: int, got: int, seconds: float) -> int:
+    """Return how many bytes to ask for next: ``size`` were, ``got`` came and took ``seconds`` to deal with.
+
+    256 KiB of equal messages take a millisecond; of methods, or of messages with a key each, a fifth of a second.
+    """
+    following = next_read_size(size, got, size)
+    if seconds <= 0:
+        return following
+    return min(following, max(SMALLEST_READ, int(got * TURN_SECONDS / seconds)))
+
+
 class ConnectionHost:
     """One connection of the engine."""
 
@@ -113,6 +130,8 @@ class ConnectionHost:
             # A mistake of ours costs this client its connection, and nobody else anything.
             self._connection.close(541, f"INTERNAL_ERROR - {error}")
             self.session.end(self._host.now())
+        if self.session.waits_for_store():
+            return
         self._write()
         if self.ended:
             return
@@ -133,7 +152,6 @@ class ConnectionHost:
             return
         if data is None:
             return
-        self._read_size = next_read_size(self._read_size, len(data), self._read_size)
         now = self._host.now()
         if not data:
             self._take(self._connection.receive_eof(now), now)
@@ -141,6 +159,7 @@ class ConnectionHost:
             return
         self.bytes_in += len(data)
         self._take(self._connection.receive_data(data, now), now)
+        self._read_size = fair_read_size(self._read_size, len(data), self._host.now() - now)
 
     def _take(self, events: list[Event], now: float) -> None:
         self._engine.is_busy(self)

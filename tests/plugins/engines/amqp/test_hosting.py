@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.engines.amqp.connection_host import UNWRITTEN_BYTES
+from plugins.engines.amqp.connection_host import UNWRITTEN_BYTES, fair_read_size
 from plugins.engines.amqp.engine import AmqpEngine
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.session import WINDOW_BYTES
@@ -144,3 +144,21 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_nothing(server: Server) -> 
         engine.start(host)
     engine.stop()
     host.stop()
+
+
+@pytest.mark.parametrize(
+    "size, got, seconds, expected",
+    [
+        (16384, 16384, 0.0, 65536),
+        (16384, 16384, 0.001, 65536),
+        (65536, 65536, 0.002, 163840),
+        (262144, 262144, 0.001, 262144),
+        (262144, 262144, 0.2, 6553),
+        (16384, 16384, 1.0, 4096),
+        (65536, 100, 0.00001, 16384),
+    ],
+)
+def test_a_read_is_as_large_as_the_others_can_bear(
+    size: int, got: int, seconds: float, expected: int
+) -> None:
+    assert fair_read_size(size, got, seconds) == expected
