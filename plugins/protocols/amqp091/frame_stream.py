@@ -105,7 +105,7 @@ class FrameStream:
         if kind not in (frames.METHOD, frames.HEADER, frames.BODY, frames.HEARTBEAT):
             self._deaf = True
             raise ConnectionFault(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
-        if self.frame_max and size > self.frame_max - frames.OVERHEAD:
+        if self.frame_max and size > self.frame_max:  # as RabbitMQ: clients forget to count the overhead
             self._deaf = True
             text = f"a frame with {size} octets of payload is larger than frame_max {self.frame_max} allows"
             raise ConnectionFault(ReplyCode.FRAME_ERROR, text)

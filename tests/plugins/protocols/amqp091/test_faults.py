@@ -16,6 +16,7 @@ from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed, Pu
 from plugins.protocols.amqp091.frames import PROTOCOL_HEADER, method_frame
 from plugins.protocols.amqp091.methods import basic, channel, confirm, connection, queue, tx
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
+from tests.plugins.protocols.amqp091.conftest import Pair
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:
@@ -31,6 +32,16 @@ def header(size: int, properties: bytes = b"\0\0", class_id: int = 60, weight: i
 
 def body(octets: bytes) -> bytes:
     return frame(3, 1, octets)
+
+
+@pytest.mark.parametrize("excess, code", [(0, 0), (1, 501)])
+def test_a_frame_may_leave_its_overhead_uncounted_and_no_more(
+    open_pair: Pair, excess: int, code: int
+) -> None:
+    """RabbitMQ allows for it; amqpstorm sends such frames."""
+    size = open_pair.server.frame_max + excess
+    events = open_pair.server.receive_data(PUBLISH + header(size) + body(bytes(size)), 2.0)
+    assert [getattr(event, "reply_code", 0) for event in events] == [code]
 
 
 def method(number: int, value: Any) -> bytes:
