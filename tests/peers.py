@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from collections.abc import Callable
 
 import msgspec
@@ -13,7 +14,7 @@ _PEERS = "make peers (root)"
 
 
 def _has_module(name: str) -> Callable[[], bool]:
-    return lambda: importlib.util.find_spec(name) is not None
+    return lambda: name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 def _has_command(name: str) -> Callable[[], bool]:

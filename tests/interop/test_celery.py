@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import Broker
+from tests.interop.until import PATIENCE, until
 
 pytestmark = [pytest.mark.peer("celery"), pytest.mark.slow]
 
 CELERY: Any = pytest.importorskip("celery")
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
 
 
 class Worker:
@@ -146,7 +146,7 @@ def test_a_task_that_waits_for_its_time_goes_back_when_the_worker_stops(start: S
     celery = start()
     first = celery.start_worker()
     result = celery.call("add", 1, 2, countdown=3)
-    _until(lambda: f"{result.id}] received" in first.log())
+    until(lambda: f"{result.id}] received" in first.log())
     assert first.stop() < 15
     celery.start_worker()
     assert result.get(PATIENCE) == 3
@@ -157,7 +157,7 @@ def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: P
     notes, gate = tmp_path / "notes", tmp_path / "gate"
     first = celery.start_worker()
     result = celery.call("note_and_wait", str(notes), str(gate))
-    _until(notes.exists)
+    until(notes.exists)
     first.kill()
     gate.touch()
     celery.start_worker()
@@ -169,22 +169,15 @@ def test_workers_are_controlled_from_afar(start: Start, tmp_path: Path) -> None:
     celery = start()
     workers = [celery.start_worker(), celery.start_worker()]
     control = celery.app.control
-    _until(lambda: len(control.ping(timeout=1)) == 2)
+    until(lambda: len(control.ping(timeout=1)) == 2)
     revoked = celery.call("add", 1, 2, countdown=1)
     revoked.revoke()
     with pytest.raises(CELERY.exceptions.TaskRevokedError):
         revoked.get(PATIENCE)
     stuck = celery.call("note_and_wait", str(tmp_path / "notes"), str(tmp_path / "closed"))
-    _until((tmp_path / "notes").exists)
+    until((tmp_path / "notes").exists)
     assert any(control.inspect(timeout=2).active().values())
     stuck.revoke(terminate=True, signal="SIGKILL")
     with pytest.raises(CELERY.exceptions.TaskRevokedError):
         stuck.get(PATIENCE)
     assert max(worker.stop() for worker in workers) < 15
-
-
-def _until(there: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not there():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
