@@ -37,6 +37,8 @@ class Loop:
     def __init__(self, mailbox: Mailbox, *, own_thread: bool, spin: float = 0.0) -> None:
         self.mailbox = mailbox
         self._spin = spin
+        self._found = False
+        """Whether a descriptor was ready since the thread last went to sleep."""
         self.poller = new_poller()
         self._own_thread = own_thread
         self._timers: list[tuple[float, int, object]] = []
@@ -129,12 +131,17 @@ class Loop:
             timeout = self._sleep_for(timeout, worked)
         ready = self.poller.poll(timeout)
         bell.sleeping = False
+        self._found = self._found or ready > 0
         return ready > 0 or worked
 
     def _sleep_for(self, timeout: float | None, worked: bool) -> float | None:
         """Make ready for sleep; return for how long, 0 when there is a reason to stay awake."""
-        if worked and (self.trio_wanted() or (self._spin and self._something_soon())):
+        if worked and self.trio_wanted():
             return 0
+        if self._spin and (worked or self._found):
+            self._found = self._something_soon()
+            if self._found:
+                return 0
         self.mailbox.bell.sleeping = True
         if self.mailbox.posted:
             return 0

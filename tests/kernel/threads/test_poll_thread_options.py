@@ -7,6 +7,8 @@ import os
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
+from kernel.pipes.mailbox import Mailbox
+from kernel.threads.loop import Loop
 
 
 def plan(**options: object) -> Plan:
@@ -44,3 +46,27 @@ def test_a_thread_keeps_to_its_processors() -> None:
         assert right.receive(10) == b"x"
         tasks = [int(task) for task in os.listdir("/proc/self/task")]
         assert {one} in [os.sched_getaffinity(task) for task in tasks if task != os.getpid()]
+
+
+class Wakes:
+    """A poller with a descriptor that is ready once."""
+
+    def __init__(self) -> None:
+        self.asked: list[float | None] = []
+
+    def poll(self, timeout: float | None) -> int:
+        self.asked.append(timeout)
+        return int(len(self.asked) == 1)
+
+
+def test_a_thread_that_spins_looks_again_after_what_a_descriptor_brought_and_then_sleeps() -> None:
+    loop = Loop(Mailbox(), own_thread=False, spin=0.0002)
+    loop.poller.close()
+    wakes = loop.poller = Wakes()  # type: ignore[assignment]
+    loop.turn(None)
+    loop.turn(None)
+    loop.turn(None)
+    assert wakes.asked[0] is None
+    assert set(wakes.asked[1:-2]) == {0}
+    assert wakes.asked[-2:] == [None, None]
+    loop.mailbox.bell.close()
