@@ -76,6 +76,10 @@ class Declarations(Role):
             self.works()
             self.session.declared()
 
+    def refused(self, code: int) -> None:
+        """The server will not have the one called ``name``."""
+        self.session.declaration_refused(self.name, code)
+
     def lost(self) -> None:
         """One of them was refused: ``name`` says which."""
         super().lost()

@@ -53,7 +53,7 @@ class Link:
         self._on_usable = on_usable
         self._protocol_options = _protocol_options(options)
         self._backoff = Backoff(options.reconnect)
-        self._peer = ""
+        self.peer = ""
         self._usable_since = 0.0
         self._next_try: float | None = None
         self._refused = False
@@ -79,7 +79,7 @@ class Link:
                 self.connection.hang_up("the client is shut down")
 
     async def _one_connection(self, address: Address) -> None:
-        self._peer = str(address)
+        self.peer = str(address)
         try:
             wire = await self.dialling.connect(address)
         except ConnectionLost as error:
@@ -124,7 +124,7 @@ class Link:
         return {
             "link": self.purpose,
             "state": self.state,
-            "peer": self._peer,
+            "peer": self.peer,
             "attempts": 0 if self.usable else self._backoff.attempts,
             "next_try": None if next_try is None else round(next_try, 1),
             "last_error": error,
@@ -160,7 +160,7 @@ class Link:
     def report(self, what: str, detail: str = "", next_try: float | None = None) -> None:
         """Tell the operator."""
         self.host.report(
-            EngineEvent(engine=self.name, what=what, peer=self._peer, detail=detail, next_try=next_try)
+            EngineEvent(engine=self.name, what=what, peer=self.peer, detail=detail, next_try=next_try)
         )
 
 

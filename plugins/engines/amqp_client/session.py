@@ -118,7 +118,6 @@ class Session:
             self._roles[event.channel].returned(event)
         elif isinstance(event, ConnectionOpened):
             self.opened(event)
-            self.declarations.declare()
         elif isinstance(event, ChannelOpened):
             self._roles[event.channel].is_open = True
             self._roles[event.channel].opened()
@@ -132,7 +131,11 @@ class Session:
             )
 
     def opened(self, event: ConnectionOpened) -> None:
-        """Logged in; to declare is next."""
+        """Logged in: declare."""
+        self.declarations.declare()
+
+    def declaration_refused(self, what: str, code: int) -> None:
+        """The server has refused to declare something; it is asked again later."""
 
     def _method(self, channel: int, method: Method) -> None:
         if channel:

@@ -1,0 +1,156 @@
+"""Consumers: what comes over a link, for an exchange and for a queue.  They stop while it is not wanted here."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernel.contracts.message import Envelope, Run
+from plugins.engines.amqp_client.consumer import Consumer
+from plugins.engines.amqp_client.intake import UNWANTED
+from plugins.engines.federation.trace import may_come, with_exchange_step, with_queue_step
+from plugins.protocols.amqp091.content import ContentProperties
+from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods.method import Method
+
+if TYPE_CHECKING:
+    from plugins.engines.federation.session import FederationSession
+
+_ENVELOPES = 1024
+"""How many envelopes are kept as they are handed on; with more flows the table begins anew."""
+
+LOW_PRIORITY = {"x-priority": -1}
+"""A queue serves its own consumers first; and by this a broker tells a link from them."""
+
+
+class LinkConsumer(Consumer):
+    """Consumes while it is wanted."""
+
+    session: FederationSession
+
+    def __init__(
+        self,
+        session: FederationSession,
+        channel: int,
+        queue: str,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        options = session.options
+        super().__init__(
+            session,
+            channel,
+            queue,
+            prefetch=options.prefetch,
+            no_ack=options.no_ack,
+            arguments=arguments or {},
+        )
+        self._thing = name
+        self._consuming = False
+        self._passed_on: dict[tuple[Envelope, bool], Envelope | None] = {}
+
+    @property
+    @abstractmethod
+    def wanted(self) -> bool:
+        """Whether messages are wanted now."""
+
+    @abstractmethod
+    def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope | None:
+        """Return the envelope for messages that came under this one; None: they are not to come here."""
+
+    def look(self) -> None:
+        """What is wanted may have changed."""
+        if not self.is_open or self.wanted == self._consuming:
+            return
+        self._consuming = not self._consuming
+        if self._consuming:
+            super().opened()
+        else:
+            self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
+
+    def opened(self) -> None:
+        """Ask for messages, if they are wanted."""
+        self._consuming = False
+        self.look()
+
+    def received(self, method: Method) -> None:
+        """The server begins, or will deliver no more."""
+        if isinstance(method, basic.Cancel):
+            self._consuming = False
+        super().received(method)
+
+    def delivered(self, event: Delivered) -> None:
+        """Messages have come."""
+        self.works()
+        run = event.run
+        known = run.envelope, event.redelivered
+        if known not in self._passed_on:
+            if len(self._passed_on) >= _ENVELOPES:
+                self._passed_on.clear()
+            self._passed_on[known] = self.pass_on(*known)
+        envelope = self._passed_on[known]
+        last = event.first_delivery_tag + len(run.bodies) - 1
+        if envelope is None:
+            self.session.stopped(len(run.bodies))
+            run = UNWANTED
+        else:
+            run = Run(run.bodies, run.size, envelope, run.multipart)
+        self.session.intake.arrived(self.subscription, last, run)
+
+    def lost(self) -> None:
+        """The channel has ended."""
+        super().lost()
+        self._consuming = False
+
+
+class ExchangeConsumer(LinkConsumer):
+    """What the upstream keeps for a federated exchange."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the exchange is there."""
+        return self.session.federation.exchanges[self._thing] is not None
+
+    def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope | None:
+        """One step more in the trace."""
+        headers = _headers(envelope)
+        session = self.session
+        if not may_come(headers, session.here, session.options.max_hops):
+            return None
+        step = {
+            **session.step(),
+            "exchange": self._thing,
+            "redelivered": redelivered,
+            "cluster-name": session.upstream.cluster,
+            "vhost": session.upstream.vhost,
+        }
+        return _changed(envelope, self._thing, envelope.key, with_exchange_step(headers, step))
+
+
+class QueueConsumer(LinkConsumer):
+    """What waits upstream in a federated queue."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the queue here has nothing for consumers of its own."""
+        state = self.session.federation.queues[self._thing]
+        return state is not None and state.wants_more
+
+    def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope:
+        """One step more in the trace; and to the queue, whichever exchange it came from."""
+        step = {**self.session.step(), "queue": self._thing, "redelivered": redelivered}
+        headers = with_queue_step(_headers(envelope), step, envelope.exchange, envelope.key)
+        return _changed(envelope, "", self._thing, headers)
+
+
+def _headers(envelope: Envelope) -> Mapping[str, Any]:
+    return envelope.properties.get("headers") or {}
+
+
+def _changed(envelope: Envelope, exchange: str, key: str, headers: Mapping[str, Any]) -> Envelope:
+    properties = ContentProperties.of({**envelope.properties, "headers": headers})
+    return msgspec.structs.replace(envelope, exchange=exchange, key=key, properties=properties)

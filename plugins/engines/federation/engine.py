@@ -1,0 +1,155 @@
+"""Engine: a federation link.  It is the client of the upstream, and has a port whose route leads to the broker here.
+
+What of the upstream's messages is wanted it hears from the broker's watches; so broker and link may live in
+different threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import trio
+
+from kernel.contracts.engine import Host, Port
+from plugins.engines.amqp_client.link import Link
+from plugins.engines.broker.watches import BrokerState, ExchangeState, QueueState, Watch, Watches, place_of
+from plugins.engines.federation.options import FederationOptions
+from plugins.engines.federation.session import FederationSession
+from plugins.engines.federation.trace import Place
+from plugins.protocols.amqp091.connection import ClientConnection
+
+
+class Federation:
+    """The link.  ``run`` dials; all else is called by the thread that hosts it."""
+
+    host: Host
+    port: Port
+
+    def __init__(self, name: str, options: FederationOptions) -> None:
+        self.name = name
+        self.options = options
+        self.here = Place("", "/")
+        self.exchanges: dict[str, ExchangeState | None] = dict.fromkeys(options.exchanges)
+        self.queues: dict[str, QueueState | None] = dict.fromkeys(options.queues)
+        self.as_they_are: set[str] = set()
+        """What is there upstream but was declared otherwise: it is taken as it is (``declaring queue 'orders'``)."""
+        self.messages_stopped = 0
+        """Not let in: they have been here, or passed too many links."""
+        self.link = Link(name, _purpose(options), options, self._make_session)
+        self._broker_is_there = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Federation {self.name}, {self.link}>"
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Hold the link until cancelled."""
+        self.host = self.link.host = host
+        self.port = host.port(self.name, self)
+        watches: Watches = host.rendezvous.setdefault(place_of(self.options.broker), Watches())
+        mine = self._watches()
+        for watch in mine:
+            watches.add(watch)
+        task_status.started(str(self.link.dialling.addresses[0]))
+        try:
+            await self._broker_is_there.wait()
+            await self.link.run(host)
+        finally:
+            for watch in mine:
+                watches.remove(watch)
+
+    def pending(self) -> bool:
+        """Nothing is written for its own sake."""
+        return False
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters of this moment."""
+        return {
+            **msgspec.structs.asdict(self.link.counters),
+            "messages_stopped": self.messages_stopped,
+            "connections": int(self.link.usable),
+            "reconnects": self.link.reconnects,
+            "links": [self.link.row()],
+        }
+
+    def _make_session(
+        self, link: Link, connection: ClientConnection, finish: Callable[[], None]
+    ) -> FederationSession:
+        return FederationSession(self, link, connection, finish)
+
+    def _session(self) -> FederationSession | None:
+        connection = self.link.connection
+        session = connection.session if connection is not None else None
+        return session if isinstance(session, FederationSession) else None
+
+    # What the broker tells, in its thread, and what follows from it in this one
+
+    def _watches(self) -> list[Watch]:
+        def watch(what: Any, name: str, take: Callable[..., None]) -> Watch:
+            return Watch(what, name, lambda state: self.host.post(partial(take, name, state)))
+
+        return [
+            watch("broker", "", self._on_broker),
+            *(watch("exchange", name, self._on_exchange) for name in self.exchanges),
+            *(watch("queue", name, self._on_queue) for name in self.queues),
+        ]
+
+    def _on_broker(self, _: str, state: BrokerState | None) -> None:
+        if state is None:
+            return
+        if not state.cluster_name:
+            raise ValueError(
+                f"give engine {self.options.broker!r} a cluster_name: upstreams must know it by one"
+            )
+        self.here = Place(state.cluster_name, state.vhost)
+        self._broker_is_there.set()
+
+    def _on_exchange(self, name: str, state: ExchangeState | None) -> None:
+        self.exchanges[name] = state
+        self._on_change()
+
+    def _on_queue(self, name: str, state: QueueState | None) -> None:
+        appeared = (self.queues[name] is None) != (state is None)
+        self.queues[name] = state
+        session = self._session()
+        if session is not None and not appeared:
+            session.look()
+            self.link.finish()
+        else:
+            self._on_change()
+
+    def _on_change(self) -> None:
+        session = self._session()
+        if session is not None:
+            session.changed()
+            self.link.finish()
+
+    # The port's owner
+
+    def on_output(self) -> None:
+        """No route leads here (``check_plan`` sees to that)."""
+
+    def on_writable(self) -> None:
+        """The broker has room."""
+        session = self._session()
+        if session is not None:
+            session.intake.going = True
+            self.link.finish()
+
+    def on_confirmed(self, count: int) -> None:
+        """The broker has taken the responsibility."""
+        session = self._session()
+        if session is not None:
+            session.intake.confirmed(count)
+            self.link.finish()
+
+
+def _purpose(options: FederationOptions) -> str:
+    parts = [
+        f"{what} {', '.join(names)}"
+        for what, names in (("exchanges", options.exchanges), ("queues", options.queues))
+        if names
+    ]
+    return "; ".join(parts)

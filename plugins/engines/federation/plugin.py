@@ -1,0 +1,55 @@
+"""What this folder adds to the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.kinds import EngineKind, EngineSetup
+
+
+@hookimpl
+def register_engines() -> list[EngineKind]:
+    """Offer federation links."""
+    from plugins.engines.federation.options import FederationOptions
+
+    return [
+        EngineKind(
+            name="federation",
+            summary="AMQP federation link: a broker of this kernel gets what it wants of one elsewhere",
+            options=FederationOptions,
+            create=_create,
+        )
+    ]
+
+
+@hookimpl
+def check_plan(plan: Any) -> list[str]:
+    """Complain about links without a broker of a name, or without a route to it."""
+    engines = {engine.name: engine for engine in plan.engines}
+    return [
+        f"engine {engine.name!r}: {complaint}"
+        for engine in plan.engines
+        if engine.kind == "federation"
+        for complaint in _complaints(engine.name, engines.get(engine.options.get("broker", "")), plan.routes)
+    ]
+
+
+def _complaints(name: str, broker: Any, routes: Any) -> Iterator[str]:
+    if broker is None or broker.kind != "amqp":
+        yield "its broker must be an engine of kind amqp in the same file"
+        return
+    if not broker.options.get("cluster_name"):
+        yield f"its broker {broker.name!r} needs a cluster_name of its own"
+    if not any(route.source == name and broker.name in route.targets for route in routes):
+        yield f'it needs a route: from = "{name}", to = "{broker.name}", confirm = true'
+    if any(name in route.targets for route in routes):
+        yield "messages go from its upstream to its broker: no route can lead to it"
+
+
+def _create(setup: EngineSetup) -> Engine:
+    from plugins.engines.federation.engine import Federation
+
+    return Federation(setup.name, setup.options)

@@ -1,0 +1,135 @@
+"""Session: one connection of a federation link, from login to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from plugins.engines.amqp_client.declarations import Request
+from plugins.engines.amqp_client.link import Link
+from plugins.engines.amqp_client.session import Session
+from plugins.engines.broker.watches import QueueState
+from plugins.engines.federation.consumers import LOW_PRIORITY, ExchangeConsumer, LinkConsumer, QueueConsumer
+from plugins.engines.federation.trace import Place, wanted_upstream
+from plugins.engines.federation.upstream_exchange import UpstreamExchange
+from plugins.protocols.amqp091.connection import ClientConnection
+from plugins.protocols.amqp091.events import ConnectionOpened
+from plugins.protocols.amqp091.methods import queue
+from plugins.protocols.amqp091.reply_codes import ReplyCode
+
+if TYPE_CHECKING:
+    from plugins.engines.federation.engine import Federation
+
+
+class FederationSession(Session):
+    """Declares upstream what is wanted here, again whenever that changes, and consumes."""
+
+    def __init__(
+        self, federation: Federation, link: Link, connection: ClientConnection, finish: Callable[[], None]
+    ) -> None:
+        super().__init__(link, connection, finish, federation.port, self._requests)
+        self.federation = federation
+        self.options = federation.options
+        self.here = federation.here
+        self.upstream = Place(self.options.upstream_name, self.options.vhost)
+        self._changed = False
+        self._logged_in = False
+        self._queues: set[str] = set()
+        """Those that are declared upstream."""
+        self._exchanges = [
+            UpstreamExchange(name, self.here, self.options, federation.as_they_are)
+            for name in self.options.exchanges
+        ]
+        self._links: list[LinkConsumer] = [
+            ExchangeConsumer(self, 2 + at, each.queue, each.name) for at, each in enumerate(self._exchanges)
+        ]
+        first = 2 + len(self._links)
+        self._links += [
+            QueueConsumer(self, first + at, name, name, LOW_PRIORITY)
+            for at, name in enumerate(self.options.queues)
+        ]
+        self.add(self._links)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether to stop reading: there is no other way to hold back an upstream that wants no acknowledgements."""
+        return self.options.no_ack and not self.intake.going
+
+    def step(self) -> dict[str, str]:
+        """Return how traces call the upstream."""
+        scheme, _, place = self.link.peer.partition("://")
+        return {
+            "uri": f"{'amqps' if scheme.endswith('tls') else 'amqp'}://{place}",
+            "virtual_host": self.options.vhost,
+        }
+
+    def opened(self, event: ConnectionOpened) -> None:
+        """Logged in: the upstream has told its name."""
+        name = event.server_properties.get("cluster_name")
+        if isinstance(name, str) and name:
+            self.upstream = Place(name, self.options.vhost)
+        if self.upstream == self.here:
+            text = f"broker {self.here.cluster!r} is its own upstream: each needs a cluster_name of its own"
+            self.connection.close(ReplyCode.NOT_ALLOWED, text)
+            self.end(text)
+            return
+        self._logged_in = True
+        super().opened(event)
+
+    def look(self) -> None:
+        """Begin to consume what is wanted, or stop."""
+        for each in self._links:
+            each.look()
+
+    def changed(self) -> None:
+        """Something here is not as it was."""
+        self.look()
+        self._changed = True
+        if self._logged_in:
+            self.declarations.declare()
+
+    def declared(self) -> None:
+        """Everything that was wanted when it began to be declared is there."""
+        super().declared()
+        self.look()
+        if self._changed:
+            self.declarations.declare()
+
+    def declaration_refused(self, what: str, code: int) -> None:
+        """What was declared otherwise will do as it is."""
+        if code == ReplyCode.PRECONDITION_FAILED:
+            self.federation.as_they_are.add(what)
+
+    def stopped(self, count: int) -> None:
+        """Messages that have been here, or too far, end here."""
+        self.federation.messages_stopped += count
+
+    def _requests(self, _: str) -> list[Request]:
+        self._changed = False
+        if not self.declarations.up:
+            self._queues.clear()
+        requests: list[Request] = []
+        for each in self._exchanges:
+            state = self.federation.exchanges[each.name]
+            if state is None or not self.declarations.up:
+                each.forget()
+            if state is not None:
+                hops = self.options.max_hops
+                wanted = wanted_upstream(state.bindings, self.here, each.name, self.upstream, hops)
+                requests += each.requests(state, wanted)
+        for name, here in self.federation.queues.items():
+            if here is not None and name not in self._queues:
+                self._queues.add(name)
+                requests.append(_declare_queue(name, here, self.federation.as_they_are))
+        return requests
+
+
+def _declare_queue(name: str, here: QueueState, as_they_are: set[str]) -> Request:
+    what = f"declaring queue {name!r}"
+    return what, queue.Declare(
+        queue=name,
+        passive=what in as_they_are,
+        durable=here.durable,
+        auto_delete=here.auto_delete,
+        arguments=here.arguments,
+    )

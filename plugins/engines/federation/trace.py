@@ -1,0 +1,102 @@
+"""Trace: the headers that say where a message, or a binding, has been.  They are RabbitMQ's, so that both can be mixed.
+
+``x-received-from`` (messages): a table for each link that was passed, the last first.  ``x-bound-from`` (bindings):
+the same for brokers that pass on a binding to their upstreams, with the hops that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from plugins.engines.broker.watches import Wanted
+
+RECEIVED_FROM = "x-received-from"
+BOUND_FROM = "x-bound-from"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A virtual host of a broker, as it is called in traces."""
+
+    cluster: str
+    vhost: str
+
+
+def steps_of(table: Mapping[str, Any], header: str) -> list[dict[str, Any]]:
+    """Return the steps of a trace; what is no trace counts as none."""
+    steps = table.get(header)
+    return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+
+
+def has_been(place: Place, steps: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a trace leads through a place."""
+    return any(
+        step.get("cluster-name") == place.cluster and step.get("vhost") == place.vhost for step in steps
+    )
+
+
+def may_come(headers: Mapping[str, Any], here: Place, max_hops: int) -> bool:
+    """Whether a message may pass the link to here: it has not been here, and not passed too many."""
+    steps = steps_of(headers, RECEIVED_FROM)
+    return len(steps) < max_hops and not has_been(here, steps)
+
+
+def wanted_upstream(
+    bindings: Iterable[Wanted], here: Place, exchange: str, upstream: Place, max_hops: int
+) -> frozenset[Wanted]:
+    """Return the bindings to make upstream for those of an exchange here.
+
+    Those that a downstream of ours made here are passed on with one hop less, as long as hops are left, and not to
+    where they come from.
+    """
+    wanted = set()
+    for binding in bindings:
+        steps = steps_of(binding.arguments, BOUND_FROM)
+        hops = max_hops
+        if steps:
+            left = steps[0].get("hops")
+            hops = (
+                0 if has_been(upstream, steps) else min((left if isinstance(left, int) else 0) - 1, max_hops)
+            )
+        if hops <= 0:
+            continue
+        step = {
+            "cluster-name": here.cluster,
+            "vhost": here.vhost,
+            "exchange": f"{here.vhost}:{exchange} A",
+            "hops": hops,
+        }
+        wanted.add(Wanted(binding.key, {**binding.arguments, BOUND_FROM: [step, *steps]}))
+    return frozenset(wanted)
+
+
+def with_exchange_step(headers: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers of a message that has passed one more link to an exchange."""
+    return {**headers, RECEIVED_FROM: [dict(step), *steps_of(headers, RECEIVED_FROM)]}
+
+
+_SAME_QUEUE = ("uri", "virtual_host", "queue")
+
+
+def with_queue_step(
+    headers: Mapping[str, Any], step: Mapping[str, Any], exchange: str, key: str
+) -> dict[str, Any]:
+    """Return the headers of a message that has moved on from a queue: how often it was there is counted."""
+    steps = steps_of(headers, RECEIVED_FROM)
+    moved = dict(headers)
+    if not steps:
+        moved |= {"x-original-exchange": exchange, "x-original-routing-key": key}
+    if "CC" in moved:  # it has been delivered to those queues already
+        moved["x-original-cc"] = moved.pop("CC")
+    visits = 0
+    others = []
+    for each in steps:
+        if all(each.get(name) == step.get(name) for name in _SAME_QUEUE):
+            count = each.get("visit-count", 0)
+            visits = count if isinstance(count, int) else 0
+        else:
+            others.append(each)
+    moved[RECEIVED_FROM] = [{**step, "visit-count": visits + 1}, *others]
+    return moved

@@ -1,0 +1,183 @@
+"""Exchange federation between brokers of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plugins.protocols.amqp091.methods import exchange
+from tests.plugins.engines.federation.conftest import Site, numbered, until
+
+Make = Callable[..., Site]
+
+
+def test_only_what_is_wanted_crosses_the_link_and_wishes_may_change(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("a.#")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"a.#"})
+    up.publish(("a.1", b"a"), ("b.1", b"nobody's"))
+    down.wants("b.*")
+    until(lambda: up.bound("down") == {"a.#", "b.*"})
+    up.publish(("b.2", b"b"))
+    assert down.bodies(2) == [b"a", b"b"]
+    down.wants_no_more("a.#")
+    until(lambda: up.bound("down") == {"b.*"})
+    up.publish(("a.3", b"nobody's"), ("b.4", b"c"))
+    assert down.bodies(1) == [b"c"]
+    assert down.figures()["messages_in"] == 3
+
+
+def test_a_message_arrives_as_it_was_with_one_step_in_its_trace(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("#")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"#"})
+    up.publish(("k", b"x"), content_type="text/plain", delivery_mode=2, headers={"own": 1})
+    (event,) = down.take(1)
+    envelope = event.run.envelope
+    assert (envelope.exchange, envelope.key, envelope.persistent) == ("feed", "k", True)
+    assert envelope.properties["content_type"] == "text/plain"
+    headers = envelope.properties["headers"]
+    assert headers["own"] == 1
+    assert headers["x-received-from"] == [
+        {
+            "uri": f"amqp://{up.address}",
+            "virtual_host": "/",
+            "exchange": "feed",
+            "redelivered": False,
+            "cluster-name": "up",
+            "vhost": "/",
+        }
+    ]
+
+
+def _chain(site: Make, max_hops: int) -> tuple[Site, Site, Site]:
+    first, second, third = site("first"), site("second"), site("third")
+    second.follow(first.address, max_hops=max_hops)
+    third.follow(second.address, max_hops=max_hops)
+    return first, second, third
+
+
+def test_wishes_go_on_from_broker_to_broker(site: Make) -> None:
+    first, _, third = _chain(site, 2)
+    third.wants("far.#")
+    until(lambda: first.bound("second") == {"far.#"})
+    first.publish(("far.away", b"x"), ("near.by", b"nobody's"))
+    (event,) = third.take(1)
+    steps = event.run.envelope.properties["headers"]["x-received-from"]
+    assert [step["cluster-name"] for step in steps] == ["second", "first"]
+    third.wants_no_more("far.#")
+    until(lambda: first.bound("second") == set())
+
+
+def test_a_message_goes_no_further_than_it_may(site: Make) -> None:
+    first, second, third = _chain(site, 1)
+    second.wants("k")
+    third.wants("k")
+    until(lambda: first.bound("second") == {"k"} and second.bound("third") == {"k"})
+    first.publish(("k", b"1"))
+    assert second.bodies(1) == [b"1"]
+    second.publish(("k", b"2"))
+    assert third.bodies(1) == [b"2"]
+    assert third.figures()["messages_stopped"] == 1
+
+
+def _everybody_gets_each_message_once(sites: list[Site]) -> None:
+    expected = [b"%s %d" % (each.name.encode(), turn) for turn in range(2) for each in sites]
+    for turn in range(2):  # what came twice in the first turn is there before the second is
+        for each in sites:
+            each.publish(("k", b"%s %d" % (each.name.encode(), turn)))
+        for each in sites:
+            until(lambda each=each, turn=turn: each.count() >= len(sites) * (turn + 1), each.name)
+    for each in sites:
+        assert sorted(each.bodies(len(expected))) == sorted(expected)
+        assert each.count() == 0
+
+
+def test_a_ring_of_three(site: Make) -> None:
+    ring = [site(name) for name in ("one", "two", "three")]
+    for each, before in zip(ring, [ring[-1], *ring[:-1]], strict=True):
+        each.wants("k")
+        each.follow(before.address, max_hops=5)
+    for each, before in zip(ring, [ring[-1], *ring[:-1]], strict=True):
+        until(lambda each=each, before=before: before.bound(each.name) == {"k"})
+    _everybody_gets_each_message_once(ring)
+    assert sum(each.figures()["messages_stopped"] for each in ring) > 0  # it would have gone round
+
+
+def test_a_star_of_four(site: Make) -> None:
+    hub, *leaves = star = [site(name) for name in ("hub", "one", "two", "three")]
+    for leaf in leaves:
+        leaf.follow(hub.address, max_hops=2)
+        hub.follow(leaf.address, name=f"from {leaf.name}", max_hops=2)
+    for each in star:
+        each.wants("k")
+    for leaf in leaves:
+        until(lambda leaf=leaf: hub.bound(leaf.name) == leaf.bound("hub") == {"k"})
+    _everybody_gets_each_message_once(star)
+
+
+def test_nothing_is_lost_when_the_wire_is_cut_in_mid_stream(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("k")
+    down.follow(up.address, prefetch=50)
+    until(lambda: up.bound("down") == {"k"})
+    for cut in range(3):
+        up.publish(*numbered(cut * 1000, cut * 1000 + 1000))
+        down.cut()
+        down.events.wait("connected", "link", cut + 2)
+    got = [int(body) for body in down.bodies(3000)]
+    while set(got) != set(range(3000)):  # what was on its way came twice
+        got += [int(body) for body in down.bodies(1)]
+    assert down.figures()["reconnects"] == 3
+
+
+def test_the_upstream_keeps_for_a_link_what_comes_while_it_is_away(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("k")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"k"})
+    down.kernel.remove_engine("link")
+    until(lambda: len(up.kernel.inspect("connections").rows) == 1)
+    up.publish(*numbered(0, 100))
+    down.wants_no_more("k")  # a link that comes anew does not know what it had bound
+    down.wants("l")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"l"})
+    until(lambda: down.figures()["messages_in"] == 100)
+    assert down.count() == 0
+
+
+def test_who_wants_nothing_of_an_exchange_that_is_not_there(site: Make) -> None:
+    up, down = site("up"), site("down", exchanges=[])
+    down.follow(up.address)
+    down.events.wait("connected", "link")
+    assert up.bound("down") == set()
+    down.client.ask(exchange.Declare(exchange="feed", type="topic"), exchange.DeclareOk)
+    down.wants("k")
+    until(lambda: up.bound("down") == {"k"})
+    up.publish(("k", b"x"))
+    assert down.bodies(1) == [b"x"]
+
+
+def test_a_link_shows_how_it_stands(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.follow(up.address)
+    down.events.wait("connected", "link")
+    (row,) = down.figures()["links"]
+    assert (row["link"], row["state"], row["peer"]) == (
+        "exchanges feed",
+        "connected",
+        f"amqp+tcp://{up.address}",
+    )
+    up.kernel.remove_engine("broker")
+    down.events.wait("retrying", "link", 2)
+    (row,) = down.figures()["links"]
+    assert row["attempts"] >= 2
+    assert "cannot connect" in row["last_error"]
+
+
+def test_a_broker_that_is_its_own_upstream_is_told_so(site: Make) -> None:
+    alone = site("alone")
+    alone.follow(alone.address)
+    assert "its own upstream" in alone.events.wait("retrying", "link").detail

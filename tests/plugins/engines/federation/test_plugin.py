@@ -1,0 +1,42 @@
+"""What is wrong with a federation link is said before anything is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kernel.contracts.errors import PlanError
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan
+from kernel.topology.system import Kernel
+from plugins.engines.federation.options import FederationOptions
+
+BROKER = EnginePlan(name="broker", kind="amqp", options={"address": "127.0.0.1:0", "cluster_name": "here"})
+LINK = EnginePlan(name="link", kind="federation", options={"broker": "broker", "exchanges": ["feed"]})
+ROUTE = RoutePlan(source="link", targets=("broker",), confirm=True)
+
+
+@pytest.mark.parametrize(
+    "broker,link,routes,said",
+    [
+        ({}, {"broker": "brocker"}, (ROUTE,), "its broker must be an engine of kind amqp"),
+        ({"cluster_name": ""}, {}, (ROUTE,), "needs a cluster_name"),
+        ({}, {}, (), 'it needs a route: from = "link", to = "broker", confirm = true'),
+        ({}, {}, (ROUTE, RoutePlan(source="broker", targets=("link",))), "no route can lead to it"),
+    ],
+)
+def test_a_plan_that_cannot_work(
+    broker: dict[str, Any], link: dict[str, Any], routes: tuple[RoutePlan, ...], said: str
+) -> None:
+    def changed(plan: EnginePlan, options: dict[str, Any]) -> EnginePlan:
+        return msgspec.structs.replace(plan, options={**plan.options, **options})
+
+    plan = Plan(engines=(changed(BROKER, broker), changed(LINK, link)), routes=routes)
+    with pytest.raises(PlanError, match=said):
+        Kernel(plan).start()
+
+
+def test_a_link_for_nothing_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="needs exchanges or queues"):
+        msgspec.convert({"broker": "broker"}, FederationOptions)
