@@ -102,7 +102,8 @@ class Channel:
         feed = self.session.feed
         mark = feed.offer(run) if feed.wanted else 0
         if self.confirms is not None:
-            self.confirms.add(len(run.bodies), accepted, mark)
+            unsafe = self.vhost.store.mark if run.envelope.persistent else 0
+            self.confirms.add(len(run.bodies), accepted, mark, unsafe)
 
     def _admit(self, envelope: Envelope) -> Envelope:
         """Check what the client may not say; return the envelope to publish under.  Remembered."""
@@ -168,7 +169,7 @@ class Channel:
             raise PreconditionFailed("reply consumer cannot acknowledge")
         if self.reply_queue is not None:
             raise PreconditionFailed("reply consumer already set")
-        queue = self.vhost.make_reply_queue(invent_name(REPLY_TO + ".", self.vhost.broker.random), now)
+        queue = self.vhost.make_queue(invent_name(REPLY_TO + ".", self.vhost.broker.random), now)
         self.reply_queue = queue
         self.start_consumer(tag, queue, arguments, settled=True, exclusive=True, now=now)
 
@@ -217,13 +218,13 @@ class Channel:
             send(number, consumer.tag, first_tag, span.redelivered, run)
         self.session.messages_out += count
 
-    def send_confirms(self, confirmed: int) -> None:
+    def send_confirms(self, confirmed: int, safe: int) -> None:
         """Tell the publisher what can be told."""
         confirms = self.confirms
         if confirms is None or confirms.told == confirms.published:
             return
         connection = self.session.connection
-        for last, accepted, single in confirms.verdicts(confirmed):
+        for last, accepted, single in confirms.verdicts(confirmed, safe):
             if accepted:
                 connection.send_acknowledgement(self.number, last, multiple=not single)
             else:

@@ -1,6 +1,6 @@
 """Confirms: what a publisher is still to be told about its messages on one channel.
 
-The broker takes responsibility at once (or when its store is safe); a message that also left over a
+The broker takes responsibility at once, or when its store has the message; one that also left over a
 confirming route waits until that has confirmed it.  One basic.ack with ``multiple`` tells of all.
 """
 
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
 class Confirms:
     """The confirmations of one channel."""
 
-    __slots__ = ("_refused", "_waiting", "published", "told")
+    __slots__ = ("_refused", "_unsafe", "_waiting", "published", "told")
 
     def __init__(self) -> None:
         self.published = 0
@@ -31,22 +31,27 @@ class Confirms:
         self._waiting: deque[tuple[int, int, int]] = deque()
         """Messages that wait for the routes: their mark, the last of them, and how many they are."""
         self._refused: deque[tuple[int, int]] = deque()
+        self._unsafe: deque[tuple[int, int]] = deque()
+        """What the store has to reach, and the first message that waits for it."""
 
-    def add(self, count: int, accepted: int, mark: int) -> None:
+    def add(self, count: int, accepted: int, mark: int, unsafe: int = 0) -> None:
         """Messages were published; the queues took the first ``accepted``.
 
-        ``mark``: they are to wait until the routes have confirmed that many; 0: no need to.
+        ``mark``: they are to wait until the routes have confirmed that many; ``unsafe``: until the store
+        has come so far; 0: no need to.
         """
         first = self.published + 1
+        if unsafe and (not self._unsafe or self._unsafe[-1][0] != unsafe):
+            self._unsafe.append((unsafe, first))
         self.published += count
         if accepted < count:
             self._refused.append((first + accepted, self.published))
         if mark:
             self._waiting.append((mark, self.published, count))
 
-    def verdicts(self, confirmed: int) -> list[Verdict]:
-        """Return what the publisher can be told, ``confirmed`` being what the routes have confirmed."""
-        ready = self._ready(confirmed)
+    def verdicts(self, confirmed: int, safe: int = 0) -> list[Verdict]:
+        """Return what the publisher can be told, now that routes and store have come so far."""
+        ready = min(self._ready(confirmed), self._safe(safe))
         verdicts: list[Verdict] = []
         while self._refused and self._refused[0][1] <= ready:
             first, last = self._refused.popleft()
@@ -66,6 +71,12 @@ class Confirms:
             return self.published
         mark, last, count = waiting[0]
         return max(ready, last - min(mark - confirmed, count))
+
+    def _safe(self, safe: int) -> int:
+        unsafe = self._unsafe
+        while unsafe and unsafe[0][0] <= safe:
+            unsafe.popleft()
+        return unsafe[0][1] - 1 if unsafe else self.published
 
     def _tell(self, last: int, verdicts: list[Verdict], *, accepted: bool) -> None:
         if last > self.told:

@@ -30,7 +30,7 @@ from plugins.protocols.amqp091.events import (
     Published,
     Rejected,
 )
-from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods import basic, tx
 from plugins.protocols.amqp091.methods import connection as connection_methods
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class Session:
         """Whether this turn brought messages to publish."""
         self._delivering: list[Channel] = []
         self._confirming: dict[Channel, None] = {}
+        self._promised = 0
+        """What the store has to reach before the client hears anything."""
 
     def __repr__(self) -> str:
         user = self.login.name if self.login else "nobody"
@@ -156,11 +158,15 @@ class Session:
         channel = self.channels.get(event.channel)
         if channel is None:
             return
+        store = self.broker.store
+        promises = store.promises
         try:
             handler = METHODS.get(type(method))
             if handler is None:
                 raise CommandInvalid(f"{method.name} is not for clients to send")
             handler(channel, method, now)
+            if store.promises != promises or type(method) is tx.Commit:
+                self._promised = store.mark
         except BrokerError as refusal:
             self._refuse(channel, refusal, method.class_id, method.method_id, now)
 
@@ -250,9 +256,18 @@ class Session:
         delivering, self._delivering = self._delivering, []
         for channel in delivering:
             channel.send_deliveries()
-        if self._confirming and self.broker.store.when_safe(self.on_busy):
-            for channel in list(self._confirming):
-                self._finish_channel(channel)
+        for channel in list(self._confirming):
+            self._finish_channel(channel)
+        if self._confirming:
+            self.broker.store.when_safe(self.on_busy)
+
+    def waits_for_store(self) -> bool:
+        """Whether the client is to hear nothing yet: it would rely on what is not safe (a declaration, a commit)."""
+        store = self.broker.store
+        if self._promised <= store.safe:
+            return False
+        store.when_safe(self.on_busy)
+        return True
 
     def refill(self, left: int) -> None:
         """The connection has written: hand it more, up to ``left`` bytes."""
@@ -265,7 +280,7 @@ class Session:
     def _finish_channel(self, channel: Channel) -> None:
         confirms = channel.confirms
         if confirms is not None:
-            channel.send_confirms(self.feed.confirmed)
+            channel.send_confirms(self.feed.confirmed, self.broker.store.safe)
             if confirms.told == confirms.published:
                 self._confirming.pop(channel, None)
 

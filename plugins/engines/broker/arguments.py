@@ -30,6 +30,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_key: str | None = None
     max_priority: int = 0
     single_active_consumer: bool = False
+    lazy: bool = False
 
 
 class _Unacceptable(Exception):
@@ -174,6 +175,7 @@ def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -
         dead_letter_key=found.get("x-dead-letter-routing-key"),
         max_priority=found.get("x-max-priority", 0),
         single_active_consumer=found.get("x-single-active-consumer", False),
+        lazy=found.get("x-queue-mode") == "lazy",
     )
 
 

@@ -7,20 +7,33 @@ reader that rejects a message must not see it overtaken by later ones (RabbitMQ 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernel.contracts.message import Run
 from plugins.engines.broker.span import Span
 
+if TYPE_CHECKING:
+    from plugins.engines.broker.storage.page import Page
+
+Item: TypeAlias = "Span | Page"
+Read: TypeAlias = "Callable[[Page, Item | None], list[Span]]"
+"""A page, and what follows it, to the page's spans."""
+
 
 class Backlog:
-    """Spans in order; one lane a priority, the highest lane first."""
+    """Spans in order, or pages of them that lie on disk; one lane a priority, the highest lane first."""
 
-    __slots__ = ("count", "lanes", "size")
+    __slots__ = ("count", "lanes", "paged", "read", "size")
 
-    def __init__(self, highest_priority: int = 0) -> None:
-        self.lanes: list[deque[Span]] = [deque() for _ in range(highest_priority + 1)]
+    def __init__(self, highest_priority: int, read: Read) -> None:
+        self.lanes: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
+        """Of items; a page is known by its ``run``, which is None."""
         self.count = 0
         self.size = 0
+        self.paged = 0
+        """How much of ``size`` is in pages."""
+        self.read = read
 
     def append(self, span: Span, size: int) -> None:
         """Add new messages behind all others of their priority."""
@@ -30,31 +43,35 @@ class Backlog:
         self.count += span.stop - span.start
         self.size += size
 
+    def append_page(self, page: Page, priority: int) -> None:
+        """Add what lies on disk, behind all others of its priority."""
+        self.lanes[min(priority, len(self.lanes) - 1)].append(page)
+        self.count += page.count
+        self.size += page.size
+        self.paged += page.size
+
     def put_back(self, span: Span) -> None:
         """Return messages to their old place."""
         self.count += len(span)
         self.size += span.size()
         lane = self._lane_of(span)
-        overtaken: list[Span] = []
+        overtaken: list[Item] = []
         while lane and lane[0].first < span.first:
-            overtaken.append(lane.popleft())
-        if overtaken and span.continues(overtaken[-1]):
-            overtaken[-1].stop = span.stop
+            item = lane[0]
+            if item.run is None and item.stop > span.first:
+                self._read_front(lane)
+            else:
+                overtaken.append(lane.popleft())
+        if overtaken and (last := overtaken[-1]).run is not None and span.continues(last):
+            last.stop = span.stop
         else:
             lane.appendleft(span)
         lane.extendleft(reversed(overtaken))
 
-    def head(self) -> Span | None:
-        """Return the span that leaves next."""
-        for lane in reversed(self.lanes):
-            if lane:
-                return lane[0]
-        return None
-
     def take_one(self) -> Span | None:
         """Remove the message that leaves next."""
         for lane in reversed(self.lanes):
-            if lane:
+            if lane and self._has_front(lane):
                 return self._taken(_front_of(lane, 1))
         return None
 
@@ -70,6 +87,9 @@ class Backlog:
             while lane and count < most and size < most_bytes:
                 span = lane[0]
                 run = span.run
+                if run is None:
+                    self._read_front(lane)
+                    continue
                 length = span.stop - span.start
                 if count + length <= most and size + run.size <= most_bytes:
                     lane.popleft()
@@ -86,7 +106,7 @@ class Backlog:
     def take_oldest(self, most: int) -> Span | None:
         """Remove up to ``most`` messages at the front of the lowest priority: what is shed first."""
         for lane in self.lanes:
-            if lane:
+            if lane and self._has_front(lane):
                 return self._taken(_front_of(lane, most))
         return None
 
@@ -95,7 +115,10 @@ class Backlog:
         expired: list[Span] = []
         for lane in self.lanes:
             while lane and (when := lane[0].expires_at) is not None and when <= now:
-                expired.append(self._taken(lane.popleft()))
+                if lane[0].run is None:
+                    self._read_front(lane)
+                else:
+                    expired.append(self._taken(lane.popleft()))
         return expired
 
     def next_expiry(self) -> float | None:
@@ -103,20 +126,35 @@ class Backlog:
         times = [lane[0].expires_at for lane in self.lanes if lane]
         return min((time for time in times if time is not None), default=None)
 
-    def take_all(self) -> list[Span]:
+    def take_all(self) -> list[Item]:
         """Remove everything."""
-        spans = [span for lane in self.lanes for span in lane]
+        items = [item for lane in self.lanes for item in lane]
         for lane in self.lanes:
             lane.clear()
-        self.count = self.size = 0
-        return spans
+        self.count = self.size = self.paged = 0
+        return items
+
+    def _has_front(self, lane: deque[Any]) -> bool:
+        """Whether a lane that is not empty has a message, once it has been read."""
+        while lane and lane[0].run is None:
+            self._read_front(lane)
+        return bool(lane)
+
+    def _read_front(self, lane: deque[Any]) -> None:
+        """Put the spans of a lane's first page in its place; some may be lost, the sizes were estimated."""
+        page = lane.popleft()
+        spans = self.read(page, lane[0] if lane else None)
+        lane.extendleft(reversed(spans))
+        self.paged -= page.size
+        self.count += sum(map(len, spans)) - page.count
+        self.size += sum(span.run.size for span in spans) - page.size
 
     def _taken(self, span: Span) -> Span:
         self.count -= span.stop - span.start
         self.size -= span.size()
         return span
 
-    def _lane_of(self, span: Span) -> deque[Span]:
+    def _lane_of(self, span: Span) -> deque[Any]:
         return self.lanes[min(span.run.envelope.priority, len(self.lanes) - 1)]
 
 
@@ -125,6 +163,10 @@ def _share(run: Run, most_bytes: int) -> int:
     return max(1, most_bytes * len(run.bodies) // run.size) if run.size else len(run.bodies)
 
 
-def _front_of(lane: deque[Span], most: int) -> Span:
-    """Remove up to ``most`` messages of the first span."""
-    return lane.popleft() if len(lane[0]) <= most else lane[0].split(most)
+def _front_of(lane: deque[Any], most: int) -> Span:
+    """Remove up to ``most`` messages of the first item, a span."""
+    span: Span = lane[0]
+    if len(span) > most:
+        return span.split(most)
+    lane.popleft()
+    return span

@@ -55,6 +55,7 @@ class Broker:
         for vhost in self.vhosts.values():
             if vhost.touched:
                 vhost.settle(now)
+        self.store.flush()
 
     @property
     def touched(self) -> bool:

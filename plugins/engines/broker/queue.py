@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Run
 from plugins.engines.broker.arguments import QueuePolicy
-from plugins.engines.broker.backlog import Backlog
+from plugins.engines.broker.backlog import Backlog, Item
 from plugins.engines.broker.binding import Binding, Identity
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.storage.log import Kept, Log
+    from plugins.engines.broker.storage.page import Page
     from plugins.engines.broker.virtual_host import VirtualHost
 
 _LARGEST_SHARE = 256
@@ -48,19 +50,22 @@ class Queue:
         """The connection that alone may use it; None: anybody."""
         self.arguments = arguments
         self.policy = policy
-        self.backlog = Backlog(policy.max_priority)
+        self.backlog = Backlog(policy.max_priority, vhost.store.read)
+        self.most_resident = vhost.store.most_resident(policy)
+        """Octets of waiting bodies that may be in memory."""
+        self.kept: Kept | None = None
+        self.scratched: Kept | None = None
+        """What the store keeps of it, if it is durable; and what it wrote down for want of memory only."""
         self.consumers: list[deque[Consumer]] = []
         """Those of equal priority together, the highest first; each deque turns as it is served."""
         self.consumer_count = 0
         self.incoming: dict[Identity, Binding] = {}
-        self.outstanding = 0
-        """Messages handed out and not yet acknowledged."""
+        self.outstanding = 0  # handed out and not yet acknowledged
         self.next_position = 0
         self.deleted = False
         self.last_used = now
         self.messages_in = self.messages_out = 0
-        self.called_at: float | None = None
-        """When the broker will call ``handle_timeout``."""
+        self.called_at: float | None = None  # when the broker will call ``handle_timeout``
         self._touched = False
         self._limited = policy.max_length is not None or policy.max_length_bytes is not None
         self._rejects = self._limited and policy.overflow != "drop-head"
@@ -100,7 +105,7 @@ class Queue:
         self.next_position += accepted
         self.messages_in += accepted
         self.backlog.append(span, run.size)
-        if self.durable and envelope.persistent:
+        if self.kept is not None and envelope.persistent:
             self.vhost.store.keep_messages(self, span)
         if not self._touched:
             self.touch()
@@ -121,6 +126,8 @@ class Queue:
                 self.vhost.broker.call_at(expiry, self)
         if self._limited and not self._rejects:
             self._shed(now)
+        if self.backlog.size - self.backlog.paged > self.most_resident:
+            self.vhost.store.page_out(self)
 
     def take(self, now: float) -> Span | None:
         """Remove one message for a ``get``."""
@@ -155,9 +162,21 @@ class Queue:
         """Forget what waits; return how many that were."""
         self.settle(now)
         count = self.backlog.count
-        for span in self.backlog.take_all():
-            self._forget(span)
+        for item in self.backlog.take_all():
+            self._forget(item)
         return count
+
+    def restore(self, pages: list[tuple[int, Page]], next_position: int) -> None:
+        """Take what a store has read: priority and page of each, in order."""
+        for priority, page in pages:
+            self.backlog.append_page(page, priority)
+            self._may_expire = self._may_expire or page.mortal
+        self.next_position = next_position
+        self.touch()
+
+    def kept_in(self, log: Log) -> Kept | None:
+        """Return what one of the store's logs keeps of it."""
+        return self.kept if self.kept is not None and self.kept.log is log else self.scratched
 
     def add_consumer(self, consumer: Consumer, now: float) -> None:
         """Take a consumer into the round of those of its priority."""
@@ -252,9 +271,10 @@ class Queue:
         self.messages_out += count
         if not consumer.settled:
             self.outstanding += count
-        elif self.durable:
+        else:
             for span in spans:
-                self._forget(span)
+                if span.place is not None:
+                    self._forget(span)
         receiver.hand(consumer, spans, count, size)
 
     def _expiry(self, expiration: int | None, now: float) -> float | None:
@@ -302,6 +322,6 @@ class Queue:
             self.vhost.publish_dead(self, span, reason, now)
         self._forget(span)
 
-    def _forget(self, span: Span) -> None:
-        if self.durable and span.run.envelope.persistent:
-            self.vhost.store.drop_messages(self, span)
+    def _forget(self, item: Item) -> None:
+        if item.run is None or item.place is not None:
+            self.vhost.store.drop_messages(self, item)

@@ -5,9 +5,14 @@ Splitting a span moves two numbers and copies no body; bodies are sliced where t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kernel.contracts.message import Envelope, Run
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.storage.place import Place
 
 
 class Span(msgspec.Struct, gc=False):
@@ -19,6 +24,8 @@ class Span(msgspec.Struct, gc=False):
     stop: int
     expires_at: float | None = None
     redelivered: bool = False
+    place: Place | None = None
+    """Where it is written down, if it is."""
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -50,7 +57,7 @@ class Span(msgspec.Struct, gc=False):
     def split(self, count: int) -> Span:
         """Cut the first ``count`` messages off and return them as a span of their own."""
         cut = self.start + count
-        front = Span(self.base, self.run, self.start, cut, self.expires_at, self.redelivered)
+        front = Span(self.base, self.run, self.start, cut, self.expires_at, self.redelivered, self.place)
         self.start = cut
         return front
 

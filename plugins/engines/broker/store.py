@@ -11,16 +11,47 @@ from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.arguments import QueuePolicy
+    from plugins.engines.broker.backlog import Item
     from plugins.engines.broker.binding import Binding
     from plugins.engines.broker.exchange import Exchange
     from plugins.engines.broker.queue import Queue
     from plugins.engines.broker.span import Span
+    from plugins.engines.broker.storage.page import Page
+
+UNLIMITED = 1 << 62
 
 
 class Store(Interface):
-    """What the broker tells a store.  Called by the broker's thread; may neither wait nor raise."""
+    """What the broker tells a store.  Called by the broker's thread; may not raise, and waits for reading alone."""
 
-    def keep_exchange(self, exchange: Exchange) -> None:
+    promises: int
+    """Counts changes of definitions: a client is told of one when it is safe."""
+
+    @property
+    def mark(self) -> int:
+        """What ``safe`` reaches when all that was told so far is safe."""
+        ...
+
+    @property
+    def safe(self) -> int:
+        """How far what was told is safe."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for the disk that publishers have to."""
+        ...
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """Call back once, when ``safe`` has moved."""
+        ...
+
+    def flush(self) -> None:
+        """The end of a turn: what was told may be on its way."""
+        ...
+
+    def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
         """A durable exchange was declared."""
         ...
 
@@ -33,10 +64,10 @@ class Store(Interface):
         ...
 
     def drop_queue(self, queue: Queue) -> None:
-        """A durable queue was deleted with all that was in it."""
+        """A queue, durable or not, was deleted with all that was in it."""
         ...
 
-    def keep_binding(self, binding: Binding) -> None:
+    def keep_binding(self, vhost: str, binding: Binding) -> None:
         """A binding between durable ends was made."""
         ...
 
@@ -48,19 +79,38 @@ class Store(Interface):
         """Persistent messages entered a durable queue; their positions are their names there."""
         ...
 
-    def drop_messages(self, queue: Queue, span: Span) -> None:
-        """Persistent messages were acknowledged, dropped, or went elsewhere."""
+    def drop_messages(self, queue: Queue, held: Item) -> None:
+        """Messages that are written down were acknowledged, dropped, or went elsewhere."""
         ...
 
-    def when_safe(self, callback: Callable[[], None]) -> bool:
-        """Whether all so far is safe; if not, call back once it is (a publisher waits for its confirm)."""
+    def most_resident(self, policy: QueuePolicy) -> int:
+        """Return how many octets of waiting bodies a queue may have in memory."""
+        ...
+
+    def page_out(self, queue: Queue) -> None:
+        """A queue has more than that."""
+        ...
+
+    def read(self, page: Page, following: Item | None) -> list[Span]:
+        """Return a page's messages; ``following`` is what will be wanted next."""
         ...
 
 
 class EmptyStore:
     """Keeps nothing, and so is always done."""
 
-    def keep_exchange(self, exchange: Exchange) -> None:
+    promises = 0
+    mark = 0
+    safe = 0
+    full = False
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """All is as safe as it will ever be: nobody asks."""
+
+    def flush(self) -> None:
+        """Write nothing."""
+
+    def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
         """Keep nothing."""
 
     def drop_exchange(self, exchange: Exchange) -> None:
@@ -72,7 +122,7 @@ class EmptyStore:
     def drop_queue(self, queue: Queue) -> None:
         """Keep nothing."""
 
-    def keep_binding(self, binding: Binding) -> None:
+    def keep_binding(self, vhost: str, binding: Binding) -> None:
         """Keep nothing."""
 
     def drop_binding(self, binding: Binding) -> None:
@@ -81,9 +131,16 @@ class EmptyStore:
     def keep_messages(self, queue: Queue, span: Span) -> None:
         """Keep nothing."""
 
-    def drop_messages(self, queue: Queue, span: Span) -> None:
+    def drop_messages(self, queue: Queue, held: Item) -> None:
         """Keep nothing."""
 
-    def when_safe(self, callback: Callable[[], None]) -> bool:
-        """Nothing is waited for."""
-        return True
+    def most_resident(self, policy: QueuePolicy) -> int:
+        """All: there is no other place for them."""
+        return UNLIMITED
+
+    def page_out(self, queue: Queue) -> None:
+        """There is nowhere to go."""
+
+    def read(self, page: Page, following: Item | None) -> list[Span]:
+        """Nothing was paged out."""
+        return []

@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Run
-from plugins.engines.broker.arguments import (
-    QueuePolicy,
-    read_queue_arguments,
-)
+from plugins.engines.broker.arguments import read_queue_arguments
 from plugins.engines.broker.binding import Binding, Destination, identity_of
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason, dead_envelope, would_cycle
@@ -155,7 +152,7 @@ class VirtualHost:
         self.exchanges[name] = exchange
         self.routes.forget()
         if durable:
-            self.store.keep_exchange(exchange)
+            self.store.keep_exchange(self.name, exchange)
         return exchange
 
     def find_exchange(self, name: str) -> Exchange:
@@ -218,7 +215,7 @@ class VirtualHost:
         destination.incoming[identity] = binding
         self.routes.forget()
         if binding.durable:
-            self.store.keep_binding(binding)
+            self.store.keep_binding(self.name, binding)
 
     def unbind(
         self,
@@ -277,21 +274,36 @@ class VirtualHost:
             existing.plan_expiry(now)
             return existing
         name = name or invent_name("amq.gen-", self.broker.random)
+        return self.make_queue(
+            name,
+            now,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner if exclusive else None,
+            arguments=arguments,
+        )
+
+    def make_queue(
+        self,
+        name: str,
+        now: float,
+        *,
+        durable: bool = False,
+        auto_delete: bool = True,
+        owner: object | None = None,
+        arguments: Mapping[str, Any] = _NO_ARGUMENTS,
+    ) -> Queue:
+        """Return a new queue, whatever its name: a reply address, one that a store has kept."""
         queue = Queue(
             name,
             self,
             durable=durable,
             auto_delete=auto_delete,
-            owner=owner if exclusive else None,
+            owner=owner,
             arguments=arguments,
             policy=read_queue_arguments(arguments, name, self.name),
             now=now,
         )
-        self.add_queue(queue, now)
-        return queue
-
-    def add_queue(self, queue: Queue, now: float) -> None:
-        """Take a queue that was made elsewhere (a reply address, one read from a store)."""
         self.queues[queue.name] = queue
         self.routes.forget_envelopes()
         if queue.owner is not None:
@@ -299,20 +311,6 @@ class VirtualHost:
         queue.plan_expiry(now)
         if queue.durable:
             self.store.keep_queue(queue)
-
-    def make_reply_queue(self, name: str, now: float) -> Queue:
-        """Return a queue that is found by its unguessable name alone, and goes with its one consumer."""
-        queue = Queue(
-            name,
-            self,
-            durable=False,
-            auto_delete=True,
-            owner=None,
-            arguments=_NO_ARGUMENTS,
-            policy=QueuePolicy(),
-            now=now,
-        )
-        self.add_queue(queue, now)
         return queue
 
     def find_queue(self, name: str, owner: object) -> Queue:
@@ -351,14 +349,15 @@ class VirtualHost:
             consumer.receiver.on_cancelled(consumer)
         queue.consumers = []
         queue.consumer_count = 0
-        queue.backlog.take_all()
+        for item in queue.backlog.take_all():
+            if item.run is None:
+                item.detach()
         for binding in list(queue.incoming.values()):
             self._remove_binding(binding)
         self.routes.forget_envelopes()
         if queue.owner is not None and queue in self._owned.get(queue.owner, ()):
             self._owned[queue.owner].remove(queue)
-        if queue.durable:
-            self.store.drop_queue(queue)
+        self.store.drop_queue(queue)
 
     def release(self, owner: object, now: float) -> None:
         """A connection has ended: what was its own goes with it."""

@@ -1,0 +1,85 @@
+"""Attempt: one try to write a group, in the writer's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from plugins.engines.broker.storage.files import Files, Writable
+from plugins.engines.broker.storage.group import Group
+from plugins.engines.broker.storage.segment import Segment
+
+
+class Attempt:
+    """What is to be written, and what came of it.  Between the threads it belongs to one at a time."""
+
+    def __init__(
+        self,
+        files: Files,
+        group: Group,
+        segment: Segment,
+        file: Writable | None,
+        head: Group | None,
+        removals: list[Segment],
+        *,
+        sync: bool,
+    ) -> None:
+        """``head``: what a new segment begins with; None: the segment is there, and ``file`` is open for it.
+
+        ``removals``: segments to delete, in this order, once the group is safe.
+        """
+        self.group = group
+        self.segment = segment
+        self.file = file
+        self.head = head
+        self.removals = removals
+        self.error: OSError | None = None
+        self.seconds = 0.0
+        self._files = files
+        self._sync = sync
+
+    def run(self, done: Callable[[Attempt], Any]) -> Callable[[], None]:
+        """Write; return what is to be called in the broker's thread."""
+        began = monotonic()
+        try:
+            self._write()
+        except OSError as error:
+            self.error = error
+            self._undo()
+        else:
+            self._remove()
+        self.seconds = monotonic() - began
+        return lambda: done(self)
+
+    def _write(self) -> None:
+        chunks = self.group.chunks
+        if self.head is not None:
+            self.file = self._files.create(self.segment.name)
+            chunks = self.head.chunks + chunks
+        assert self.file is not None, "a segment that goes on is open"
+        self.file.write(chunks)
+        if self._sync:
+            self.file.sync()
+            if self.head is not None:
+                self._files.sync_directory()
+
+    def _undo(self) -> None:
+        """Give back what a failed write took, as far as the disk lets us: what stays does no harm."""
+        try:
+            if self.file is not None:
+                self.file.close()
+            if self.head is not None:
+                self._files.remove(self.segment.name)
+            else:
+                self._files.truncate(self.segment.name, self.segment.size)
+        except OSError:
+            return
+
+    def _remove(self) -> None:
+        try:
+            while self.removals:
+                self._files.remove(self.removals[0].name)
+                del self.removals[0]
+        except OSError:
+            return  # tried again with the next group

@@ -1,0 +1,196 @@
+"""Cleaner: keeps a log from growing beyond about twice what lives in it.
+
+The oldest segment goes as soon as nothing in it lives.  When most of the log is dead, but something in the
+oldest segment is not, then what lives there is written again with the next groups, a piece each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from plugins.engines.broker.storage.framing import Damage, Kind, Record, RecordReader
+from plugins.engines.broker.storage.group import Group, Moved
+from plugins.engines.broker.storage.intervals import Intervals
+from plugins.engines.broker.storage.message_records import Entry, decode_head, decode_messages
+from plugins.engines.broker.storage.page import Page, Piece
+from plugins.engines.broker.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.storage.log import Log
+
+_FEWEST_SEGMENTS = 4
+"""With fewer there is nothing to gain."""
+_LOOK_AFTER_GROUPS = 100
+_PIECE = 256 * 1024
+"""Octets that are looked through with a small group; with a large one, twice its size."""
+_NEAR = 64 * 1024
+"""Octets between two places that are still read in one go."""
+
+
+class _Home(NamedTuple):
+    old_start: int
+    piece: Piece
+
+
+class Cleaner:
+    """The cleaner of one log."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.cleaned = 0
+        """Segments that were written again."""
+        self._source: Segment | None = None
+        self._records: Iterator[Record | Damage] = iter(())
+        self._exhausted = False
+        self._homes: list[_Home] = []
+        self._groups = 0
+        self._looked_at = 0
+        self._witness: tuple[Segment, int] | None = None
+        self._unreadable: Segment | None = None
+
+    def wanted(self) -> bool:
+        """Whether the next group is to take something along."""
+        log = self.log
+        if self._source is not None:
+            return True
+        if len(log.segments) < _FEWEST_SEGMENTS or log.closing or log.segments[0] is self._unreadable:
+            return False
+        self._groups += 1
+        size = log.bytes_on_disk()
+        if self._groups < _LOOK_AFTER_GROUPS and size - self._looked_at < log.segment_bytes // 8:
+            return False
+        self._groups, self._looked_at = 0, size
+        if not self._pays(size):
+            return False
+        source = self._source = log.segments[0]
+        self._exhausted = False
+        self._homes = []
+        self._records = iter(RecordReader(self._read, log.marker, 0, source.size))
+        return True
+
+    def step(self, group: Group) -> None:
+        """Add survivors of the segment that is being cleaned."""
+        source = self._source
+        assert source is not None, "asked for only when wanted"
+        budget = max(_PIECE, 2 * group.size)
+        try:
+            for record in self._records:
+                if isinstance(record, Damage):
+                    self.log.has_damage(source, record)
+                elif record.kind == Kind.MESSAGES:
+                    self._save(record, group)
+                budget -= record.stop - record.start
+                if budget <= 0:
+                    return
+        except OSError as error:
+            self.log.counters.last_error = str(error)
+            self._unreadable, self._source = source, None
+            return
+        self._exhausted = True
+
+    def has_moved(self, group: Group, segment: Segment, at: int) -> None:
+        """A group is safe, at this offset of a segment."""
+        if self._source is None:
+            return
+        self._homes += [
+            _Home(moved.old_start, Piece(segment, at + moved.start, at + moved.stop)) for moved in group.moved
+        ]
+        if self._exhausted:
+            self._finish(self._source)
+
+    def take_dead(self) -> list[Segment]:
+        """Return the segments at the front that nothing lives in, and forget them."""
+        segments = self.log.segments
+        dead: list[Segment] = []
+        while len(segments) > 1 and segments[0] is not self._source and not self._lives(segments[0]):
+            segment = segments.pop(0)
+            segment.gone = True
+            dead.append(segment)
+        return dead
+
+    def _read(self, offset: int, length: int) -> bytes:
+        assert self._source is not None
+        return self.log.files.read(self._source.name, offset, length)
+
+    def _save(self, record: Record, group: Group) -> None:
+        """Write what lives of a message record again, each stretch of it as a record."""
+        kept = self.log.kept
+        alive = [
+            (entry, first - entry.base, stop - entry.base)
+            for entry in decode_head(record.payload).entries
+            if entry.queue in kept
+            for first, stop in kept[entry.queue].live.within(entry.first, entry.last)
+        ]
+        if not alive:
+            return
+        messages = decode_messages(record.payload)
+        begins = group.size
+        for low, high in Intervals((start, stop) for _, start, stop in alive).ranges():
+            entries = [
+                Entry(entry.queue, entry.base + low, start - low, stop - low, entry.expires)
+                for entry, start, stop in alive
+                if low <= start < high
+            ]
+            bodies = messages.bodies[low:high]
+            self.log.add_messages(group, entries, bodies, messages.envelope, messages.priority, None)
+        group.moved.append(Moved(record.start, begins, group.size))
+
+    def _finish(self, source: Segment) -> None:
+        """All that lives of a segment is safe elsewhere: the pages learn where."""
+        starts = [home.old_start for home in self._homes]
+        for page in list(source.pages):
+            page.detach()
+            page.pieces = self._new_pieces(page, source, starts)
+            page.attach()
+        self._source = None
+        self._homes = []
+        self._witness = None
+        self.cleaned += 1
+        self.log.forget(source)
+
+    def _new_pieces(self, page: Page, source: Segment, starts: list[int]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for piece in page.pieces:
+            if piece.segment is not source:
+                pieces.append(piece)
+                continue
+            low, high = bisect_left(starts, piece.start), bisect_left(starts, piece.stop)
+            for home in self._homes[low:high]:
+                new = home.piece
+                last = pieces[-1] if pieces else None
+                if last and last.segment is new.segment and 0 <= new.start - last.stop <= _NEAR:
+                    pieces[-1] = Piece(new.segment, last.start, new.stop)
+                else:
+                    pieces.append(new)
+        return pieces
+
+    def _lives(self, segment: Segment) -> bool:
+        """Whether anything in a segment may live; the queue that said so last is asked first."""
+        kept = self.log.kept
+        if self._witness is not None and self._witness[0] is segment:
+            queue = self._witness[1]
+            if queue in kept and kept[queue].live.overlaps(*segment.ranges[queue]):
+                return True
+        for queue, (first, stop) in segment.ranges.items():
+            if queue in kept and kept[queue].live.overlaps(first, stop):
+                self._witness = segment, queue
+                return True
+        return False
+
+    def _pays(self, size: int) -> bool:
+        """Whether most of the log is dead, or in many small files."""
+        log = self.log
+        if len(log.segments) > 2 * _FEWEST_SEGMENTS + 4 * size // log.segment_bytes:
+            return True
+        return 2 * sum(map(self._living_bytes, log.segments)) < size - log.segment_bytes
+
+    def _living_bytes(self, segment: Segment) -> int:
+        kept = self.log.kept
+        count = sum(
+            kept[queue].live.count(first, stop)
+            for queue, (first, stop) in segment.ranges.items()
+            if queue in kept
+        )
+        return segment.size * min(count, segment.entries) // segment.entries if segment.entries else 0

@@ -1,0 +1,309 @@
+"""Disk store: the broker's store on a disk.  Durable things are safe there, and long queues fit into memory.
+
+Two logs: one for what must survive, synced group by group, and a scratch one for messages that need not
+survive but are too many to be held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kernel.contracts.errors import LocalProtocolError
+from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.span import Span
+from plugins.engines.broker.storage.cleaner import Cleaner
+from plugins.engines.broker.storage.definition_records import (
+    BindingDefinition,
+    Definition,
+    ExchangeDefinition,
+    QueueDefinition,
+    encode_definition,
+    encode_number,
+    encode_ranges,
+    kind_of,
+)
+from plugins.engines.broker.storage.files import Files
+from plugins.engines.broker.storage.framing import Kind
+from plugins.engines.broker.storage.log import Kept, Log
+from plugins.engines.broker.storage.page import Page
+from plugins.engines.broker.storage.paging import page_out, read_page, will_read
+from plugins.engines.broker.storage.store_options import StoreOptions
+from plugins.engines.broker.storage.writer import Writer
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.arguments import QueuePolicy
+    from plugins.engines.broker.binding import Binding
+    from plugins.engines.broker.queue import Queue
+
+Report = Callable[[str, str], None]
+
+
+class DiskStore:
+    """The store of one directory.  Called by the broker's thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        scratch_files: Files,
+        writer: Writer,
+        marker: bytes,
+        options: StoreOptions,
+        *,
+        clock_ahead: float,
+        on_done: Callable[[], None],
+        report: Report,
+    ) -> None:
+        """``on_done`` is called after each group, when those that wait have been called."""
+        self.options = options
+        self.promises = 0
+        self.report = report
+        self._on_done = on_done
+        self._writer = writer
+        self._definitions: dict[int, Definition] = {}
+        self._numbers: dict[object, int] = {}
+        self.queues: dict[int, Queue] = {}
+        """Durable queues by number."""
+        self._next_number = 1
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._over: dict[Queue, None] = {}
+        self._page_out_due = False
+        self._restoring: int | None = None
+        self.log = self._make_log(files, marker, clock_ahead, sync=options.fsync, durable=True)
+        for name in scratch_files.names():
+            scratch_files.remove(name)
+        self.scratch = self._make_log(scratch_files, marker, clock_ahead, sync=False, durable=False)
+
+    def _make_log(self, files: Files, marker: bytes, clock_ahead: float, *, sync: bool, durable: bool) -> Log:
+        log = Log(
+            files,
+            self._writer,
+            marker,
+            sync=sync,
+            segment_bytes=self.options.segment_bytes,
+            clock_ahead=clock_ahead,
+            preamble=self._preamble if durable else tuple,
+            on_done=self._on_safe if durable else self._on_scratched,
+            report=self.report,
+        )
+        log.cleaner = Cleaner(log)
+        return log
+
+    # Definitions
+
+    def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
+        number = self._number_of(exchange)
+        self._define(
+            ExchangeDefinition(
+                number,
+                vhost,
+                exchange.name,
+                exchange.kind,
+                exchange.auto_delete,
+                exchange.internal,
+                exchange.arguments,
+            )
+        )
+
+    def drop_exchange(self, exchange: Exchange) -> None:
+        self._drop(exchange)
+
+    def keep_queue(self, queue: Queue) -> None:
+        if queue.exclusive:  # goes with its connection, and so with this process
+            return
+        number = self._number_of(queue)
+        queue.kept = self.log.kept.get(number) or self.log.open_queue(number)
+        self.queues[number] = queue
+        self._define(self._definition_of(queue, number))
+
+    def drop_queue(self, queue: Queue) -> None:
+        if queue.scratched is not None:
+            self.scratch.close_queue(queue.scratched)
+            queue.scratched = None
+        if queue.kept is not None:
+            self.queues.pop(queue.kept.number, None)
+            self.log.close_queue(queue.kept)
+            queue.kept = None
+            self._drop(queue)
+
+    def keep_binding(self, vhost: str, binding: Binding) -> None:
+        to = binding.destination
+        to_exchange = isinstance(to, Exchange)
+        if not to_exchange and to not in self._numbers:
+            return
+        number = self._number_of(binding.identity)
+        source, key, arguments = binding.source.name, binding.key, binding.arguments
+        self._define(BindingDefinition(number, vhost, source, to.name, to_exchange, key, arguments))
+
+    def drop_binding(self, binding: Binding) -> None:
+        self._drop(binding.identity)
+
+    @contextmanager
+    def restoring(self, number: int) -> Iterator[None]:
+        """What is kept now has this number, and is on disk already."""
+        self._restoring = number
+        try:
+            yield
+        finally:
+            self._restoring = None
+
+    def begin_numbers(self, after: int) -> None:
+        """Give new things numbers that no record has."""
+        self._next_number = max(self._next_number, after + 1)
+
+    def _number_of(self, thing: object) -> int:
+        if self._restoring is not None:
+            number = self._restoring
+        else:
+            number = self._next_number
+            self._next_number += 1
+        self._numbers[thing] = number
+        return number
+
+    def _define(self, definition: Definition) -> None:
+        try:
+            payload = encode_definition(definition)
+        except LocalProtocolError as error:
+            self.report("not stored", f"a definition that AMQP cannot say: {error}")
+            return
+        self._definitions[definition.number] = definition
+        if self._restoring is None:
+            self.promises += 1
+            self.log.note(kind_of(definition), payload)
+
+    def _drop(self, thing: object) -> None:
+        number = self._numbers.pop(thing, None)
+        if number is not None and self._definitions.pop(number, None) is not None:
+            self.promises += 1
+            self.log.note(Kind.DROP, encode_number(number))
+
+    def _definition_of(self, queue: Queue, number: int) -> QueueDefinition:
+        vhost, position = queue.vhost.name, queue.next_position
+        return QueueDefinition(number, vhost, queue.name, queue.auto_delete, position, queue.arguments)
+
+    def _preamble(self) -> Iterator[tuple[Kind, bytes]]:
+        for number, definition in self._definitions.items():
+            if number in self.queues:
+                definition = self._definition_of(self.queues[number], number)
+            yield kind_of(definition), encode_definition(definition)
+
+    # Messages
+
+    def keep_messages(self, queue: Queue, span: Span) -> None:
+        if queue.kept is not None:
+            self.log.keep(queue.kept, span)
+
+    def drop_messages(self, queue: Queue, held: Span | Page) -> None:
+        if isinstance(held, Page):
+            held.detach()
+            for first, stop in held.ranges:
+                held.kept.log.settle(held.kept, first, stop)
+        elif held.place is not None and (kept := queue.kept_in(held.place.log)) is not None:
+            held.place.log.settle(kept, held.base + held.start, held.base + held.stop)
+
+    def most_resident(self, policy: QueuePolicy) -> int:
+        return self.options.lazy_bytes if policy.lazy else self.options.queue_bytes
+
+    def page_out(self, queue: Queue) -> None:
+        if queue not in self._over:
+            self._over[queue] = None
+            self._page_out_due = True
+
+    def read(self, page: Page, following: Span | Page | None) -> list[Span]:
+        if isinstance(following, Page):
+            will_read(following)
+        return read_page(page)
+
+    def _page_out(self) -> None:
+        self._page_out_due = False
+        for queue in list(self._over):
+            if queue.deleted or not page_out(queue, partial(self._scratch, queue)):
+                del self._over[queue]
+
+    def _scratch(self, queue: Queue, span: Span) -> None:
+        if queue.scratched is None:
+            queue.scratched = self.scratch.open_queue(self._next_number)
+            self._next_number += 1
+        self.scratch.keep(queue.scratched, span)
+
+    # Time
+
+    @property
+    def safe(self) -> int:
+        return self.log.safe
+
+    @property
+    def mark(self) -> int:
+        return self.log.mark
+
+    @property
+    def full(self) -> bool:
+        return self.log.waiting_bytes + self.scratch.waiting_bytes > self.options.most_waiting_bytes
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        self._waiting[callback] = None
+
+    def flush(self) -> None:
+        if self._page_out_due:
+            self._page_out()
+        self.log.flush()
+        self.scratch.flush()
+
+    def _on_safe(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for callback in waiting:
+            callback()
+        self._on_scratched()
+
+    def _on_scratched(self) -> None:
+        if self._over:
+            self._page_out()
+            self.scratch.flush()
+        self._on_done()
+
+    # The end
+
+    def close(self, delivered: Iterable[tuple[int, int, int]]) -> None:
+        """Write what is left, and which messages had been delivered before: (queue, first, stop) of each."""
+        self._on_done = _nothing
+        self._waiting.clear()
+        self._over.clear()
+        self.log.close(encode_ranges(delivered))
+        self.scratch.close(None)
+        self._writer.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters of this moment; any thread."""
+        log, scratch = self.log, self.scratch
+        return {
+            "bytes": log.bytes_on_disk(),
+            "segments": len(log.segments),
+            "waiting_bytes": log.waiting_bytes,
+            "groups": log.safe,
+            "fsyncs": log.counters.syncs,
+            "last_fsync_seconds": round(log.counters.last_sync_seconds, 6),
+            "cleaned_segments": log.cleaner.cleaned,
+            "damaged_records": len(log.damaged) + len(scratch.damaged),
+            "lost_messages": log.counters.lost_messages + scratch.counters.lost_messages,
+            "write_failures": log.counters.write_failures + scratch.counters.write_failures,
+            "last_error": log.counters.last_error or scratch.counters.last_error,
+            "scratch_bytes": scratch.bytes_on_disk(),
+        }
+
+
+def _nothing() -> None:
+    """Nobody is told any more."""
+
+
+def kept_ranges(kept: Kept, items: Iterable[Span | Page]) -> Iterator[tuple[int, int, int]]:
+    """Return (queue, first, stop) of those messages of a backlog that were delivered before."""
+    for item in items:
+        if not item.redelivered:
+            continue
+        if isinstance(item, Page):
+            if item.kept is kept:
+                yield from ((kept.number, first, stop) for first, stop in item.ranges)
+        elif item.place is not None and item.place.log is kept.log:
+            yield kept.number, item.first, item.base + item.stop

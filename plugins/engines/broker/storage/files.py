@@ -1,0 +1,168 @@
+"""Files: the few things that a store asks of a directory, so that tests can lose power and fill disks."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol as Interface
+
+_MOST_OPEN = 32
+_PIECE = 1 << 20
+"""Octets that go to the operating system in one call."""
+
+
+class Writable(Interface):
+    """A file that is being appended to.  Used by the writer's thread; may raise ``OSError``."""
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        """Append all of it."""
+        ...
+
+    def sync(self) -> None:
+        """Return once all that was written would survive a loss of power."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        ...
+
+
+class Files(Interface):
+    """The files of one directory, by name.  Everything but ``names`` may raise ``OSError``."""
+
+    def names(self) -> list[str]:
+        """Return what files there are, sorted."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Return a file's length."""
+        ...
+
+    def create(self, name: str) -> Writable:
+        """Make a file, empty if it was there; its name is safe after ``sync_directory``."""
+        ...
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """Return octets, fewer at the end of the file."""
+        ...
+
+    def will_read(self, name: str, offset: int, length: int) -> None:
+        """Have the operating system fetch octets before they are asked for."""
+        ...
+
+    def truncate(self, name: str, size: int) -> None:
+        """Cut a file, safely."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete a file, safely; one that is not there is no fault."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a small file whole, safely: the old or the new one is there, never a part."""
+        ...
+
+    def sync_directory(self) -> None:
+        """Return once the names of files would survive a loss of power."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        ...
+
+
+class _AppendedFile:
+    """A file on a disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        data = memoryview(b"".join(chunks))
+        while data:
+            data = data[os.write(self._descriptor, data[:_PIECE]) :]
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class DirectoryFiles:
+    """A directory on a disk.  The writer's thread writes; one other thread reads."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._reading: OrderedDict[str, int] = OrderedDict()
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_file())
+
+    def size(self, name: str) -> int:
+        return (self.directory / name).stat().st_size
+
+    def create(self, name: str) -> Writable:
+        return _AppendedFile(self.directory / name)
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        descriptor = self._open(name)
+        octets = os.pread(descriptor, length, offset)
+        while len(octets) < length and (
+            more := os.pread(descriptor, length - len(octets), offset + len(octets))
+        ):
+            octets += more
+        return octets
+
+    def will_read(self, name: str, offset: int, length: int) -> None:
+        os.posix_fadvise(self._open(name), offset, length, os.POSIX_FADV_WILLNEED)
+
+    def truncate(self, name: str, size: int) -> None:
+        descriptor = os.open(self.directory / name, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, name: str) -> None:
+        try:
+            (self.directory / name).unlink()
+        except FileNotFoundError:
+            return
+        self.sync_directory()
+
+    def replace(self, name: str, data: bytes) -> None:
+        new = self.create(f"{name}.new")
+        try:
+            new.write([data])
+            new.sync()
+        finally:
+            new.close()
+        (self.directory / f"{name}.new").replace(self.directory / name)
+        self.sync_directory()
+
+    def sync_directory(self) -> None:
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        while self._reading:
+            os.close(self._reading.popitem()[1])
+
+    def _open(self, name: str) -> int:
+        descriptor = self._reading.get(name)
+        if descriptor is None:
+            while len(self._reading) >= _MOST_OPEN:
+                os.close(self._reading.popitem(last=False)[1])
+            path = self.directory / name
+            descriptor = self._reading[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            self._reading.move_to_end(name)
+        return descriptor

@@ -1,0 +1,41 @@
+"""Group: what goes to disk together, with one sync for all of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from plugins.engines.broker.storage.framing import HEADER_BYTES, Kind, header_of
+from plugins.engines.broker.storage.place import Place
+
+
+class Moved(NamedTuple):
+    """A message record, from ``old_start`` in its segment on, was written again at octets of this group."""
+
+    old_start: int
+    start: int
+    stop: int
+
+
+class Group:
+    """Encoded records, and what is to be told where they went.  Offsets count from the group's start."""
+
+    def __init__(self, number: int, marker: bytes) -> None:
+        self.number = number
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.places: list[tuple[Place, int, int]] = []
+        self.positions: list[tuple[int, int, int]] = []
+        """(queue, first, stop) of all messages in it."""
+        self.moved: list[Moved] = []
+        self.attempts = 0
+        self._marker = marker
+
+    def __repr__(self) -> str:
+        return f"<Group {self.number}, {self.size} octets>"
+
+    def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:
+        """Add a record; return where it begins and ends."""
+        self.chunks += (header_of(self._marker, kind, payload), payload)
+        start = self.size
+        self.size += HEADER_BYTES + len(payload)
+        return start, self.size

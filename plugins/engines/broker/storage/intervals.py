@@ -1,0 +1,110 @@
+"""Intervals: a set of positions, as sorted ranges that neither overlap nor touch.
+
+A queue's positions come in order and mostly go in order, so that there are few ranges whatever the
+number of messages; both ends are found without a search.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+
+class Intervals:
+    """Ranges ``[first, stop)`` of whole numbers."""
+
+    __slots__ = ("starts", "stops")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+        for first, stop in ranges:
+            self.add(first, stop)
+
+    def __bool__(self) -> bool:
+        return bool(self.starts)
+
+    def __len__(self) -> int:
+        return sum(self.stops) - sum(self.starts)
+
+    def __repr__(self) -> str:
+        return f"Intervals({self.ranges()!r})"
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges in order."""
+        return list(zip(self.starts, self.stops, strict=True))
+
+    def add(self, first: int, stop: int) -> None:
+        """Add the numbers from ``first`` up to ``stop``."""
+        if first >= stop:
+            return
+        starts, stops = self.starts, self.stops
+        if not stops or first > stops[-1]:
+            starts.append(first)
+            stops.append(stop)
+            return
+        if first == stops[-1]:
+            stops[-1] = stop
+            return
+        low = bisect_left(stops, first)
+        high = bisect_right(starts, stop)
+        if low < high:
+            first = min(first, starts[low])
+            stop = max(stop, stops[high - 1])
+        starts[low:high] = [first]
+        stops[low:high] = [stop]
+
+    def remove(self, first: int, stop: int) -> None:
+        """Remove the numbers from ``first`` up to ``stop``; those that are not there are no fault."""
+        starts, stops = self.starts, self.stops
+        if not starts or first >= stop:
+            return
+        if first <= starts[0] < stop < stops[0]:  # from the front: what consumers in order do
+            starts[0] = stop
+            return
+        low = bisect_right(stops, first)
+        high = bisect_left(starts, stop)
+        if low >= high:
+            return
+        kept = []
+        if starts[low] < first:
+            kept.append((starts[low], first))
+        if stop < stops[high - 1]:
+            kept.append((stop, stops[high - 1]))
+        starts[low:high] = [start for start, _ in kept]
+        stops[low:high] = [end for _, end in kept]
+
+    def overlaps(self, first: int, stop: int) -> bool:
+        """Whether any number from ``first`` up to ``stop`` is in the set."""
+        index = bisect_right(self.stops, first)
+        return index < len(self.starts) and self.starts[index] < stop
+
+    def within(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return what is in the set from ``first`` up to ``stop``, as ranges."""
+        starts, stops = self.starts, self.stops
+        found = []
+        for index in range(bisect_right(stops, first), len(starts)):
+            if starts[index] >= stop:
+                break
+            found.append((max(first, starts[index]), min(stop, stops[index])))
+        return found
+
+    def missing(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return what is not in the set from ``first`` up to ``stop``, as ranges."""
+        gaps = []
+        for start, end in self.within(first, stop):
+            if first < start:
+                gaps.append((first, start))
+            first = end
+        if first < stop:
+            gaps.append((first, stop))
+        return gaps
+
+    def count(self, first: int, stop: int) -> int:
+        """Return how many numbers from ``first`` up to ``stop`` are in the set."""
+        starts, stops = self.starts, self.stops
+        low, high = bisect_right(stops, first), bisect_left(starts, stop)
+        if low >= high:
+            return 0
+        whole = sum(stops[low:high]) - sum(starts[low:high])
+        return whole - max(0, first - starts[low]) - max(0, stops[high - 1] - stop)

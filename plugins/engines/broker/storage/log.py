@@ -1,0 +1,346 @@
+"""Log: records in segments, appended by the group.
+
+What is kept or settled in a turn is collected; while the writer syncs one group, the next one grows.
+A position of a queue is used once, and once settled it is settled for ever, so that the order of
+records does not matter when they are read: what lives is what was kept less what was settled.  There is one rule:
+a record that settles a message lies behind every record that keeps it, and segments are deleted
+from the oldest on.  So no message can come back.
+
+A group that cannot be written is written again, into a new segment, until it can; what lies in the old one
+behind the last group that was safe does no harm, being either unreadable or the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Run
+from plugins.engines.broker.storage.attempt import Attempt
+from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
+from plugins.engines.broker.storage.files import Files, Writable
+from plugins.engines.broker.storage.framing import Damage, Kind
+from plugins.engines.broker.storage.group import Group
+from plugins.engines.broker.storage.intervals import Intervals
+from plugins.engines.broker.storage.message_records import (
+    Entry,
+    EnvelopeCache,
+    bodies_of,
+    encode_messages,
+)
+from plugins.engines.broker.storage.place import Place
+from plugins.engines.broker.storage.segment import Segment
+from plugins.engines.broker.storage.writer import Writer
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.span import Span
+    from plugins.engines.broker.storage.cleaner import Cleaner
+
+RETRY_SECONDS = 1.0
+_MOST_RANGES = 1000
+"""Ranges in one record: so many are lost if it is damaged."""
+
+Held: TypeAlias = "tuple[Kept, Entry]"
+Preamble: TypeAlias = Callable[[], Iterable[tuple[Kind, bytes]]]
+"""What each segment begins with, so that those before it are not needed for it."""
+
+
+class _Collected(msgspec.Struct):
+    """What the next group is made of."""
+
+    notes: list[tuple[Kind, bytes]] = []
+    runs: list[tuple[Run, list[Held], Place]] = []
+    last_run: Run | None = None
+    settling: dict[Kept, None] = {}
+
+
+class LogCounters(msgspec.Struct):
+    """What an operator wants to know."""
+
+    syncs: int = 0
+    last_sync_seconds: float = 0.0
+    write_failures: int = 0
+    lost_messages: int = 0
+    last_error: str = ""
+
+
+class Kept:
+    """What a log keeps of one queue."""
+
+    __slots__ = ("live", "log", "number", "settled")
+
+    def __init__(self, log: Log, number: int) -> None:
+        self.log = log
+        self.number = number
+        self.live = Intervals()
+        """Positions of messages that were kept and not settled."""
+        self.settled: list[tuple[int, int]] = []
+        """What the next group says of it."""
+
+    def __repr__(self) -> str:
+        return f"<Kept {self.number}, {len(self.live)} messages>"
+
+
+class Log:
+    """The log of one directory.  All calls come from the broker's thread."""
+
+    cleaner: Cleaner
+
+    def __init__(
+        self,
+        files: Files,
+        writer: Writer,
+        marker: bytes,
+        *,
+        sync: bool,
+        segment_bytes: int,
+        clock_ahead: float,
+        preamble: Preamble,
+        on_done: Callable[[], None],
+        report: Callable[[str, str], None],
+    ) -> None:
+        """``clock_ahead``: what to add to a span's times for the time of day."""
+        self.files = files
+        self.marker = marker
+        self.segment_bytes = segment_bytes
+        self.segments: list[Segment] = []
+        self.kept: dict[int, Kept] = {}
+        self.envelopes = EnvelopeCache()
+        self.safe = 0
+        """The last group that is safe."""
+        self.waiting_bytes = 0
+        """Bodies that are not safe yet."""
+        self.closing = False
+        self.damaged: set[tuple[int, int]] = set()
+        """Segment and offset of records that cannot be read."""
+        self.counters = LogCounters()
+        self._writer = writer
+        self._sync = sync
+        self.clock_ahead = clock_ahead
+        self._preamble = preamble
+        self._on_done = on_done
+        self._report = report
+        self._next_group = 1
+        self._next_segment = 1
+        self._current: Segment | None = None
+        self._file: Writable | None = None
+        self._busy = False
+        self._collected = _Collected()
+        self._removals: list[Segment] = []
+
+    # What the broker tells
+
+    def open_queue(self, number: int) -> Kept:
+        """Keep messages of a queue from now on."""
+        kept = self.kept[number] = Kept(self, number)
+        return kept
+
+    def close_queue(self, kept: Kept) -> None:
+        """Forget a queue and all that is kept of it."""
+        self.kept.pop(kept.number, None)
+        self._collected.settling.pop(kept, None)
+        kept.live = Intervals()
+
+    def note(self, kind: Kind, payload: bytes) -> None:
+        """Write down a definition.  Twice: without its queue a message is nobody's."""
+        self._collected.notes += ((kind, payload), (kind, payload))
+
+    def keep(self, kept: Kept, span: Span) -> None:
+        """Write down messages."""
+        run = span.run
+        collected = self._collected
+        if run is not collected.last_run:
+            collected.last_run = run
+            collected.runs.append((run, [], Place(self)))
+            self.waiting_bytes += run.size
+        _, entries, place = collected.runs[-1]
+        base, start, stop = span.base, span.start, span.stop
+        expires = 0.0 if span.expires_at is None else span.expires_at + self.clock_ahead
+        entries.append((kept, Entry(kept.number, base, start, stop, expires)))
+        span.place = place
+        kept.live.add(base + start, base + stop)
+
+    def settle(self, kept: Kept, first: int, stop: int) -> None:
+        """Write down that messages are not needed any more."""
+        kept.live.remove(first, stop)
+        settled = kept.settled
+        if settled and settled[-1][1] == first:
+            settled[-1] = settled[-1][0], stop
+        else:
+            settled.append((first, stop))
+            self._collected.settling[kept] = None
+
+    @property
+    def mark(self) -> int:
+        """The number that ``safe`` has reached when all so far is safe."""
+        return self._next_group if self.dirty else self._next_group - 1
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something is in no group yet."""
+        collected = self._collected
+        return bool(collected.runs or collected.settling or collected.notes)
+
+    # Groups
+
+    def flush(self) -> None:
+        """Have written what was collected, unless the writer is busy."""
+        if self._busy:
+            return
+        cleaning = self.cleaner.wanted()
+        if not (self.dirty or cleaning or self._removals):
+            return
+        group = Group(self._next_group, self.marker)
+        self._next_group += 1
+        self._collect(group)
+        if cleaning:
+            self.cleaner.step(group)
+        self._submit(group)
+
+    def _collect(self, group: Group) -> None:
+        collected, self._collected = self._collected, _Collected()
+        for kind, payload in collected.notes:
+            group.add(kind, payload)
+        for run, held, place in collected.runs:
+            self._add_run(group, run, held, place)
+        for kept in collected.settling:
+            ranges = [(kept.number, first, stop) for first, stop in Intervals(kept.settled).ranges()]
+            kept.settled = []
+            for index in range(0, len(ranges), _MOST_RANGES):
+                group.add(Kind.SETTLED, encode_ranges(ranges[index : index + _MOST_RANGES]))
+
+    def _add_run(self, group: Group, run: Run, held: list[Held], place: Place) -> None:
+        # What has gone already need not be written.
+        entries = [entry for kept, entry in held if kept.live.overlaps(entry.first, entry.last)]
+        if not entries:
+            return
+        try:
+            envelope = self.envelopes.encode(run.envelope)
+        except LocalProtocolError as error:
+            self._report("not stored", f"messages to {run.envelope.key!r} that AMQP cannot say: {error}")
+            return
+        self.add_messages(group, entries, bodies_of(run), envelope, run.envelope.priority, place)
+
+    def add_messages(
+        self,
+        group: Group,
+        entries: list[Entry],
+        bodies: Any,
+        envelope: bytes,
+        priority: int,
+        place: Place | None,
+    ) -> tuple[int, int]:
+        """Add a message record to a group; return where it begins and ends."""
+        start, stop = group.add(Kind.MESSAGES, encode_messages(entries, bodies, envelope, priority))
+        group.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
+        if place is not None:
+            group.places.append((place, start, stop))
+        return start, stop
+
+    def _submit(self, group: Group) -> None:
+        self._busy = True
+        segment, file, head = self._current, self._file, None
+        if segment is None or segment.size + group.size > self.segment_bytes:
+            segment, head = Segment(self._next_segment), Group(0, self.marker)
+            self._next_segment += 1
+            head.add(Kind.SEGMENT, encode_segment(segment.number))
+            for kind, payload in self._preamble():
+                head.add(kind, payload)
+            if file is not None:
+                file.close()
+            self._current = self._file = file = None
+        removals, self._removals = self._removals, []
+        attempt = Attempt(self.files, group, segment, file, head, removals, sync=self._sync)
+        self._writer.submit(lambda: attempt.run(self._on_attempted), RETRY_SECONDS if group.attempts else 0.0)
+
+    def _on_attempted(self, attempt: Attempt) -> None:
+        self._busy = False
+        self._removals = attempt.removals + self._removals
+        attempt.group.attempts += 1
+        if attempt.error is not None:
+            self._on_failed(attempt.group, attempt.error)
+            return
+        segment = attempt.segment
+        if attempt.head is not None:
+            segment.size = attempt.head.size
+            self.segments.append(segment)
+            self._current = segment
+            self._file = attempt.file
+        if attempt.group.attempts > 1:
+            self._report("can write", f"again, at attempt {attempt.group.attempts}")
+        self.counters.syncs += self._sync
+        self.counters.last_sync_seconds = attempt.seconds
+        self._on_written(attempt.group, segment)
+
+    def _on_failed(self, group: Group, error: OSError) -> None:
+        self.counters.write_failures += 1
+        self.counters.last_error = str(error)
+        if group.attempts == 1:
+            self._report("cannot write", f"{error}; publishers wait, and it is tried again each second")
+        # What a failed sync leaves in a file nobody can say: the file is not appended to any more.
+        self._current = self._file = None
+        if not (self.closing and group.attempts > 1):
+            self._submit(group)
+
+    def _on_written(self, group: Group, segment: Segment) -> None:
+        at = segment.size
+        segment.size += group.size
+        for queue, first, stop in group.positions:
+            segment.has(queue, first, stop)
+        for place, start, stop in group.places:
+            place.segment = segment
+            place.start, place.stop = at + start, at + stop
+        self.safe = group.number
+        self.waiting_bytes = sum(run.size for run, _, _ in self._collected.runs)
+        self.cleaner.has_moved(group, segment, at)
+        self._removals += self.cleaner.take_dead()
+        self._on_done()
+        self.flush()
+
+    # The end
+
+    def close(self, last: bytes | None) -> None:
+        """Write what is left, behind it a record that all is well (CLEAN, with this payload), and end."""
+        self.closing = True
+        self._writer.wait()
+        self.flush()
+        self._writer.wait()
+        if last is not None and not self.dirty:
+            self._collected.notes.append((Kind.CLEAN, last))
+            self.flush()
+            self._writer.wait()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.files.close()
+
+    def resume(self, segments: list[Segment]) -> None:
+        """Go on after these segments, which were read from the directory."""
+        self.segments = segments
+        self._next_segment = segments[-1].number + 1 if segments else 1
+
+    def forget(self, segment: Segment) -> None:
+        """All that lives of the oldest segment is safe elsewhere: it goes with the next group."""
+        self.segments.remove(segment)
+        segment.gone = True
+        self._removals.append(segment)
+
+    def has_damage(self, segment: Segment, damage: Damage) -> None:
+        """Octets of a segment are not what was written there.  Told once."""
+        if (segment.number, damage.start) not in self.damaged:
+            self.damaged.add((segment.number, damage.start))
+            self._report("damaged", f"{segment.name}: no record in octets {damage.start} to {damage.stop}")
+
+    def has_lost(self, kept: Kept, lost: Intervals, why: str) -> None:
+        """Messages cannot be read back."""
+        for first, stop in lost.ranges():
+            kept.live.remove(first, stop)
+        self.counters.lost_messages += len(lost)
+        self._report("lost", f"{len(lost)} messages of queue number {kept.number}: {why}")
+
+    def bytes_on_disk(self) -> int:
+        """Return the size of all segments."""
+        return sum(segment.size for segment in self.segments)

@@ -1,0 +1,138 @@
+"""Opening: from a directory to a broker that has everything in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plugins.engines.broker.errors import BrokerError
+from plugins.engines.broker.storage.definition_records import (
+    BindingDefinition,
+    Definition,
+    ExchangeDefinition,
+    QueueDefinition,
+)
+from plugins.engines.broker.storage.directory import DirectoryLock, read_marker
+from plugins.engines.broker.storage.disk_store import DiskStore, Report, kept_ranges
+from plugins.engines.broker.storage.files import DirectoryFiles
+from plugins.engines.broker.storage.recovery import Recovery
+from plugins.engines.broker.storage.store_options import StoreOptions
+from plugins.engines.broker.storage.writer import WriterThread
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.broker import Broker
+    from plugins.engines.broker.virtual_host import VirtualHost
+
+
+class OpenStore:
+    """A directory in use: its lock, its thread, and the store."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: StoreOptions,
+        *,
+        clock_ahead: float,
+        post: Callable[[Callable[[], None]], None],
+        on_done: Callable[[], None],
+        report: Report,
+    ) -> None:
+        """Raises ``CannotOpen`` or ``OSError``."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._lock = DirectoryLock(directory)
+        try:
+            files = DirectoryFiles(directory)
+            marker = read_marker(files)
+            self._writer = WriterThread(f"store {directory.name}", post)
+            self.store = DiskStore(
+                files,
+                DirectoryFiles(directory / "paged"),
+                self._writer,
+                marker,
+                options,
+                clock_ahead=clock_ahead,
+                on_done=on_done,
+                report=report,
+            )
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def restore(self, broker: Broker, now: float) -> None:
+        """Give a broker what is in the directory."""
+        try:
+            restore(self.store, broker, now)
+        except BaseException:
+            self._writer.close()
+            self._lock.release()
+            raise
+
+    def close(self, broker: Broker) -> None:
+        """Write what is left, and let others in."""
+        close(self.store, broker)
+        self._lock.release()
+
+
+def restore(store: DiskStore, broker: Broker, now: float) -> None:
+    """Read a store's log, and give the broker what it says."""
+    recovery = Recovery(store.log, store.report)
+    recovery.read()
+    found = recovery.found
+    store.begin_numbers(after=max([0, *found.definitions, *found.dropped, *store.log.kept]))
+    for number, definition in sorted(found.definitions.items()):
+        if number in found.dropped:
+            continue
+        try:
+            with store.restoring(number):
+                _define(broker.add_vhost(definition.vhost), definition, recovery, now)
+        except BrokerError as refusal:
+            store.report("not restored", f"{definition.vhost}: {refusal.text}")
+    for number in set(store.log.kept) - set(store.queues):
+        if number not in found.dropped:
+            store.report("lost", f"the definition of queue number {number}, and so its messages")
+        store.log.close_queue(store.log.kept[number])
+
+
+def close(store: DiskStore, broker: Broker) -> None:
+    """Close a store; what clients have seen of the broker's messages is noted."""
+    queues = [queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()]
+    store.close(
+        one
+        for queue in queues
+        if queue.kept is not None
+        for lane in queue.backlog.lanes
+        for one in kept_ranges(queue.kept, lane)
+    )
+
+
+def _define(vhost: VirtualHost, definition: Definition, recovery: Recovery, now: float) -> None:
+    if isinstance(definition, ExchangeDefinition):
+        vhost.declare_exchange(
+            definition.name,
+            definition.type,
+            durable=True,
+            auto_delete=definition.auto_delete,
+            internal=definition.internal,
+            arguments=definition.arguments,
+        )
+    elif isinstance(definition, QueueDefinition):
+        _define_queue(vhost, definition, recovery, now)
+    elif isinstance(definition, BindingDefinition):
+        name = definition.destination
+        to = vhost.find_exchange(name) if definition.to_exchange else vhost.find_queue(name, None)
+        vhost.bind(definition.source, to, definition.key, definition.arguments)
+
+
+def _define_queue(vhost: VirtualHost, definition: QueueDefinition, recovery: Recovery, now: float) -> None:
+    queue = vhost.make_queue(
+        definition.name,
+        now,
+        durable=True,
+        auto_delete=definition.auto_delete,
+        arguments=definition.arguments,
+    )
+    assert queue.kept is not None, "the store keeps what it restores"
+    pages, next_position = recovery.backlog_of(queue.kept)
+    queue.restore(pages, max(next_position, definition.next_position))

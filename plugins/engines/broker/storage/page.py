@@ -1,0 +1,122 @@
+"""Page: messages of a queue that lie on disk, standing in their place in the backlog.
+
+A page is a range of a segment and the positions that are to be read from it, however many records
+that is: a million stored messages are a few thousand pages.  It turns into spans at the front of the queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.storage.log import Kept
+    from plugins.engines.broker.storage.segment import Segment
+
+LARGEST = 256 * 1024
+"""Octets of a segment that one page may cover (a single larger record is a page by itself)."""
+_WORTH_READING = 4096
+"""Octets that are read whatever there is of use in them."""
+_OVERHEAD = 64
+"""What a message is worth besides its body."""
+
+
+class Piece(NamedTuple):
+    """Octets ``start`` up to ``stop`` of a segment."""
+
+    segment: Segment
+    start: int
+    stop: int
+
+
+class Page:
+    """Messages at ``ranges`` of positions, ``count`` of them with bodies of ``size`` octets."""
+
+    __slots__ = ("count", "expires_at", "kept", "mortal", "pieces", "ranges", "redelivered", "size")
+
+    run: None = None
+    """What tells it from a span."""
+
+    def __init__(
+        self,
+        kept: Kept,
+        piece: Piece,
+        ranges: list[tuple[int, int]],
+        size: int,
+        *,
+        expires_at: float | None,
+        redelivered: bool,
+    ) -> None:
+        self.kept = kept
+        self.pieces = [piece]
+        self.ranges = ranges
+        self.count = sum(stop - first for first, stop in ranges)
+        self.size = size
+        self.expires_at = expires_at
+        """When the first of the messages expires; 0: not known, read it and see."""
+        self.mortal = expires_at is not None
+        """Whether any of the messages expires."""
+        self.redelivered = redelivered
+
+    def __repr__(self) -> str:
+        return f"<Page of {self.count} messages from {self.first} on>"
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def first(self) -> int:
+        """The position of the first message."""
+        return self.ranges[0][0]
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last message."""
+        return self.ranges[-1][1]
+
+    def extend(self, piece: Piece, first: int, stop: int, size: int, *, mortal: bool) -> bool:
+        """Take in messages that follow, if it pays to read them together; return whether they were taken."""
+        (segment, start, end) = self.pieces[-1]
+        if piece.segment is not segment or piece.start < start or first < self.stop:
+            return False
+        end = max(end, piece.stop)
+        span = end - start
+        wanted = self.size + size + _OVERHEAD * (self.count + stop - first)
+        if span > LARGEST or span > 8 * wanted + _WORTH_READING:
+            return False
+        self.pieces[-1] = Piece(segment, start, end)
+        if first == self.stop:
+            self.ranges[-1] = self.ranges[-1][0], stop
+        else:
+            self.ranges.append((first, stop))
+        self.count += stop - first
+        self.size += size
+        self.mortal = self.mortal or mortal
+        return True
+
+    def of(self, ranges: list[tuple[int, int]], *, redelivered: bool) -> Page:
+        """Return a page of some of the messages; their size is estimated until they are read."""
+        count = sum(stop - first for first, stop in ranges)
+        expires_at = self.expires_at
+        if ranges[0][0] != self.first:
+            expires_at = 0.0 if self.mortal else None
+        page = Page(
+            self.kept,
+            self.pieces[0],
+            ranges,
+            self.size * count // self.count,
+            expires_at=expires_at,
+            redelivered=redelivered,
+        )
+        page.mortal = self.mortal
+        page.pieces = list(self.pieces)
+        return page
+
+    def attach(self) -> None:
+        """Have the segments know of this page, so that it hears when they are moved."""
+        for piece in self.pieces:
+            piece.segment.pages[self] = None
+
+    def detach(self) -> None:
+        """The page has been read, or is not wanted any more."""
+        for piece in self.pieces:
+            piece.segment.pages.pop(self, None)

@@ -1,0 +1,184 @@
+"""Paging: messages of a long queue make room in memory, and come back at the front of the queue.
+
+What goes is what will be wanted last: the tail.  Reading is done in the broker's thread, a page at a time,
+and the operating system is told which page comes next, so that it mostly is in its cache by then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from kernel.contracts.message import Run
+from plugins.engines.broker.span import Span
+from plugins.engines.broker.storage.framing import Damage, Kind, RecordReader
+from plugins.engines.broker.storage.intervals import Intervals
+from plugins.engines.broker.storage.message_records import decode_head, decode_messages
+from plugins.engines.broker.storage.page import Page, Piece
+from plugins.engines.broker.storage.place import Place
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.queue import Queue
+    from plugins.engines.broker.storage.log import Kept
+
+Found: TypeAlias = "tuple[int, list[bytes], bytes, float, Piece]"
+"""First position, bodies, envelope, expiry (time of day; 0: never), and where it was."""
+
+
+def read_page(page: Page) -> list[Span]:
+    """Return a page's messages; those that cannot be read any more are missing, and reported."""
+    kept = page.kept
+    wanted = Intervals(page.ranges)
+    found: list[Found] = []
+    why = "not where they were written"
+    for piece in page.pieces:
+        try:
+            found += _found_in(piece, kept, wanted)
+        except OSError as error:
+            why = str(error)
+            kept.log.counters.last_error = why
+    page.detach()
+    if wanted:
+        kept.log.has_lost(kept, wanted, why)
+    found.sort(key=lambda one: one[0])
+    return _spans(page, _joined(found))
+
+
+def will_read(page: Page) -> None:
+    """Have the operating system fetch a page."""
+    files = page.kept.log.files
+    try:
+        for segment, start, stop in page.pieces:
+            files.will_read(segment.name, start, stop - start)
+    except OSError:
+        return  # told when it is read
+
+
+def _found_in(piece: Piece, kept: Kept, wanted: Intervals) -> list[Found]:
+    log, number = kept.log, kept.number
+    segment = piece.segment
+    found: list[Found] = []
+
+    def read(offset: int, length: int) -> bytes:
+        return log.files.read(segment.name, offset, length)
+
+    for record in RecordReader(read, log.marker, piece.start, piece.stop):
+        if isinstance(record, Damage):
+            log.has_damage(segment, record)
+            continue
+        if record.kind != Kind.MESSAGES:
+            continue
+        entries = [entry for entry in decode_head(record.payload).entries if entry.queue == number]
+        if not any(wanted.overlaps(entry.first, entry.last) for entry in entries):
+            continue
+        messages = decode_messages(record.payload)
+        at = Piece(segment, record.start, record.stop)
+        for entry in entries:
+            for first, stop in wanted.within(entry.first, entry.last):
+                wanted.remove(first, stop)
+                bodies = messages.bodies[first - entry.base : stop - entry.base]
+                found.append((first, bodies, messages.envelope, entry.expires, at))
+    return found
+
+
+def _joined(found: list[Found]) -> list[Found]:
+    """Make one of neighbours that have everything in common: single messages become runs again."""
+    joined: list[Found] = []
+    for one in found:
+        first, bodies, envelope, expires, piece = one
+        if joined:
+            before, others, its_envelope, its_expires, its_piece = joined[-1]
+            follows = before + len(others) == first and its_piece.segment is piece.segment
+            if follows and its_expires == expires and its_envelope == envelope:
+                others += bodies
+                start, stop = min(its_piece.start, piece.start), max(its_piece.stop, piece.stop)
+                joined[-1] = before, others, envelope, expires, Piece(piece.segment, start, stop)
+                continue
+        joined.append(one)
+    return joined
+
+
+def _spans(page: Page, found: list[Found]) -> list[Span]:
+    log = page.kept.log
+    spans: list[Span] = []
+    for first, bodies, octets, expires, piece in found:
+        run = Run(bodies, sum(map(len, bodies)), log.envelopes.decode(octets))
+        span = Span(
+            first, run, 0, len(bodies), expires - log.clock_ahead if expires else None, page.redelivered
+        )
+        span.place = Place(log, *piece)
+        spans.append(span)
+    return spans
+
+
+def page_out(queue: Queue, scratch: Callable[[Span], None]) -> bool:
+    """Turn the tail of a queue into pages; return whether there will be more to do once the logs have written.
+
+    ``scratch`` writes down what is on no disk yet.
+    """
+    backlog = queue.backlog
+    excess = backlog.size - backlog.paged - queue.most_resident
+    waits = False
+    for lane in backlog.lanes:
+        tail: list[Span | Page] = []
+        while lane and excess > 0:
+            item = lane.pop()
+            tail.append(item)
+            if isinstance(item, Span):
+                excess -= item.size()
+                if item.place is None:
+                    scratch(item)
+                waits = waits or not _readable(item)
+        backlog.paged += _put_back(lane, tail, queue)
+    return waits
+
+
+def _put_back(lane: deque[Span | Page], tail: list[Span | Page], queue: Queue) -> int:
+    """Return to a lane what was taken off its end, as pages where it can be; return the octets in new pages."""
+    paged = 0
+    for item in reversed(tail):
+        if isinstance(item, Page) or not _readable(item):
+            lane.append(item)
+            continue
+        size = item.size()
+        paged += size
+        last = lane[-1] if lane else None
+        if not (isinstance(last, Page) and _extend(last, item, size)):
+            page = _page_of(item, size, queue)
+            page.attach()
+            lane.append(page)
+    return paged
+
+
+def _readable(span: Span) -> bool:
+    return span.place is not None and span.place.readable
+
+
+def _piece_of(span: Span) -> Piece:
+    place = span.place
+    assert place is not None
+    assert place.segment is not None
+    return Piece(place.segment, place.start, place.stop)
+
+
+def _extend(page: Page, span: Span, size: int) -> bool:
+    assert span.place is not None
+    if page.kept.log is not span.place.log or page.redelivered != span.redelivered:
+        return False
+    mortal = span.expires_at is not None
+    return page.extend(_piece_of(span), span.first, span.base + span.stop, size, mortal=mortal)
+
+
+def _page_of(span: Span, size: int, queue: Queue) -> Page:
+    assert span.place is not None
+    kept = queue.kept_in(span.place.log)
+    assert kept is not None, "what has a place has been kept"
+    return Page(
+        kept,
+        _piece_of(span),
+        [(span.first, span.base + span.stop)],
+        size,
+        expires_at=span.expires_at,
+        redelivered=span.redelivered,
+    )

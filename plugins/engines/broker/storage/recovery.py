@@ -1,0 +1,202 @@
+"""Recovery: what a log's segments say, read from the oldest on.
+
+Bodies are not kept: a queue comes back as pages.  What lives is what was kept less what was settled, so
+the order of records matters to nothing but the order of pages, and that is the order of positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from plugins.engines.broker.storage.definition_records import (
+    FORMAT,
+    Definition,
+    decode_definition,
+    decode_number,
+    decode_ranges,
+    decode_segment,
+)
+from plugins.engines.broker.storage.framing import Damage, Kind, Record, RecordReader
+from plugins.engines.broker.storage.intervals import Intervals
+from plugins.engines.broker.storage.log import Kept, Log
+from plugins.engines.broker.storage.message_records import decode_head
+from plugins.engines.broker.storage.page import Page, Piece
+from plugins.engines.broker.storage.segment import Segment, segment_numbers
+
+
+class CannotOpen(Exception):
+    """The directory cannot be used; the text says why and what to do."""
+
+
+class Recovered(msgspec.Struct):
+    """What was found."""
+
+    definitions: dict[int, Definition] = {}
+    dropped: set[int] = set()
+    settled: dict[int, Intervals] = {}
+    pages: dict[int, list[tuple[int, Page]]] = {}
+    """By queue, as they were written: priority and page."""
+    clean: dict[int, Intervals] | None = None
+    """After a clean end: which messages had been delivered before, by queue."""
+    records: int = 0
+
+
+class Backlogs(NamedTuple):
+    """The messages of one queue."""
+
+    pages: list[tuple[int, Page]]
+    """Priority and page, in the order of positions."""
+    next_position: int
+
+
+class Recovery:
+    """Reads a log."""
+
+    def __init__(self, log: Log, report: Callable[[str, str], None]) -> None:
+        self.log = log
+        self.found = Recovered()
+        self._report = report
+        self._latest: dict[tuple[int, int], Page] = {}
+
+    def read(self) -> None:
+        """Read all segments; the log goes on after them."""
+        segments = [Segment(number) for number in segment_numbers(self.log.files.names())]
+        for segment in segments:
+            self._read_segment(segment, last=segment is segments[-1])
+        if segments and not self.found.records and any(segment.size for segment in segments):
+            raise CannotOpen(
+                f"none of {len(segments)} segments has a record that can be read; nothing was changed. "
+                "If nothing in them is wanted, delete the directory"
+            )
+        self.log.resume(segments)
+
+    def _read_segment(self, segment: Segment, *, last: bool) -> None:
+        files = self.log.files
+        size = segment.size = files.size(segment.name)
+
+        def read(offset: int, length: int) -> bytes:
+            return files.read(segment.name, offset, length)
+
+        damage: Damage | None = None
+        for item in RecordReader(read, self.log.marker, 0, size):
+            if damage is not None:
+                self.log.has_damage(segment, damage)
+                damage = None
+            if isinstance(item, Damage):
+                damage = item
+            else:
+                self.found.records += 1
+                self._take(segment, item)
+        if damage is None:
+            return
+        if last and self.found.records:
+            files.truncate(segment.name, damage.start)
+            segment.size = damage.start
+            self._report("cut", f"{segment.name} at octet {damage.start}: what follows was not written whole")
+        else:
+            self.log.has_damage(segment, damage)
+
+    def _take(self, segment: Segment, record: Record) -> None:
+        found, kind = self.found, record.kind
+        found.clean = None  # unless this is the last record
+        if kind == Kind.MESSAGES:
+            self._take_messages(segment, record)
+        elif kind == Kind.SETTLED:
+            for queue, first, stop in decode_ranges(record.payload):
+                found.settled.setdefault(queue, Intervals()).add(first, stop)
+        elif kind == Kind.CLEAN:
+            found.clean = {}
+            for queue, first, stop in decode_ranges(record.payload):
+                found.clean.setdefault(queue, Intervals()).add(first, stop)
+        elif kind == Kind.DROP:
+            found.dropped.add(decode_number(record.payload))
+        elif kind == Kind.SEGMENT:
+            version = decode_segment(record.payload)
+            if version != FORMAT:
+                raise CannotOpen(f"{segment.name} has format {version}; this version reads format {FORMAT}")
+        else:
+            definition = decode_definition(kind, bytes(record.payload))
+            found.definitions[definition.number] = definition
+
+    def _take_messages(self, segment: Segment, record: Record) -> None:
+        head = decode_head(record.payload)
+        piece = Piece(segment, record.start, record.stop)
+        for queue, base, start, stop, expires in head.entries:
+            segment.has(queue, base + start, base + stop)
+            size = head.size * (stop - start) // head.messages
+            latest = self._latest.get((queue, head.priority))
+            first, last = base + start, base + stop
+            if latest is not None and latest.extend(piece, first, last, size, mortal=bool(expires)):
+                continue
+            kept = self.log.kept.get(queue) or self.log.open_queue(queue)
+            page = Page(
+                kept,
+                piece,
+                [(first, last)],
+                size,
+                expires_at=expires - self.log.clock_ahead if expires else None,
+                redelivered=True,
+            )
+            self._latest[queue, head.priority] = page
+            self.found.pages.setdefault(queue, []).append((head.priority, page))
+
+    def backlog_of(self, kept: Kept) -> Backlogs:
+        """Return the messages of a queue that live; the log knows them then."""
+        gone = self.found.settled.get(kept.number) or Intervals()
+        living: list[tuple[int, Page]] = []
+        # The latest first: of a message that was written again, this is the one.
+        for priority, page in reversed(self.found.pages.get(kept.number, [])):
+            ranges = [gap for first, stop in page.ranges for gap in gone.missing(first, stop)]
+            for first, stop in page.ranges:
+                gone.add(first, stop)
+            living += [(priority, part) for part in self._parts(page, ranges)]
+        living.sort(key=_first)
+        living = _untangled(living)
+        kept.live = Intervals(sorted(one for _, page in living for one in page.ranges))
+        for _, page in living:
+            page.attach()
+        return Backlogs(living, gone.stops[-1] if gone else 0)
+
+    def _parts(self, page: Page, ranges: list[tuple[int, int]]) -> list[Page]:
+        """Return a page of these messages only; two of them if some were delivered before and others not."""
+        if not ranges:
+            return []
+        page = page.of(ranges, redelivered=True)
+        if self.found.clean is None:  # nobody knows what a client has seen
+            return [page]
+        seen = self.found.clean.get(page.kept.number) or Intervals()
+        again = [one for first, stop in ranges for one in seen.within(first, stop)]
+        fresh = [one for first, stop in ranges for one in seen.missing(first, stop)]
+        parts = [page.of(again, redelivered=True)] if again else []
+        return parts + ([page.of(fresh, redelivered=False)] if fresh else [])
+
+
+def _first(one: tuple[int, Page]) -> int:
+    return one[1].first
+
+
+def _untangled(pages: list[tuple[int, Page]]) -> list[tuple[int, Page]]:
+    """Make pages of single ranges of those that lie between each other, so that order is the order of pages."""
+    tangled: set[Page] = set()
+    by_priority: dict[int, Page] = {}
+    for priority, page in pages:
+        before = by_priority.get(priority)
+        if before is not None and before.stop > page.first:
+            tangled |= {before, page}
+        if before is None or page.stop > before.stop:
+            by_priority[priority] = page
+    if not tangled:
+        return pages
+    single = [
+        (priority, part)
+        for priority, page in pages
+        for part in (
+            [page.of([one], redelivered=page.redelivered) for one in page.ranges]
+            if page in tangled
+            else [page]
+        )
+    ]
+    return sorted(single, key=_first)

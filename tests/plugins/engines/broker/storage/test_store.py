@@ -1,0 +1,374 @@
+"""What survives, and as what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from kernel.contracts.message import Run, run_of
+from plugins.protocols.amqp091.content import ContentProperties, envelope_of
+from tests.plugins.engines.broker.client import run
+from tests.plugins.engines.broker.storage.durable import DurableBroker
+
+
+def persistent(*bodies: bytes, **fields: Any) -> Run:
+    return run(*bodies, persistent=True, **fields)
+
+
+def numbered(first: int, stop: int, **fields: Any) -> Run:
+    return persistent(*[b"%d" % number for number in range(first, stop)], **fields)
+
+
+def test_persistent_messages_in_durable_queues_survive_in_order() -> None:
+    before = DurableBroker()
+    before.declare()
+    before.vhost.publish(persistent(b"1", b"22", b"333"), 0.0)
+    before.vhost.publish(run(b"transient"), 0.0)
+    before.vhost.publish(persistent(b"4"), 0.0)
+    before.settle()
+    after = before.reopened()
+    assert (after.queue().backlog.count, after.queue().backlog.size) == (4, 7)
+    assert after.take_all() == [b"1", b"22", b"333", b"4"]
+    assert before.reopened().take_all() == [b"1", b"22", b"333", b"4"]
+    after.settle()
+    assert after.reopened().take_all() == []
+
+
+def test_definitions_survive_with_all_types_of_arguments() -> None:
+    arguments = {
+        "text": "ä",
+        "octets": b"\xff\x00",
+        "yes": True,
+        "small": -3,
+        "large": 1 << 40,
+        "float": 1.5,
+        "decimal": Decimal("3.14"),
+        "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "nothing": None,
+        "list": [1, "two", {"three": 3}],
+        "table": {"deep": {"deeper": []}},
+    }
+    before = DurableBroker()
+    vhost = before.vhost
+    vhost.declare_exchange("in", "topic", durable=True, arguments=arguments)
+    vhost.declare_exchange("out", "headers", durable=True, internal=True, auto_delete=True)
+    vhost.declare_exchange("gone", durable=True)
+    vhost.declare_exchange("transient")
+    queue = before.declare("q", max_length=10, dead_letter_exchange="in")
+    vhost.bind("in", queue, "a.#", arguments)
+    vhost.bind("in", vhost.find_exchange("out"), "b")
+    vhost.bind("amq.direct", queue, "c")
+    vhost.bind("amq.direct", queue, "unbound")
+    vhost.unbind("amq.direct", queue, "unbound")
+    vhost.delete_exchange("gone")
+    before.declare("gone")
+    vhost.delete_queue("gone", None, 0.0)
+    before.declare("transient", durable=False)
+    before.broker.add_vhost("/other").declare_queue("there", None, 0.0, durable=True)
+    before.settle()
+    after = before.reopened()
+    exchanges = {
+        name: exchange for name, exchange in after.vhost.exchanges.items() if not name.startswith("amq.")
+    }
+    assert set(exchanges) == {"", "in", "out"}
+    assert exchanges["in"].arguments == arguments
+    assert (exchanges["out"].internal, exchanges["out"].auto_delete, exchanges["out"].kind) == (
+        True,
+        True,
+        "headers",
+    )
+    assert set(after.vhost.queues) == {"q"}
+    assert (after.queue().policy.max_length, after.queue().durable) == (10, True)
+    bindings = {
+        (binding.source.name, binding.key, tuple(binding.arguments))
+        for binding in after.queue().incoming.values()
+    }
+    assert bindings == {("in", "a.#", tuple(arguments)), ("amq.direct", "c", ())}
+    assert [binding.key for binding in exchanges["out"].incoming.values()] == ["b"]
+    assert set(after.broker.vhosts["/other"].queues) == {"there"}
+    # The numbers of new things are new.
+    after.declare("another")
+    after.settle()
+    assert set(after.reopened().vhost.queues) == {"q", "another"}
+
+
+def test_every_property_survives() -> None:
+    properties = {
+        "content_type": "text/plain",
+        "headers": {"x": [1, {"y": b"\xfe"}]},
+        "delivery_mode": 2,
+        "priority": 3,
+        "correlation_id": "\udcff",
+        "reply_to": "there",
+        "expiration": "60000",
+        "message_id": "m",
+        "timestamp": datetime(2026, 1, 2, tzinfo=UTC),
+        "app_id": "a",
+    }
+    raw = ContentProperties.of(properties).raw
+    before = DurableBroker()
+    before.declare("k\udcff")
+    before.vhost.publish(run_of([b"body"], envelope_of("", "k\udcff", raw)), 0.0)
+    before.settle()
+    after = before.reopened()
+    taken = after.client.receiver.take_one(after.queue("k\udcff"), 1.0, settled=True)
+    assert taken is not None
+    envelope = taken[1].envelope
+    assert dict(envelope.properties) == properties
+    assert (envelope.key, envelope.expiration, envelope.priority) == ("k\udcff", 60000, 3)
+
+
+def test_one_run_in_many_queues_is_written_once() -> None:
+    before = DurableBroker()
+    for number in range(100):
+        before.vhost.bind("amq.fanout", before.declare(f"q{number}"))
+    before.settle()
+    size = before.disk.used()
+    before.vhost.publish(persistent(b"x" * 50_000, exchange="amq.fanout"), 0.0)
+    before.settle()
+    assert before.disk.used() - size < 60_000
+    after = before.reopened()
+    assert all(after.take_all(f"q{number}") == [b"x" * 50_000] for number in range(100))
+
+
+def test_what_was_settled_in_any_way_does_not_come_back() -> None:
+    before = DurableBroker()
+    queue = before.declare()
+    before.declare("dead")
+    before.declare("limited", max_length=2, dead_letter_exchange="", dead_letter_routing_key="dead")
+    before.vhost.publish(numbered(0, 10), 0.0)
+    receiver = before.client.receiver
+    for _ in range(8):
+        receiver.take_one(queue, 0.0, settled=False)
+    receiver.acknowledge(1, 2, multiple=True)
+    receiver.acknowledge(5, 5, multiple=False)
+    receiver.reject(7, 7, multiple=False, requeue=False, now=0.0)
+    before.vhost.publish(persistent(b"a", b"b", b"c", key="limited"), 0.0)
+    before.settle()
+    after = before.reopened()
+    assert after.take_all() == [b"2", b"3", b"5", b"7", b"8", b"9"]
+    assert after.take_all("limited") == [b"b", b"c"]
+    ((span,), _, _) = after.queue("dead").backlog.take(10, 1000)
+    (death,) = span.envelope.properties["headers"]["x-death"]
+    assert (death["queue"], death["reason"], death["count"]) == ("limited", "maxlen", 1)
+
+
+def test_purged_and_deleted_queues_stay_empty() -> None:
+    before = DurableBroker()
+    before.declare().purge(0.0)
+    before.declare("d")
+    before.vhost.publish(numbered(0, 5), 0.0)
+    before.vhost.publish(numbered(0, 5, key="d"), 0.0)
+    before.settle()
+    before.queue().purge(0.0)
+    before.vhost.delete_queue("d", None, 0.0)
+    before.declare("d")
+    before.vhost.publish(numbered(5, 6), 0.0)
+    before.settle()
+    after = before.reopened()
+    assert (after.take_all(), after.take_all("d")) == ([b"5"], [])
+
+
+def test_priorities_keep_their_order() -> None:
+    before = DurableBroker()
+    before.declare(max_priority=5)
+    for number, priority in enumerate([1, 5, 1, 0, 5, 9, 1]):
+        before.vhost.publish(persistent(b"%d" % number, priority=priority), 0.0)
+    before.settle()
+    assert before.reopened().take_all() == [b"1", b"4", b"5", b"0", b"2", b"6", b"3"]
+
+
+def test_messages_expire_by_the_time_of_day() -> None:
+    before = DurableBroker()
+    before.declare()
+    before.vhost.publish(persistent(b"late", expiration=5000), 1.0)
+    before.vhost.publish(persistent(b"never"), 1.0)
+    before.settle(1.0)
+    assert before.reopened().take_all(now=5.9) == [b"late", b"never"]
+    after = before.reopened()
+    after.settle(0.0)
+    assert after.broker.next_deadline() == pytest.approx(6.0)
+    after.broker.handle_timeout(6.0)
+    assert after.take_all(now=6.0) == [b"never"]
+
+
+def test_after_a_crash_everything_may_have_been_seen() -> None:
+    before = DurableBroker()
+    before.declare()
+    before.vhost.publish(numbered(0, 3), 0.0)
+    before.settle()
+    assert before.reopened().take() == [(b"0", True), (b"1", True), (b"2", True)]
+
+
+def test_after_a_clean_end_it_is_known_what_was_delivered() -> None:
+    before = DurableBroker()
+    queue = before.declare()
+    before.vhost.publish(numbered(0, 3), 0.0)
+    before.client.receiver.take_one(queue, 0.0, settled=False)
+    after = DurableBroker(before.close())
+    assert after.take() == [(b"0", True), (b"1", False), (b"2", False)]
+    # And only the end that was the last one counts.
+    again = DurableBroker(DurableBroker(before.disk.after_kill()).close())
+    assert again.take() == [(b"0", True), (b"1", False), (b"2", False)]
+
+
+def test_an_exclusive_queue_goes_with_the_process() -> None:
+    before = DurableBroker()
+    queue = before.vhost.declare_queue("mine", object(), 0.0, durable=True, exclusive=True)
+    before.vhost.bind("amq.fanout", queue)
+    before.vhost.publish(persistent(b"x", key="mine"), 0.0)
+    before.settle()
+    assert before.reopened().vhost.queues == {}
+
+
+def test_nothing_is_safe_before_its_group_is() -> None:
+    broker = DurableBroker(at_once=False)
+    store = broker.store
+    told: list[int] = []
+    broker.declare()
+    broker.settle()
+    broker.vhost.publish(persistent(b"1"), 0.0)
+    first = store.mark
+    store.when_safe(lambda: told.append(store.safe))
+    broker.settle()
+    assert (store.safe, len(broker.writer.work)) == (0, 1)
+    broker.writer.step()  # the definition; meanwhile the messages have become the next group
+    assert store.safe < first
+    broker.vhost.publish(persistent(b"2"), 0.0)
+    assert store.mark > first
+    broker.writer.step()
+    assert (store.safe, told) == (first, [first - 1])
+    assert broker.disk.syncs == 2
+
+
+def test_groups_grow_while_the_disk_is_busy() -> None:
+    broker = DurableBroker(at_once=False)
+    broker.declare()
+    for number in range(1000):
+        broker.vhost.publish(persistent(b"%d" % number), 0.0)
+        broker.settle()
+    broker.writer.wait()
+    assert broker.disk.syncs == 2
+    assert len(broker.reopened().take_all()) == 1000
+
+
+def test_what_comes_and_goes_within_a_turn_is_not_written() -> None:
+    broker = DurableBroker()
+    broker.client.consume(broker.declare(), settled=True)
+    broker.settle()
+    size = broker.disk.used()
+    broker.vhost.publish(persistent(b"x" * 10_000), 0.0)
+    assert broker.client.bodies() == [b"x" * 10_000]
+    assert broker.disk.used() - size < 200
+
+
+def test_a_damaged_record_costs_its_own_messages() -> None:
+    before = DurableBroker()
+    before.declare()
+    for number in range(3):
+        before.vhost.publish(persistent(b"message %d" % number), 0.0)
+    before.settle()
+    (name,) = before.disk.names()
+    octets = before.disk.contents[name]
+    octets[octets.index(b"message 1")] ^= 1
+    after = before.reopened()
+    assert after.take_all() == [b"message 0", b"message 2"]
+    ((what, detail),) = after.reports
+    assert (what, name in detail) == ("damaged", True)
+    assert after.store.statistics()["damaged_records"] == 1
+
+
+def test_damage_that_comes_later_is_met_when_reading() -> None:
+    broker = DurableBroker(queue_bytes=0)
+    queue = broker.declare()
+    for number in range(3):
+        broker.vhost.publish(persistent(b"message %d" % number), 0.0)
+        broker.settle()
+    assert queue.backlog.paged == 27
+    (name,) = broker.disk.names()
+    octets = broker.disk.contents[name]
+    octets[octets.index(b"message 1")] ^= 1
+    assert broker.take_all() == [b"message 0", b"message 2"]
+    assert (queue.backlog.count, queue.backlog.size, queue.backlog.paged) == (0, 0, 0)
+    assert [what for what, _ in broker.reports] == ["damaged", "lost"]
+    assert broker.store.statistics()["lost_messages"] == 1
+
+
+def test_a_body_cannot_pretend_to_be_a_record() -> None:
+    before = DurableBroker()
+    before.declare()
+    before.vhost.publish(persistent(b"first"), 0.0)
+    before.settle()
+    (name,) = before.disk.names()
+    forged = bytes(before.disk.contents[name]).replace(b"\xd7marker\xe9", b"another!")
+    other = DurableBroker()
+    other.declare()
+    other.vhost.publish(persistent(forged), 0.0)
+    other.settle()
+    octets = other.disk.contents[name]
+    octets[octets.index(forged) - 1] ^= 1
+    assert other.reopened().take_all() == []
+
+
+def test_pages_and_their_limits() -> None:
+    broker = DurableBroker(queue_bytes=1000)
+    queue = broker.declare()
+    for number in range(100):
+        broker.vhost.publish(persistent(b"%02d" % number + b"x" * 98), 0.0)
+        broker.settle()
+    assert queue.backlog.size - queue.backlog.paged <= 1100
+    assert len(queue.backlog.lanes[0]) < 20
+    assert [body[:2] for body in broker.take_all()] == [b"%02d" % number for number in range(100)]
+    assert not any(segment.pages for segment in broker.store.log.segments)
+
+
+def test_transient_messages_are_paged_as_well() -> None:
+    broker = DurableBroker(queue_bytes=1000)
+    queue = broker.declare(durable=False)
+    for number in range(100):
+        broker.vhost.publish(run(b"%02d" % number + b"x" * 98), 0.0)
+        broker.settle()
+    assert queue.backlog.size - queue.backlog.paged <= 1100
+    assert [body[:2] for body in broker.take_all()] == [b"%02d" % number for number in range(100)]
+    assert broker.scratch.syncs == 0
+
+
+def test_a_lazy_queue_holds_little() -> None:
+    broker = DurableBroker(lazy_bytes=300)
+    eager, lazy = broker.declare("eager"), broker.declare("lazy", queue_mode="lazy")
+    for number in range(20):
+        broker.vhost.publish(persistent(b"%02d" % number + b"x" * 98, key="eager"), 0.0)
+        broker.vhost.publish(persistent(b"%02d" % number + b"x" * 98, key="lazy"), 0.0)
+        broker.settle()
+    assert eager.backlog.paged == 0
+    assert lazy.backlog.size - lazy.backlog.paged <= 400
+
+
+def test_what_comes_back_finds_its_place_among_pages() -> None:
+    broker = DurableBroker(queue_bytes=0)
+    queue = broker.declare()
+    broker.vhost.publish(numbered(0, 30), 0.0)
+    receiver = broker.client.receiver
+    for _ in range(30):
+        receiver.take_one(queue, 0.0, settled=False)
+    broker.vhost.publish(numbered(30, 40), 0.0)
+    for first in (10, 0, 20):
+        receiver.reject(first + 1, first + 5, multiple=False, requeue=True, now=0.0)
+        broker.settle()
+    receiver.recover()
+    assert [int(body) for body in broker.take_all()] == list(range(40))
+
+
+def test_single_messages_come_back_as_one_run() -> None:
+    before = DurableBroker()
+    before.declare()
+    envelope = persistent(b"").envelope
+    for number in range(100):
+        before.vhost.publish(run_of([b"%d" % number], envelope), 0.0)
+    before.settle()
+    after = before.reopened()
+    spans, count, _ = after.queue().backlog.take(1000, 1 << 20)
+    assert (len(spans), count) == (1, 100)
