@@ -13,20 +13,44 @@ from plugins.engines.broker.binding import Binding, Destination
 
 
 class _Node:
-    """What follows one word of a pattern."""
+    """What follows one word of a pattern.
 
-    __slots__ = ("any_words", "bindings", "one_word", "repeats", "words")
+    A match reads few objects of each node it comes by: among many bindings each is a miss of the processor's cache.
+    """
+
+    __slots__ = ("_destinations", "any_words", "bindings", "one_word", "repeats", "words")
 
     def __init__(self, *, repeats: bool = False) -> None:
-        self.words: dict[str, _Node] = {}
+        self.words: dict[str, _Node] | None = None
         self.one_word: _Node | None = None
         self.any_words: _Node | None = None
         self.repeats = repeats
         """Whether it was reached by ``#`` and may swallow more words."""
-        self.bindings: dict[Binding, None] = {}
+        self.bindings: dict[Binding, None] | None = None
+        self._destinations: tuple[Destination, ...] | None = None
 
     def empty(self) -> bool:
         return not (self.words or self.one_word or self.any_words or self.bindings)
+
+    def add(self, binding: Binding) -> None:
+        """A pattern ends here."""
+        if self.bindings is None:
+            self.bindings = {}
+        self.bindings[binding] = None
+        self._destinations = (binding.destination,) if len(self.bindings) == 1 else None
+
+    def remove(self, binding: Binding) -> None:
+        """It does no more."""
+        assert self.bindings is not None, "the binding was added"
+        del self.bindings[binding]
+        self._destinations = None
+
+    def destinations(self) -> tuple[Destination, ...]:
+        """Return where the patterns lead that end here."""
+        found = self._destinations
+        if found is None:
+            found = self._destinations = tuple(binding.destination for binding in self.bindings or ())
+        return found
 
 
 def words_of(key: str) -> list[str]:
@@ -50,7 +74,7 @@ class TopicMatcher:
         node = self._root
         for word in words_of(binding.key):
             node = _grow(node, word)
-        node.bindings[binding] = None
+        node.add(binding)
 
     def remove(self, binding: Binding) -> None:
         """Forget a binding, and the branches that led to it alone."""
@@ -58,7 +82,7 @@ class TopicMatcher:
         path = [self._root]
         for word in words:
             path.append(_follow(path[-1], word))
-        del path[-1].bindings[binding]
+        path[-1].remove(binding)
         for parent, word, node in zip(reversed(path[:-1]), reversed(words), reversed(path), strict=False):
             if not node.empty():
                 break
@@ -73,14 +97,14 @@ class TopicMatcher:
             for node in nodes:
                 if node.repeats:
                     reached[node] = None
-                if (following := node.words.get(word)) is not None:
+                if node.words is not None and (following := node.words.get(word)) is not None:
                     _enter(reached, following)
                 if node.one_word is not None:
                     _enter(reached, node.one_word)
             nodes = reached
             if not nodes:
                 return ()
-        return [binding.destination for node in nodes for binding in node.bindings]
+        return [destination for node in nodes for destination in node.destinations()]
 
 
 def _enter(nodes: dict[_Node, None], node: _Node | None) -> None:
@@ -97,6 +121,8 @@ def _grow(node: _Node, word: str) -> _Node:
     if word == "#":
         node.any_words = node.any_words or _Node(repeats=True)
         return node.any_words
+    if node.words is None:
+        node.words = {}
     following = node.words.get(word)
     if following is None:
         following = node.words[word] = _Node()
@@ -104,7 +130,7 @@ def _grow(node: _Node, word: str) -> _Node:
 
 
 def _follow(node: _Node, word: str) -> _Node:
-    following = {"*": node.one_word, "#": node.any_words}.get(word, node.words.get(word))
+    following = {"*": node.one_word, "#": node.any_words}.get(word, (node.words or {}).get(word))
     assert following is not None, "the binding was added"
     return following
 
@@ -114,5 +140,6 @@ def _cut(parent: _Node, word: str) -> None:
         parent.one_word = None
     elif word == "#":
         parent.any_words = None
-    else:
+    elif parent.words is not None:
         del parent.words[word]
+        parent.words = parent.words or None
