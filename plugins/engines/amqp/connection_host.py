@@ -138,7 +138,7 @@ class ConnectionHost:
         if self._connection.closed() and not self._out:
             self._end("closed")
             return
-        self.session.refill(WINDOW_BYTES - self._unwritten)
+        self.session.window.refill(WINDOW_BYTES - self._unwritten, self._host.now())
         self._watch()
         self._arm()
 

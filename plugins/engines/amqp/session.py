@@ -269,14 +269,6 @@ class Session:
         store.when_safe(self.on_busy)
         return True
 
-    def refill(self, left: int) -> None:
-        """The connection has written: hand it more, up to ``left`` bytes."""
-        hungry = self.window.left <= 0
-        self.window.left = left
-        if hungry and left > 0:
-            for channel in self.channels.values():
-                channel.receiver.wake()
-
     def _finish_channel(self, channel: Channel) -> None:
         confirms = channel.confirms
         if confirms is not None:

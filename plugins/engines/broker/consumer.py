@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
     from plugins.engines.broker.receiver import Receiver
 
-UNLIMITED = 1 << 62
-
 
 class Consumer:
     """One subscription of a receiver to a queue."""
@@ -57,13 +55,17 @@ class Consumer:
     def room(self) -> int:
         """Return how many messages it may be handed now."""
         receiver = self.receiver
-        if receiver.window.left <= 0 or not receiver.active:
+        window = receiver.window
+        if window.left <= 0:
+            window.starved[self.queue] = None
             return 0
+        if not receiver.active:
+            return 0
+        room = window.room()
         if self.settled:
-            return UNLIMITED
-        room = UNLIMITED
+            return room
         if self.prefetch:
-            room = self.prefetch - self.outstanding
+            room = min(room, self.prefetch - self.outstanding)
         if receiver.prefetch:
             room = min(room, receiver.prefetch - receiver.outstanding)
         return room

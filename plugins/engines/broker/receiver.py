@@ -18,13 +18,32 @@ if TYPE_CHECKING:
     from plugins.engines.broker.span import Span
 
 
+LEAST_PER_MESSAGE = 64
+"""Bytes that a message counts in a window even if its body has fewer: its frames are no smaller."""
+
+
 class Window:
     """How many more bytes the connection wants to be handed before it has written some."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "starved")
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self.starved: dict[Queue, None] = {}
+        """Queues that found it closed, the first to do so first."""
+
+    def room(self) -> int:
+        """Return how many messages fit at the most; one always does while it is open."""
+        return self.left // LEAST_PER_MESSAGE + 1
+
+    def refill(self, left: int, now: float) -> None:
+        """Let queues hand over up to ``left`` bytes more; no more of them are asked than it takes to fill that."""
+        self.left = left
+        starved = self.starved
+        while starved and self.left > 0:
+            queue = next(iter(starved))
+            del starved[queue]
+            queue.settle(now)
 
 
 Delivery: TypeAlias = "tuple[Consumer, int, Span]"
@@ -69,7 +88,7 @@ class Receiver:
 
     def hand(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
         """Take spans from a queue for a consumer: ``count`` messages of together ``size`` bytes."""
-        self.window.left -= size
+        self.window.left -= max(size, LEAST_PER_MESSAGE * count)
         deliveries = self.deliveries
         if not deliveries:
             self.on_deliveries()

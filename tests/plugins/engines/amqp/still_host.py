@@ -135,6 +135,7 @@ class StillClient:
         """The server's side of it."""
         self.connection = ClientConnection(ClientOptions(**{"heartbeat": 0, **options}), 0.0)
         self._host = server.host
+        self._unwritten = bytearray()
         self._events: list[Event] = []
         self.wait_for(ConnectionOpened)
         self.open_channel(1)
@@ -149,16 +150,26 @@ class StillClient:
         self.write()
 
     def write(self) -> None:
-        """Write what the conversation has to say."""
-        for buffer in self.connection.data_to_send():
-            self.write_octets(bytes(buffer))
-
-    def write_octets(self, octets: bytes) -> int:
-        """Write as much as the wire takes; return how much that was."""
+        """Write what the conversation has to say; what the wire does not take waits for the next time."""
+        self._unwritten += b"".join(map(bytes, self.connection.data_to_send()))
         try:
-            return self.wire.send(octets)
+            while self._unwritten:
+                del self._unwritten[: self.wire.send(self._unwritten)]
         except BlockingIOError:
-            return 0
+            pass
+
+    def flush(self) -> None:
+        """Write until the server has read it all and done what follows."""
+        self.write()
+        while self.unwritten:
+            assert self._host.turn(), "the server does not read"
+            self.write()
+        self._host.settle()
+
+    @property
+    def unwritten(self) -> int:
+        """How many octets the wire has not taken."""
+        return len(self._unwritten)
 
     def read(self) -> list[Event]:
         """Read what there is, and return what it means together with what was read and not asked for before."""

@@ -135,7 +135,7 @@ class Conversation:
             self.send()
             self.broker.settle(self.now)
             self.session.finish()
-            self.session.refill(WINDOW_BYTES)
+            self.session.window.refill(WINDOW_BYTES, self.now)
             events += self.client.receive_data(b"".join(map(bytes, self.server.data_to_send())), self.now)
         return events
 

@@ -1,0 +1,108 @@
+"""What one client does to the others: nothing that they would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kernel.contracts.message import Envelope, Run
+from plugins.engines.amqp.session import WINDOW_BYTES
+from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.methods import basic, queue
+from tests.plugins.engines.amqp.still_host import StillClient, StillServer
+
+CHANNELS = 10_000
+WIRE_BYTES = 1 << 20
+"""What a socket pair takes, at the most."""
+
+
+@pytest.fixture
+def server(still: Callable[..., StillServer]) -> StillServer:
+    return still(channel_max=CHANNELS)
+
+
+def publish(client: StillClient, body: bytes, key: str, count: int = 1) -> None:
+    client.connection.publish(1, Run([body] * count, count * len(body), Envelope(key=key)))
+    client.write()
+
+
+def received(client: StillClient) -> int:
+    return sum(len(event.run) for event in client.read() if isinstance(event, Delivered))
+
+
+@pytest.mark.parametrize("size, count", [(1000, 10_000), (1, 200_000), (0, 50_000)])
+def test_a_consumer_that_never_reads_costs_its_window_and_the_others_nothing(
+    server: StillServer, size: int, count: int
+) -> None:
+    body = bytes(size)
+    stuck, lively, publisher = server.connect(), server.connect(), server.connect()
+    for consumer in (stuck, lively):
+        consumer.ask(queue.Declare(queue="q"), queue.DeclareOk)
+        consumer.ask(basic.Consume(queue="q", no_ack=True), basic.ConsumeOk)
+    publish(publisher, body, "q", count)
+    got = 0
+    while publisher.unwritten or server.host.turn():
+        server.host.turn()
+        publisher.write()
+        got += received(lively)
+    assert stuck.hosted.unwritten <= 2 * WINDOW_BYTES
+    assert got >= count - (2 * WINDOW_BYTES + WIRE_BYTES) // (size + 64)
+    assert server.engine.broker.vhost("/").queues["q"].backlog.count == 0
+
+
+def test_a_firehose_gets_one_read_in_a_turn(server: StillServer) -> None:
+    """However much it sends: what comes in the same turn from others is answered in that turn."""
+    firehose, other = server.connect(), server.connect()
+    other.ask(queue.Declare(queue="q"), queue.DeclareOk)
+    publish(firehose, bytes(100), "nowhere", 100_000)
+    turns = 0
+    while firehose.unwritten:
+        other.send(basic.Qos())
+        before = firehose.hosted.bytes_in
+        server.host.turn()
+        firehose.write()
+        assert firehose.hosted.bytes_in - before <= 256 * 1024
+        assert len(other.read()) == 1
+        turns += 1
+    assert turns > 10
+
+
+def test_ten_thousand_channels_are_served_in_turn_and_only_as_far_as_the_window_goes(
+    server: StillServer,
+) -> None:
+    many, other = server.connect(channel_max=0), server.connect()
+    for number in range(2, CHANNELS + 1):
+        many.connection.open_channel(number)
+    many.flush()
+    many.read()
+    for number in range(1, CHANNELS + 1):
+        many.connection.send_method(number, queue.Declare(queue=f"q{number}", nowait=True))
+        many.connection.send_method(number, basic.Consume(queue=f"q{number}", no_ack=True, nowait=True))
+    many.flush()
+    many.read()
+    body = bytes(1000)
+    for number in range(1, CHANNELS + 1):
+        publish(other, body, f"q{number}")
+        publish(other, body, f"q{number}")
+    other.flush()
+    settled = _count_settles(server)
+    got = received(many)
+    while server.host.turn():
+        got += received(many)
+    assert got + received(many) == 2 * CHANNELS
+    assert settled[0] < 3 * CHANNELS, "who has written some asks no more queues than fill that"
+
+
+def _count_settles(server: StillServer) -> list[int]:
+    """Count from here on how often a queue of the server is looked after."""
+    count = [0]
+    for each in server.engine.broker.vhost("/").queues.values():
+        settle = each.settle
+
+        def counted(now: float, settle: Callable[[float], None] = settle) -> None:
+            count[0] += 1
+            settle(now)
+
+        each.settle = counted  # type: ignore[method-assign]
+    return count
