@@ -7,7 +7,9 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
-PEERS := gcc libc6-dev libzmq3-dev rabbitmq-server
+PEERS := amqp-tools gcc libc6-dev librabbitmq-client-java libzmq3-dev rabbitmq-server \
+	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
+NODE_PEERS := tests/interop/node
 
 .PHONY: help setup lock demo test quick check bench peers docs changelog clean
 
@@ -47,12 +49,14 @@ check: setup ## ruff, mypy --strict, import-linter
 bench: setup ## against the peers, in the same run; writes benchmarks/results.json and docs/measured.md
 	@$(BIN)/python -m benchmarks
 
-peers: ## what interoperability tests want from Debian (root)
+peers: ## what interoperability tests want from Debian (root) and npm
 	@if dpkg -s $(PEERS) >/dev/null 2>&1; then echo "peers: all there: $(PEERS)"; \
 	elif ! command -v apt-get >/dev/null; then echo "peers: no apt-get here; install yourself: $(PEERS)"; \
 	elif [ "$$(id -u)" -ne 0 ]; then echo "peers: not root, nothing done; as root: apt-get install $(PEERS)"; \
 	else apt-get update -q && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -q -y --no-install-recommends $(PEERS); fi
+	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS); \
+	else echo "peers: no npm here; Node's clients are missing"; fi
 
 docs: setup ## site/ from docs/
 	$(BIN)/python -m kernel.topology.reference > docs/config_reference.md

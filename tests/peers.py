@@ -6,11 +6,17 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 _SETUP = "make setup"
 _PEERS = "make peers (root)"
+
+JAVA_CLIENT = "/usr/share/java/amqp-client.jar"
+"""Where Debian puts RabbitMQ's client for Java."""
+NODE_AMQPLIB = str(Path(__file__).parent / "interop" / "node" / "node_modules" / "amqplib")
+"""Where `make peers` has npm put it."""
 
 
 def _has_module(name: str) -> Callable[[], bool]:
@@ -19,6 +25,10 @@ def _has_module(name: str) -> Callable[[], bool]:
 
 def _has_command(name: str) -> Callable[[], bool]:
     return lambda: shutil.which(name) is not None
+
+
+def _has_file(path: str, command: str) -> Callable[[], bool]:
+    return lambda: Path(path).exists() and shutil.which(command) is not None
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -35,10 +45,13 @@ PEERS: dict[str, Peer] = {
         Peer("aio-pika", _has_module("aio_pika"), _SETUP),
         Peer("aiormq", _has_module("aiormq"), _SETUP),
         Peer("amqp", _has_module("amqp"), _SETUP),
+        Peer("amqp-tools", _has_command("amqp-publish"), _PEERS),
         Peer("amqpstorm", _has_module("amqpstorm"), _SETUP),
         Peer("celery", _has_module("celery"), _SETUP),
         Peer("gcc", _has_command("gcc"), _PEERS),
+        Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
         Peer("kombu", _has_module("kombu"), _SETUP),
+        Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
