@@ -6,20 +6,21 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
 from typing import IO
 
 # Debian's own rabbitmq-server changes to the user and the folder of the system's service.
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 PATIENCE = 60.0
 
 
 class RabbitMq:
     """One node."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, plugins: Iterable[str] = ()) -> None:
         self._folder = folder
         self.port, distribution, self._epmd_port = _free_ports(3)
         self._environment = {
@@ -37,7 +38,7 @@ class RabbitMq:
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
         }
-        (folder / "plugins").write_text("[].")
+        (folder / "plugins").write_text(f"[{','.join(plugins)}].")
         # One for all starts: who looks for leaks in between finds nothing new.
         reading, self._said = os.pipe()
         self._says = os.fdopen(reading)
@@ -61,6 +62,13 @@ class RabbitMq:
                 start_new_session=True,
             )
         _read_until(self._says, lambda line: "completed with" in line)
+
+    def control(self, *arguments: str) -> str:
+        """Run ``rabbitmqctl`` and return what it says."""
+        command = [CONTROL, "--quiet", *arguments]
+        return subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, check=True, timeout=PATIENCE
+        ).stdout
 
     def stop(self) -> None:
         """Kill it, as a power cut would; the shell that started it ends by itself when it is gone."""

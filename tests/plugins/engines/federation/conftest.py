@@ -56,10 +56,10 @@ class Site:
         self.client.ask(queue.Unbind(queue="q", exchange="feed", routing_key=key), queue.UnbindOk)
 
     def bound(self, downstream: str) -> set[str]:
-        """The keys that a downstream has bound here."""
-        inner = f"federation: feed -> {downstream} A"
+        """The keys that a downstream has bound here (RabbitMQ takes A and B in turn)."""
+        inner = {f"federation: feed -> {downstream} {suffix}" for suffix in "AB"}
         rows = self.kernel.inspect("bindings").rows
-        return {row["routing_key"] for row in rows if row["destination_name"] == inner}
+        return {row["routing_key"] for row in rows if row["destination_name"] in inner}
 
     def publish(self, *messages: tuple[str, bytes], **properties: Any) -> None:
         for key, body in messages:
