@@ -24,8 +24,8 @@ def make_alarms(options: AmqpOptions, held: Callable[[], int]) -> Alarms:
         alarms.append(ProcessAlarm(limit, resident_memory, held, give_memory_back))
     if limit := octets(options.queued_limit, whole):
         alarms.append(QueuedAlarm(limit, held))
-    if options.disk_watched and options.disk_free_limit:
-        folder = options.disk_watched
+    if (options.disk_watched or options.data_dir) and options.disk_free_limit:
+        folder = options.disk_watched or options.data_dir
         free_disk(folder)  # a folder that is not there is better said now
         alarms.append(DiskAlarm(options.disk_free_limit, lambda: free_disk(folder)))
     return Alarms(alarms)

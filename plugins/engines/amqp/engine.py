@@ -26,6 +26,7 @@ from kernel.hosting.wire import PlainWire, TlsWire, Wire
 from plugins.engines.amqp.alarm_watch import AlarmWatch, make_alarms
 from plugins.engines.amqp.connection_host import ConnectionHost
 from plugins.engines.amqp.definitions import declare_all
+from plugins.engines.amqp.durability import open_store
 from plugins.engines.amqp.feed import Feed
 from plugins.engines.amqp.inspection import inspect
 from plugins.engines.amqp.options import AmqpOptions
@@ -34,6 +35,7 @@ from plugins.engines.amqp.session import Session
 from plugins.engines.amqp.users import Users
 from plugins.engines.broker.alarms import held_in_queues
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.watches import Watches, place_of
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.options import ServerOptions
@@ -44,6 +46,7 @@ class AmqpEngine:
 
     host: Host
     broker: Broker
+    kept: OpenStore | None = None
 
     def __init__(self, name: str, options: AmqpOptions) -> None:
         self.name = name
@@ -66,6 +69,8 @@ class AmqpEngine:
         self._busy: dict[ConnectionHost, None] = {}
         self._listener: Listener | None = None
         self._soon = False
+        self._disk_is_behind = False
+        """Whether publishers wait because too much does for the disk."""
         self._armed: float | None = None
         self._accepted = self._refused = 0
         self._ended = {"messages_in": 0, "messages_out": 0, "bytes_in": 0, "bytes_out": 0}
@@ -86,7 +91,12 @@ class AmqpEngine:
         self.host = host
         now = host.now()
         seed = SystemRandom().getrandbits(128)
-        self.broker = Broker(self.options.vhosts, seed=seed, now=now, clock=time.time())
+        clock = time.time()
+        self.kept = open_store(self.options, self.name, host, clock - now, self._on_stored)
+        store = None if self.kept is None else self.kept.store
+        self.broker = Broker(self.options.vhosts, seed=seed, store=store, now=now, clock=clock)
+        if self.kept is not None:
+            self.kept.restore(self.broker, now)
         declare_all(self.options, self.broker, now)
         vhost = self.broker.vhost(self.options.vhost)
         self.feed = Feed(vhost, self.options.default_exchange, self._on_refused)
@@ -109,6 +119,9 @@ class AmqpEngine:
             connection.hang_up()
         if self._armed is not None:
             self.host.set_timer(None, self._on_deadline, self)
+        if self.kept is not None:
+            self.kept.close(self.broker)
+            self.kept = None
 
     def pending(self) -> bool:
         """Whether a client has something to read that is not written yet."""
@@ -119,6 +132,7 @@ class AmqpEngine:
         sums = dict(self._ended)
         for connection in list(self._connections):
             _add(sums, connection)
+        kept = self.kept
         return {
             **sums,
             "connections": len(self._connections),
@@ -128,6 +142,7 @@ class AmqpEngine:
             "routed_in": self.feed.messages_in,
             "routed_in_refused": self.feed.messages_refused,
             **self.alarm_watch.alarms.statistics(),
+            **({} if kept is None else {"store": kept.store.statistics()}),
             "vhosts": self.broker.statistics(),
         }
 
@@ -218,7 +233,8 @@ class AmqpEngine:
         busy, self._busy = self._busy, {}
         for connection in busy:
             if connection.session.published:
-                if not self.feed.going:
+                self._disk_is_behind = self._disk_is_behind or self.broker.store.full
+                if not self.feed.going or self._disk_is_behind:
                     connection.hold_back()
                 if low:
                     connection.block(low)
@@ -235,6 +251,14 @@ class AmqpEngine:
 
     def _on_soon(self) -> None:
         self._soon = False
+        self.finish_turn(self.host.now())
+
+    def _on_stored(self) -> None:
+        """More is safe: tell those who wait for it, and read those again who had to wait for the disk."""
+        if self._disk_is_behind and self.feed.going and not self.broker.store.full:
+            self._disk_is_behind = False
+            for connection in list(self._connections):
+                connection.go_on()
         self.finish_turn(self.host.now())
 
     def _on_alarms_lifted(self) -> None:
@@ -268,8 +292,9 @@ class AmqpEngine:
     def on_writable(self) -> None:
         """The routes have room again: read the publishers."""
         self.feed.going = True
-        for connection in list(self._connections):
-            connection.go_on()
+        if not self._disk_is_behind:
+            for connection in list(self._connections):
+                connection.go_on()
 
     def on_confirmed(self, count: int) -> None:
         """The routes have confirmed: so can we."""

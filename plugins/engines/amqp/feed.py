@@ -6,6 +6,7 @@ published into the broker, and not offered again (a bridge in both directions wo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ class Feed:
         self._port: Port | None = None
         self._waiting: list[Run] = []
         self._waiting_count = 0
+        self._unsafe: deque[tuple[int, int]] = deque()
+        """What the store has to reach, and how many messages from routes wait for it."""
         self._last: Envelope | None = None
         self._last_as: Envelope | None = None
         self._last_at = 0
@@ -79,9 +82,21 @@ class Feed:
             count += len(run.bodies)
         self.messages_in += count
         if count:
-            # The queues have them: they answer for them from here on.
-            port.confirm(count)
+            self._take_responsibility(count)
         return port.has_input()
+
+    def _take_responsibility(self, count: int) -> None:
+        """The queues have these messages, and answer for them as soon as the store does."""
+        store = self.vhost.store
+        self._unsafe.append((store.mark, count))
+        self._confirm_safe()
+
+    def _confirm_safe(self) -> None:
+        unsafe, store = self._unsafe, self.vhost.store
+        while unsafe and unsafe[0][0] <= store.safe:
+            self._open_port().confirm(unsafe.popleft()[1])
+        if unsafe:
+            store.when_safe(self._confirm_safe)
 
     def _open_port(self) -> Port:
         assert self._port is not None, "the engine opens its port before it listens"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -125,6 +125,13 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Queues to declare at the start."""
     bindings: tuple[BindingOptions, ...] = ()
     """Bindings to make at the start."""
+    data_dir: str = ""
+    """A folder for what is durable: queues, exchanges, bindings and their persistent messages outlive the process, and long
+    queues do not fill the memory.  Of this broker alone.  Empty: all is in memory."""
+    fsync: bool = True
+    """Whether a publisher's confirm waits until the disk has the message (a group at a time), not only the operating system."""
+    queue_bytes: Annotated[int, msgspec.Meta(ge=0)] = 67_108_864
+    """Bodies that a queue holds in memory, where there is a ``data_dir``; what is more waits on the disk."""
     frame_max: int = 131072
     """The largest frame; at least 4096."""
     channel_max: int = 2047
@@ -144,7 +151,7 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     disk_free_limit: int = 50_000_000
     """Bytes that have to stay free on the disk of ``disk_watched``, or publishers have to wait."""
     disk_watched: str = ""
-    """A folder; empty: no disk is watched."""
+    """A folder; empty: ``data_dir``, and if there is none, no disk is watched."""
 
     def __post_init__(self) -> None:
         if self.anonymous and self.anonymous not in self.users:

@@ -72,8 +72,6 @@ class DiskStore:
         self._page_out_due = False
         self._restoring: int | None = None
         self.log = self._make_log(files, marker, clock_ahead, sync=options.fsync, durable=True)
-        for name in scratch_files.names():
-            scratch_files.remove(name)
         self.scratch = self._make_log(scratch_files, marker, clock_ahead, sync=False, durable=False)
 
     def _make_log(self, files: Files, marker: bytes, clock_ahead: float, *, sync: bool, durable: bool) -> Log:
@@ -272,7 +270,6 @@ class DiskStore:
         self._over.clear()
         self.log.close(encode_ranges(delivered))
         self.scratch.close(None)
-        self._writer.close()
 
     def statistics(self) -> dict[str, Any]:
         """Return counters of this moment; any thread."""

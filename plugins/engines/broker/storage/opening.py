@@ -41,14 +41,18 @@ class OpenStore:
         """Raises ``CannotOpen`` or ``OSError``."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
+        self._closed = False
         self._lock = DirectoryLock(directory)
         try:
             files = DirectoryFiles(directory)
+            scratch_files = DirectoryFiles(directory / "paged")
             marker = read_marker(files)
+            for name in scratch_files.names():
+                scratch_files.remove(name)
             self._writer = WriterThread(f"store {directory.name}", post)
             self.store = DiskStore(
                 files,
-                DirectoryFiles(directory / "paged"),
+                scratch_files,
                 self._writer,
                 marker,
                 options,
@@ -61,17 +65,22 @@ class OpenStore:
             raise
 
     def restore(self, broker: Broker, now: float) -> None:
-        """Give a broker what is in the directory."""
+        """Give a broker what is in the directory; if that fails, nothing is ever written there."""
         try:
             restore(self.store, broker, now)
         except BaseException:
-            self._writer.close()
-            self._lock.release()
+            self._release()
             raise
 
     def close(self, broker: Broker) -> None:
         """Write what is left, and let others in."""
-        close(self.store, broker)
+        if not self._closed:
+            close(self.store, broker)
+            self._release()
+
+    def _release(self) -> None:
+        self._closed = True
+        self._writer.close()
         self._lock.release()
 
 

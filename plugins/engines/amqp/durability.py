@@ -1,0 +1,34 @@
+"""Durability: the directory that an engine's broker keeps its things in, if it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kernel.contracts.engine import EngineEvent, Host
+from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.broker.storage.opening import OpenStore
+from plugins.engines.broker.storage.store_options import StoreOptions
+
+
+def open_store(
+    options: AmqpOptions, engine: str, host: Host, clock_ahead: float, on_done: Callable[[], None]
+) -> OpenStore | None:
+    """Open the directory; None: everything is in memory alone.
+
+    ``on_done`` is called in the engine's thread whenever more is safe.
+    """
+    if not options.data_dir:
+        return None
+
+    def report(what: str, detail: str) -> None:
+        host.report(EngineEvent(engine=engine, what=what, peer=options.data_dir, detail=detail))
+
+    return OpenStore(
+        Path(options.data_dir),
+        StoreOptions(fsync=options.fsync, queue_bytes=options.queue_bytes),
+        clock_ahead=clock_ahead,
+        post=host.post,
+        on_done=on_done,
+        report=report,
+    )

@@ -1,0 +1,123 @@
+"""A directory on a real disk: its lock, its marker, its thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.storage.directory import read_marker
+from plugins.engines.broker.storage.files import DirectoryFiles
+from plugins.engines.broker.storage.opening import OpenStore
+from plugins.engines.broker.storage.recovery import CannotOpen
+from plugins.engines.broker.storage.store_options import StoreOptions
+from tests.plugins.engines.broker.client import Client, run
+
+
+class Opened:
+    """A broker on a real directory; this thread is the broker's."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.reports: list[tuple[str, str]] = []
+        self.kept = OpenStore(
+            directory,
+            StoreOptions(**options),
+            clock_ahead=0.0,
+            post=self.posted.put,
+            on_done=lambda: None,
+            report=lambda what, detail: self.reports.append((what, detail)),
+        )
+        self.broker = Broker(store=self.kept.store)
+        self.kept.restore(self.broker, 0.0)
+        self.vhost = self.broker.vhost("/")
+        self.client = Client(self.vhost)
+
+    def make_safe(self) -> None:
+        self.broker.settle(0.0)
+        store = self.kept.store
+        while store.safe < store.mark:
+            self.posted.get(timeout=10)()
+
+    def close(self) -> None:
+        self.kept.close(self.broker)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    all_opened: list[Opened] = []
+
+    def make(**options: Any) -> Opened:
+        all_opened.append(Opened(tmp_path / "data", **options))
+        return all_opened[-1]
+
+    yield make
+    for one in all_opened:
+        one.close()
+
+
+def test_a_directory_is_for_one_broker_at_a_time(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    first = opened()
+    with pytest.raises(CannotOpen, match=r"another broker uses this directory \(process [0-9]+\)"):
+        opened()
+    first.close()
+    opened()
+
+
+def test_what_is_safe_is_in_the_file(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    first = opened()
+    first.vhost.declare_queue("q", None, 0.0, durable=True)
+    first.vhost.publish(run(b"a body", b"another", persistent=True), 0.0)
+    first.make_safe()
+    (path,) = (tmp_path / "data").glob("*.log")
+    assert b"a bodyanother" in path.read_bytes()
+    first.close()
+    second = opened()
+    assert second.vhost.queues["q"].backlog.count == 2
+
+
+def test_long_queues_go_through_the_disk(opened: Callable[..., Opened]) -> None:
+    broker = opened(queue_bytes=100_000, segment_bytes=1 << 20)
+    queue = broker.vhost.declare_queue("q", None, 0.0)
+    for number in range(500):
+        broker.vhost.publish(run(*[b"%06d" % (number * 10 + at) + bytes(994) for at in range(10)]), 0.0)
+        broker.broker.settle(0.0)
+    broker.kept._writer.wait()
+    assert queue.backlog.paged > 2_000_000
+    broker.client.consume(queue, settled=True)
+    assert [int(body[:6]) for body in broker.client.bodies()] == list(range(5000))
+
+
+def test_the_thread_ends_with_the_store(opened: Callable[..., Opened]) -> None:
+    before = threading.active_count()
+    one = opened()
+    assert threading.active_count() == before + 1
+    one.close()
+    assert threading.active_count() == before
+
+
+def test_a_damaged_marker_is_found_in_the_segments(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    first = opened()
+    first.vhost.declare_queue("q", None, 0.0, durable=True)
+    first.close()
+    path = tmp_path / "data" / "marker"
+    octets = bytearray(path.read_bytes())
+    octets[3] ^= 8
+    path.write_bytes(octets)
+    assert "q" in opened().vhost.queues
+    path.unlink()
+    assert read_marker(DirectoryFiles(tmp_path / "data")) != bytes(octets[:8])
+
+
+def test_what_is_no_log_is_left_alone(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    opened().close()
+    segment = tmp_path / "data" / "000000000001.log"
+    segment.write_bytes(b"something else that somebody keeps here, by mistake")
+    with pytest.raises(CannotOpen, match="nothing was changed"):
+        opened()
+    assert segment.read_bytes().startswith(b"something else")
