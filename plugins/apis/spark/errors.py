@@ -19,3 +19,7 @@ class RowError(KernelError):
 
 class DataLost(KernelError):
     """Offsets that a query is still to read are no longer in the journal."""
+
+
+class NotTaken(KernelError):
+    """A running kernel did not confirm what was sent to it."""

@@ -13,6 +13,8 @@ import msgspec
 from plugins.apis.spark.errors import SparkOptionError
 
 MILLION = 1_000_000
+_SPARKS_OWN = ("checkpointlocation",)
+"""Spark hands its own on to the source."""
 Place: TypeAlias = int | Literal["earliest", "latest"]
 
 
@@ -25,6 +27,8 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         known = {name.lower(): name for name in cls.__struct_encode_fields__}
         texts = {}
         for name, text in given.items():
+            if name.lower() in _SPARKS_OWN:
+                continue
             if name.lower() not in known:
                 raise SparkOptionError(
                     f"the format kernel has no option {name!r} here; it has: {', '.join(known.values())}"
@@ -87,8 +91,8 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
     """Instead, a running kernel, such as ``backend+tcp://127.0.0.1:5556``: at least once, with a token a message."""
     token: str = ""
     """Of a batch write into a journal: a write of a token that is there already does nothing.  Streams have their own."""
-    engine: str = "spark"
-    """What the journal's column ``engine`` says."""
+    patience: float = 60.0
+    """Seconds that a running kernel may take to confirm a task's messages."""
 
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.address):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader
+from plugins.apis.spark.bus_writer import BusBatchWriter, BusStreamWriter
 from plugins.apis.spark.columns import SCHEMA
-from plugins.apis.spark.options import ReadOptions
+from plugins.apis.spark.errors import SparkOptionError
+from plugins.apis.spark.journal_writer import BatchWriter, StreamWriter
+from plugins.apis.spark.messages import check_columns
+from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.stream_reader import StreamReader
 
 
@@ -27,6 +31,22 @@ class KernelDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(schema, ReadOptions.parse(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = self._write_options(schema, overwrite)
+        return BusBatchWriter(options) if options.address else BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = self._write_options(schema, overwrite)
+        return BusStreamWriter(options) if options.address else StreamWriter(options)
+
+    def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
+        if overwrite:
+            raise SparkOptionError(
+                "messages are only ever added: say mode('append'), or of a stream outputMode('append')"
+            )
+        check_columns(schema)
+        return WriteOptions.parse(self.options)
 
 
 class PushdownDataSource(KernelDataSource):

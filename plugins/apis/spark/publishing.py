@@ -1,0 +1,148 @@
+"""Phase two of writing into a journal: the driver appends what was staged, each epoch of a producer exactly once.
+
+``producers/PRODUCER.json`` in the journal's directory has the producer's last epoch.  It is written twice: before the first row
+is appended, with all that is needed to go on after a crash (which files, from which offset, at which time), and
+when the last one is there.  Whoever finds an epoch that is not done compares what the journal has from that offset on with
+the files, and appends only the rest: also when another writer came in between.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from plugins.apis.spark.staging import forget_epochs, staged
+from plugins.engines.journal.lock import JournalBusy
+from plugins.engines.journal.writer import JournalWriter
+from plugins.protocols.journal_format.batch import BatchEncoder
+from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import STORED
+
+_FOLDER = "producers"
+PATIENCE = 30.0
+"""Seconds that another writer may keep the journal: another query's commit takes milliseconds."""
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """What a producer's file says."""
+
+    epoch: int
+    files: tuple[str, ...]
+    """In the order in which they are published."""
+    start: int
+    """The offset of the first row."""
+    ts: int
+    """The time of all rows, in microseconds since 1970."""
+    done: bool = False
+
+
+def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
+    """Append the rows of staged files; return False if this epoch, or a later one, is there already.
+
+    All rows survive a loss of power when this returns.  ``JournalBusy`` if another writer keeps the journal.
+    """
+    with _writer(journal) as writer:
+        last = last_epoch(journal, producer)
+        if last is not None and not last.done:
+            _append(writer, producer, last, resumed=True)
+        fresh = last is None or last.epoch < epoch
+        if fresh and files:
+            begun = Epoch(epoch, tuple(files), writer.next_offset, writer.stamp())
+            _note(journal, producer, begun)
+            _append(writer, producer, begun, resumed=False)
+    forget_epochs(journal, producer, epoch)
+    return fresh
+
+
+def last_epoch(journal: Path, producer: str) -> Epoch | None:
+    """Return what is known of a producer; None of one that has published nothing."""
+    try:
+        return msgspec.json.decode(_path(journal, producer).read_bytes(), type=Epoch)
+    except FileNotFoundError:
+        return None
+
+
+def _append(writer: JournalWriter, producer: str, epoch: Epoch, *, resumed: bool) -> None:
+    encoder = BatchEncoder()
+    offset = epoch.start
+    for name in epoch.files:
+        for batch in staged(writer.path, producer, name):
+            if resumed and _is_there(writer.path, offset, epoch.ts, batch):
+                offset += batch.num_rows
+                continue
+            resumed = False  # what follows was not appended either
+            writer.roll_if_due()
+            stored = _stored(batch, writer.next_offset, epoch.ts)
+            envelopes = len(batch.column("envelope").dictionary)
+            writer.append_encoded(
+                encoder.encode_stored(stored, writer.next_offset, epoch.ts, epoch.ts, envelopes)
+            )
+    writer.sync()
+    _note(writer.path, producer, msgspec.structs.replace(epoch, done=True))
+
+
+def _stored(batch: Any, offset: int, ts: int) -> Any:
+    rows = batch.num_rows
+    stamps = pa.array([ts], STORED.field("ts").type).take(pa.nulls(rows, pa.int32()).fill_null(0))
+    return pa.RecordBatch.from_arrays(
+        [pa.array(range(offset, offset + rows), pa.int64()), stamps, *batch.columns], schema=STORED
+    )
+
+
+def _is_there(journal: Path, offset: int, ts: int, batch: Any) -> bool:
+    """Whether the journal has the rows of a staged batch from ``offset`` on."""
+    reader = JournalReader(journal)
+    earliest, end = reader.bounds()
+    if offset < earliest:
+        return True  # and retention has taken them already
+    if end < offset + batch.num_rows:
+        return False
+    there = pa.Table.from_batches(reader.batches(offset, offset + batch.num_rows, ["ts", "body"]))
+    stamps = there.column("ts").cast(pa.int64()).unique().to_pylist()
+    bodies = pa.chunked_array([batch.column("body")])
+    return stamps == [ts] and bool(there.column("body").equals(bodies))
+
+
+@contextmanager
+def _writer(journal: Path) -> Iterator[JournalWriter]:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            writer = JournalWriter(journal)
+            break
+        except JournalBusy as busy:
+            if time.monotonic() > deadline:
+                raise JournalBusy(
+                    f"{busy} (a journal that a running kernel writes is written through it: give the sink the kernel's address)"
+                ) from busy
+            time.sleep(0.02)
+    with writer:
+        yield writer
+
+
+def _note(journal: Path, producer: str, epoch: Epoch) -> None:
+    """Replace a producer's file, so that it survives a loss of power."""
+    path = _path(journal, producer)
+    path.parent.mkdir(exist_ok=True)
+    written = path.with_name(f".{path.name}.new")
+    with written.open("wb") as file:
+        file.write(msgspec.json.encode(epoch))
+        file.flush()
+        os.fsync(file.fileno())
+    written.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _path(journal: Path, producer: str) -> Path:
+    return journal / _FOLDER / f"{producer}.json"

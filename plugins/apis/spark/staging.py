@@ -1,0 +1,70 @@
+"""Phase one of writing into a journal: tasks put their rows into files beside it, where nobody reads them yet.
+
+``staged/PRODUCER/EPOCH-PARTITION-RANDOM.arrows`` in the journal's directory.  A task that is tried again makes another file;
+only those whose names reach the driver are published.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from plugins.apis.spark.messages import PREPARED, prepare
+
+_FOLDER = "staged"
+_NAME = re.compile(r"(\d{20})-.*\.arrows")
+
+
+def stage(journal: Path, producer: str, epoch: int, partition: int, batches: Iterable[Any]) -> str | None:
+    """Write rows into a file that survives a loss of power; return its name, None if there were no rows."""
+    name = f"{epoch:020d}-{partition:06d}-{uuid.uuid4().hex}.arrows"
+    path = _path(journal, producer, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = 0
+    try:
+        with path.open("wb") as file, ipc.new_stream(file, PREPARED) as stream:
+            for batch in batches:
+                if batch.num_rows:
+                    stream.write_batch(prepare(batch, f"epoch {epoch}, partition {partition}", rows))
+                    rows += batch.num_rows
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    if rows:
+        return name
+    path.unlink()
+    return None
+
+
+def staged(journal: Path, producer: str, name: str) -> Iterator[Any]:
+    """Yield the batches of a file."""
+    with pa.memory_map(str(_path(journal, producer, name))) as file:
+        yield from ipc.open_stream(file)
+
+
+def forget(journal: Path, producer: str, names: Iterable[str]) -> None:
+    """Delete files that are not to be published."""
+    for name in names:
+        _path(journal, producer, name).unlink(missing_ok=True)
+
+
+def forget_epochs(journal: Path, producer: str, epoch: int) -> None:
+    """Delete all files of an epoch that is published, and of those before it: what tasks left that were tried again."""
+    folder = journal / _FOLDER / producer
+    for path in folder.glob("*.arrows") if folder.is_dir() else ():
+        match = _NAME.fullmatch(path.name)
+        if match and int(match[1]) <= epoch:
+            path.unlink(missing_ok=True)
+
+
+def _path(journal: Path, producer: str, name: str) -> Path:
+    return journal / _FOLDER / producer / name

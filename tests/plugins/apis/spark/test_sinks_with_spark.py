@@ -1,0 +1,113 @@
+"""Writing with Spark itself: into journals, and to a running kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel import EnginePlan, Kernel, Plan, RoutePlan
+from plugins.apis.spark.bus_writer import TOKEN
+from plugins.protocols.journal_format.reader import JournalReader
+from tests.plugins.apis.spark.journals import Journal
+
+pytestmark = pytest.mark.slow
+
+
+def _bodies(journal: Path) -> list[bytes]:
+    return [
+        bytes(value.as_py())
+        for batch in JournalReader(journal).batches(columns=["body"])
+        for value in batch.column(0)
+    ]
+
+
+def _copy(spark: Any, source: Journal, target: Path, checkpoint: Path) -> None:
+    """Stream all that is there from one journal into another, in micro-batches of 10."""
+    query = (
+        spark.readStream.format("kernel")
+        .option("maxOffsetsPerTrigger", 10)
+        .load(str(source))
+        .select("key", "body", "headers")
+        .writeStream.format("kernel")
+        .option("path", str(target))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_a_stream_into_a_journal_is_exactly_once_also_when_spark_forgets_its_last_commit(
+    spark: Any, journal: Journal, tmp_path: Path
+) -> None:
+    journal.numbers(25)
+    target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
+    _copy(spark, journal, target, checkpoint)
+    assert _bodies(target) == [b"%d" % number for number in range(25)]
+    (checkpoint / "commits" / "2").unlink()  # killed between our commit and Spark's
+    journal.numbers(5)
+    _copy(spark, journal, target, checkpoint)
+    assert _bodies(target) == [b"%d" % number for number in range(30)]
+    assert list((target / "staged").rglob("*.arrows")) == []
+
+
+def test_a_batch_write_appends_and_with_a_token_only_once(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(100).repartition(3).selectExpr("cast(id as string) as body", "'n' as key")
+    target = tmp_path / "target"
+    for _ in range(2):
+        rows.write.format("kernel").mode("append").option("token", "load 1").save(str(target))
+    assert sorted(map(int, _bodies(target))) == list(range(100))
+    rows.write.format("kernel").mode("append").save(str(target))
+    assert len(_bodies(target)) == 200
+
+
+def test_a_row_that_cannot_be_a_message_stops_the_write_by_its_number(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(100).coalesce(1).selectExpr("if(id = 41, null, cast(id as string)) as body")
+    with pytest.raises(Exception, match="row 41: body is null"):
+        rows.write.format("kernel").mode("append").save(str(tmp_path / "target"))
+    assert _bodies(tmp_path / "target") == []
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[str, Any]]:
+    """A running kernel: the address that it listens at, and the channel where messages come out."""
+    plan = Plan(
+        engines=(
+            EnginePlan(
+                name="in", kind="stream", options={"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+            ),
+            EnginePlan(name="out", kind="native"),
+        ),
+        routes=(RoutePlan(source="in", targets=("out",)),),
+    )
+    with Kernel(plan) as kernel, kernel.open("out") as channel:
+        kernel.wait_running()
+        yield f"backend+tcp://{kernel.address_of('in')}", channel
+
+
+def test_rows_reach_a_running_kernel_each_with_its_token(spark: Any, listener: tuple[str, Any]) -> None:
+    address, channel = listener
+    rows = (
+        spark.range(50)
+        .repartition(2)
+        .selectExpr("cast(id as string) as body", "concat('n.', id) as key", "'{\"h\":1}' as headers")
+    )
+    rows.write.format("kernel").mode("append").option("address", address).option("token", "t").save()
+    messages = [channel.receive_message(timeout=10) for _ in range(50)]
+    assert sorted((int(bytes(m.body)), m.key) for m in messages) == [(n, f"n.{n}") for n in range(50)]
+    tokens = {m.envelope.properties["headers"][TOKEN] for m in messages}
+    assert len(tokens) == 50
+    assert all(token.startswith("t/") for token in tokens)
+    assert all(m.envelope.properties["headers"]["h"] == 1 for m in messages)
+
+
+def test_a_kernel_that_is_not_there_is_named(spark: Any) -> None:
+    rows = spark.range(1).selectExpr("cast(id as string) as body")
+    writer = rows.write.format("kernel").mode("append").option("address", "backend+tcp://127.0.0.1:9")
+    with pytest.raises(
+        Exception, match=r"127\.0\.0\.1:9 has not confirmed all of .* is a kernel listening there"
+    ):
+        writer.option("patience", "0.5").save()

@@ -1,0 +1,273 @@
+"""The sinks as plain objects: rows become messages, and each epoch is in the journal exactly once, whatever is killed when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
+
+from kernel.contracts.message import run_of
+from plugins.apis.spark.bus_writer import TOKEN, runs_of
+from plugins.apis.spark.errors import RowError, SparkOptionError
+from plugins.apis.spark.messages import check_columns, prepare
+from plugins.apis.spark.options import WriteOptions
+from plugins.apis.spark.publishing import last_epoch, publish
+from plugins.apis.spark.source import KernelDataSource
+from plugins.apis.spark.staging import stage
+from plugins.engines.journal.lock import JournalBusy
+from plugins.engines.journal.writer import JournalWriter
+from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.reader import JournalReader
+
+
+def _batch(**columns: Sequence[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(dict(columns))
+
+
+def _rows(journal: Path, *columns: str) -> list[tuple[Any, ...]]:
+    return [
+        tuple(row.values())
+        for batch in JournalReader(journal).batches(columns=list(columns))
+        for row in batch.to_pylist()
+    ]
+
+
+def _bodies(journal: Path) -> list[bytes]:
+    return [body for (body,) in _rows(journal, "body")]
+
+
+# ------------------------------------------------------------------ rows become messages
+
+
+def test_rows_with_the_same_envelope_share_it() -> None:
+    keys = ["a", "b", "a", None, "a"]
+    exchanges = ["x", "x", "y", "x", "x"]
+    prepared = prepare(_batch(key=keys, exchange=exchanges, body=[b"1", b"2", b"3", b"4", b"5"]), "here", 0)
+    column = prepared.column("envelope")
+    assert len(column.dictionary) == 4
+    told = [(row["key"], row["exchange"]) for row in column.to_pylist()]
+    assert told == [("a", "x"), ("b", "x"), ("a", "y"), ("", "x"), ("a", "x")]
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    (row,) = prepare(_batch(body=["text"]), "here", 0).column("envelope").to_pylist()
+    assert row == {
+        "engine": "spark",
+        "route": "",
+        "exchange": "",
+        "key": "",
+        "reply_to": None,
+        "priority": 0,
+        "persistent": False,
+        "expiration": None,
+        "sent": None,
+        "content_type": None,
+        "headers": None,
+        "properties": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "columns,complaint",
+    [
+        ({"body": [b"1", None]}, "epoch 7, row 101: body is null"),
+        (
+            {"body": [b"1", b"2"], "headers": ["{}", "[]"]},
+            "row 101: headers is '\\[\\]', which is not a JSON object",
+        ),
+        ({"body": [b"1", b"2"], "properties": ["{", None]}, "row 100: properties is '{'"),
+        ({"body": [b"1", b"2"], "priority": [1, 1 << 20]}, "rows 100 to 101: priority"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message_is_named(columns: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RowError, match=complaint):
+        prepare(_batch(**columns), "epoch 7", 100)
+
+
+@pytest.mark.parametrize(
+    "schema,complaint",
+    [
+        ([("body", StringType()), ("offset", LongType())], "a message has no offset"),
+        ([("key", StringType())], "a message needs a body"),
+        ([("body", StringType()), ("headers", MapType(StringType(), StringType()))], "to_json"),
+    ],
+)
+def test_columns_that_messages_have_not_are_refused_before_anything_is_run(
+    schema: list[tuple[str, Any]], complaint: str
+) -> None:
+    with pytest.raises(SparkOptionError, match=complaint):
+        check_columns(StructType([StructField(*field) for field in schema]))
+
+
+def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
+    source = KernelDataSource({"path": str(tmp_path)})
+    schema = StructType([StructField("body", StringType())])
+    for make in (source.writer, source.streamWriter):
+        with pytest.raises(SparkOptionError, match="only ever added"):
+            make(schema, True)
+
+
+@pytest.mark.parametrize("options", [{}, {"path": "/j", "address": "backend+tcp://127.0.0.1:1"}])
+def test_a_sink_has_one_target(options: dict[str, str]) -> None:
+    with pytest.raises(SparkOptionError, match="either a path .* or an address"):
+        WriteOptions.parse(options)
+
+
+def test_every_message_to_a_kernel_has_a_token_of_its_own() -> None:
+    headers = ['{"n":1}', '{"n":1}', None]
+    prepared = prepare(_batch(body=[b"1", b"2", b"3"], key=["a", "a", "b"], headers=headers), "here", 0)
+    runs = list(runs_of(prepared, "query/3/0", 10))
+    assert [(run.bodies, run.envelope.key) for run in runs] == [([b"1"], "a"), ([b"2"], "a"), ([b"3"], "b")]
+    assert [run.envelope.properties["headers"] for run in runs] == [
+        {"n": 1, TOKEN: "query/3/0/10"},
+        {"n": 1, TOKEN: "query/3/0/11"},
+        {TOKEN: "query/3/0/12"},
+    ]
+
+
+# ------------------------------------------------------------------ exactly once
+
+
+def _stage(journal: Path, epoch: int, *parts: Sequence[Sequence[bytes]]) -> list[str]:
+    """Stage one file a part, each with batches of bodies."""
+    journal.mkdir(exist_ok=True)
+    names = [
+        stage(
+            journal, "query", epoch, number, [_batch(body=bodies, key=["k"] * len(bodies)) for bodies in part]
+        )
+        for number, part in enumerate(parts)
+    ]
+    return [name for name in names if name is not None]
+
+
+def _left(journal: Path) -> list[str]:
+    return [path.name for path in (journal / "staged").rglob("*.arrows")]
+
+
+def test_an_epoch_is_published_in_the_order_of_its_parts(tmp_path: Path) -> None:
+    files = _stage(tmp_path, 0, [[b"1", b"2"], [b"3"]], [], [[b"4"]])
+    assert len(files) == 2
+    assert publish(tmp_path, "query", 0, files)
+    assert _bodies(tmp_path) == [b"1", b"2", b"3", b"4"]
+    assert _rows(tmp_path, "offset", "engine", "key") == [(n, "spark", "k") for n in range(4)]
+    assert _left(tmp_path) == []
+
+
+def test_an_epoch_that_is_there_is_not_published_again(tmp_path: Path) -> None:
+    for epoch in (0, 1):
+        publish(tmp_path, "query", epoch, _stage(tmp_path, epoch, [[b"%d" % epoch]]))
+    for epoch in (1, 0):
+        assert not publish(tmp_path, "query", epoch, _stage(tmp_path, epoch, [[b"%d" % epoch]]))
+    assert _bodies(tmp_path) == [b"0", b"1"]
+    assert _left(tmp_path) == []
+
+
+def test_an_epoch_without_rows_leaves_no_trace(tmp_path: Path) -> None:
+    assert publish(tmp_path, "query", 0, _stage(tmp_path, 0, []))
+    assert last_epoch(tmp_path, "query") is None
+    assert _bodies(tmp_path) == []
+
+
+def test_what_a_failed_task_left_is_not_published_and_goes(tmp_path: Path) -> None:
+    _stage(tmp_path, 0, [[b"of the first try"]])
+    publish(tmp_path, "query", 0, _stage(tmp_path, 0, [[b"of the second try"]]))
+    assert _bodies(tmp_path) == [b"of the second try"]
+    assert _left(tmp_path) == []
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RowError):
+        stage(tmp_path, "query", 0, 0, [_batch(body=[b"good"]), _batch(body=pa.array([None], pa.binary()))])
+    assert _left(tmp_path) == []
+
+
+class Killed(BaseException):
+    """What a test kills the driver with."""
+
+
+PARTS = ([[b"1", b"2"], [b"3"]], [[b"4"], [b"5", b"6"]])
+WANTED = [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def _kill_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the ``step``-th of the steps of publishing (appends, notes) not happen, nor any after it."""
+    steps = iter(range(100))
+
+    def killing(name: str, owner: Any) -> None:
+        real = getattr(owner, name)
+
+        def dying(*arguments: Any) -> Any:
+            if next(steps) >= step:
+                raise Killed
+            return real(*arguments)
+
+        monkeypatch.setattr(owner, name, dying)
+
+    killing("append_encoded", JournalWriter)
+    killing("_note", __import__("plugins.apis.spark.publishing", fromlist=["_note"]))
+
+
+@pytest.mark.parametrize("strangers", [0, 3], ids=["alone", "another writer comes in between"])
+@pytest.mark.parametrize("again", [True, False], ids=["the epoch comes again", "the next one comes"])
+@pytest.mark.parametrize("step", range(7))
+def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(
+    step: int, again: bool, strangers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tmp_path, "query", 0, _stage(tmp_path, 0, [[b"0"]]))
+    files = _stage(tmp_path, 1, *PARTS)
+    with monkeypatch.context() as patch:
+        _kill_at(step, patch)
+        if step < 6:
+            with pytest.raises(Killed):
+                publish(tmp_path, "query", 1, files)
+        else:
+            publish(tmp_path, "query", 1, files)
+    if strangers:
+        with JournalWriter(tmp_path) as writer:
+            writer.append([(run_of([b"stranger"] * strangers), writer.stamp(), Source())])
+    noted = step > 0
+    if again or not noted:  # Spark repeats a batch that it has no commit of
+        publish(tmp_path, "query", 1, _stage(tmp_path, 1, *PARTS))
+    publish(tmp_path, "query", 2, _stage(tmp_path, 2, [[b"7"]]))
+    found = _bodies(tmp_path)
+    assert [body for body in found if body != b"stranger"] == [b"0", *WANTED, b"7"]
+    assert found.count(b"stranger") == strangers
+    assert _left(tmp_path) == []
+
+
+def test_what_retention_has_taken_meanwhile_is_not_appended_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = _stage(tmp_path, 0, [[b"1"], [b"2"]])
+    with monkeypatch.context() as patch:
+        _kill_at(2, patch)  # after the first batch
+        with pytest.raises(Killed):
+            publish(tmp_path, "query", 0, files)
+    with JournalWriter(tmp_path) as writer:
+        writer.roll()
+    for path in tmp_path.glob("00000000000000000000-0000.*"):
+        path.unlink()
+    publish(tmp_path, "query", 0, _stage(tmp_path, 0, [[b"1"], [b"2"]]))
+    assert [row.as_py() for row in _column(tmp_path, 1, "body")] == [b"2"]
+
+
+def _column(journal: Path, first: int, name: str) -> list[Any]:
+    return [
+        value
+        for batch in JournalReader(journal).batches(first, columns=[name])
+        for value in batch.column(name)
+    ]
+
+
+def test_a_journal_that_a_kernel_writes_is_not_written_behind_its_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins.apis.spark.publishing.PATIENCE", 0.1)
+    files = _stage(tmp_path, 0, [[b"1"]])
+    with JournalWriter(tmp_path), pytest.raises(JournalBusy, match="give the sink the kernel's address"):
+        publish(tmp_path, "query", 0, files)
+    assert publish(tmp_path, "query", 0, files)
