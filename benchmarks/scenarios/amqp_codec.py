@@ -32,8 +32,9 @@ def ours(link: Connection, mix: str) -> None:
     stream = amqp_codec.stream_of(client, runs)
 
     def deliver() -> None:
-        for tag, run in enumerate(runs, 1):
-            server.send_deliveries(1, "ctag1.0123456789", tag, False, run)
+        server.send_many_deliveries(
+            1, (("ctag1.0123456789", tag, False, run) for tag, run in enumerate(runs, 1))
+        )
         b"".join(server.data_to_send())
 
     link.send(_costs(lambda: amqp_codec.in_chunks(server, stream), deliver, amqp_codec.COUNT))

@@ -207,15 +207,15 @@ class Channel:
 
     def send_deliveries(self) -> None:
         """Encode what the queues handed over."""
-        send = self.session.connection.send_deliveries
-        number = self.number
         count = 0
+        runs: list[tuple[str, int, bool, Run]] = []
         for consumer, first_tag, span in self.receiver.take_deliveries():
             run = span.run
             if span.stop - span.start != len(run.bodies):
                 run = span.as_run()
             count += len(run.bodies)
-            send(number, consumer.tag, first_tag, span.redelivered, run)
+            runs.append((consumer.tag, first_tag, span.redelivered, run))
+        self.session.connection.send_many_deliveries(self.number, runs)
         self.session.messages_out += count
 
     def send_confirms(self, confirmed: int, safe: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from kernel.contracts.errors import LocalProtocolError
@@ -21,6 +21,7 @@ from plugins.protocols.amqp091.events import (
     OpenRequested,
 )
 from plugins.protocols.amqp091.field_tables import NO_ARGUMENTS
+from plugins.protocols.amqp091.message_encoder import Delivery
 from plugins.protocols.amqp091.methods import channel, connection
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, CommonOptions, ServerOptions
@@ -169,8 +170,12 @@ class ServerConnection(Conversation):
         self, channel: int, consumer_tag: str, first_delivery_tag: int, redelivered: bool, run: Run
     ) -> None:
         """Send a run with basic.deliver, under consecutive delivery tags."""
+        self.send_many_deliveries(channel, ((consumer_tag, first_delivery_tag, redelivered, run),))
+
+    def send_many_deliveries(self, channel: int, deliveries: Iterable[Delivery]) -> None:
+        """The same with many runs on one channel, in their order."""
         if self._sendable(channel) is not None:
-            self._encoder.deliver(channel, consumer_tag, first_delivery_tag, redelivered, run)
+            self._encoder.deliver(channel, deliveries)
 
     def send_get_ok(
         self, channel: int, delivery_tag: int, redelivered: bool, message_count: int, run: Run

@@ -5,15 +5,15 @@ Bodies of more than COPY_LIMIT octets go out by reference, and those that do not
 cut without a copy.
 
 Measured as in published_runs.py: publish 0.03 us, deliver 0.11 us a message in equal runs, about 0.2
-where sizes are mixed.
+where sizes are mixed, 0.6 where each message is a run of its own.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from struct import Struct
+from typing import TypeAlias
 
 from kernel.contracts.message import Buffer, Envelope, Run
 from plugins.protocols.amqp091.content import raw_properties
@@ -29,10 +29,14 @@ _DELIVER = b"\x00\x3c\x00\x3c"
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
 
+Delivery: TypeAlias = tuple[str, int, bool, Run]
+"""Consumer tag, delivery tag of the first message, whether they are redelivered, and the messages."""
+
+
 class Prefix:
     """What precedes each body of one flow: constant octets around a delivery tag and the body size."""
 
-    __slots__ = ("after", "before", "between", "channel", "heads")
+    __slots__ = ("after", "before", "between", "channel", "pack")
 
     def __init__(self, channel: int, before: bytes, rest_of_method: bytes, raw: bytes) -> None:
         self.channel = channel
@@ -42,7 +46,9 @@ class Prefix:
         self.between = rest_of_method + header
         self.after = raw + END_OCTET + bytes((BODY,)) + channel.to_bytes(2, "big")
         """From behind the body size to the size of the body frame."""
-        self.heads: Struct = cached_struct(f">{len(before)}sQ{len(self.between)}sQ{len(self.after)}sI")
+        layout = f">{len(before)}sQ{len(self.between)}sQ{len(self.after)}sI"
+        self.pack: Callable[..., bytes] = cached_struct(layout).pack
+        """Makes all of it, from ``before``, tag, ``between``, body size, ``after`` and the size once more."""
 
     def behind_tag(self, size: int) -> bytes:
         """Return all between the tag and a body of that size."""
@@ -62,26 +68,40 @@ class MessageEncoder:
         """What fits into one frame."""
         return self.frame_max - OVERHEAD if self.frame_max else 1 << 31
 
-    def deliver(self, channel: int, consumer_tag: str, first_tag: int, redelivered: bool, run: Run) -> None:
-        """Encode a run with basic.deliver, under consecutive tags."""
-        key = (channel, consumer_tag, redelivered, run.envelope)
-        prefix = self._prefixes.get(key)
-        if prefix is None:
-            prefix = self._remember(key, _deliver_prefix(channel, consumer_tag, redelivered, run.envelope))
-        bodies = _bodies_of(run)
-        if len(bodies) == 1 and 0 < (size := len(bodies[0])) <= min(COPY_LIMIT, self.largest_payload):
-            # Feeds with mixed keys come as runs of one: four pieces and no struct, 0.7 us less than below.
-            tag = first_tag.to_bytes(8, "big")
-            self.out.append(b"".join((prefix.before, tag, prefix.behind_tag(size), bodies[0], END_OCTET)))
-            return
+    def deliver(self, channel: int, deliveries: Iterable[Delivery]) -> None:
+        """Encode runs with basic.deliver, each under consecutive tags."""
+        prefixes = self._prefixes
+        limit = min(COPY_LIMIT, self.largest_payload)
+        pieces: list[Buffer] = []
+        for consumer_tag, first_tag, redelivered, run in deliveries:
+            key = (channel, consumer_tag, redelivered, run.envelope)
+            prefix = prefixes.get(key)
+            if prefix is None:
+                prefix = self._remember(
+                    key, _deliver_prefix(channel, consumer_tag, redelivered, run.envelope)
+                )
+            bodies = _bodies_of(run) if run.multipart else run.bodies
+            if len(bodies) == 1 and 0 < (size := len(bodies[0])) <= limit:
+                # Feeds with mixed keys come as runs of one: all of them make one buffer.
+                before, between, after = prefix.before, prefix.between, prefix.after
+                pieces += (prefix.pack(before, first_tag, between, size, after, size), bodies[0], END_OCTET)
+                continue
+            if pieces:
+                self.out.append(b"".join(pieces))
+                pieces = []
+            self._deliver_run(prefix, first_tag, bodies)
+        if pieces:
+            self.out.append(b"".join(pieces))
+
+    def _deliver_run(self, prefix: Prefix, first_tag: int, bodies: Sequence[Buffer]) -> None:
         sizes = list(map(len, bodies))
         if not sizes:
             return
         size = sizes[0]
+        tags = range(first_tag, first_tag + len(sizes))
         if 0 < size <= min(COPY_LIMIT, self.largest_payload) and sizes.count(size) == len(sizes):
             behind = prefix.behind_tag(size)
             pack = cached_struct(f">{len(prefix.before)}sQ{len(behind)}s{size}sB").pack
-            tags = range(first_tag, first_tag + len(sizes))
             try:
                 frames = map(pack, repeat(prefix.before), tags, repeat(behind), bodies, repeat(END))
                 self.out.append(b"".join(frames))
@@ -89,15 +109,15 @@ class MessageEncoder:
             except struct.error:
                 pass  # a memoryview among the bodies: struct takes none, join does
         heads = map(
-            prefix.heads.pack,
+            prefix.pack,
             repeat(prefix.before),
-            range(first_tag, first_tag + len(sizes)),
+            tags,
             repeat(prefix.between),
             sizes,
             repeat(prefix.after),
             sizes,
         )
-        self._append(channel, list(heads), sizes, bodies)
+        self._append(prefix.channel, list(heads), sizes, bodies)
 
     def publish(self, channel: int, run: Run, *, mandatory: bool) -> None:
         """Encode a run with basic.publish."""
