@@ -60,6 +60,16 @@ class Confirms:
         self._tell(ready, verdicts, accepted=True)
         return verdicts
 
+    def waits_for(self, confirmed: int) -> tuple[int, int]:
+        """Return what the routes and what the store has to reach for the next message; 0: nothing."""
+        routes = store = 0
+        if self._waiting:
+            mark, _, count = self._waiting[0]
+            routes = max(confirmed, mark - count) + 1
+        if self._unsafe:
+            store = self._unsafe[0][0]
+        return routes, store
+
     def _ready(self, confirmed: int) -> int:
         waiting = self._waiting
         if not waiting:

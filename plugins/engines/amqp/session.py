@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plugins.engines.amqp.channel import Channel
 from plugins.engines.amqp.channel_methods import METHODS
+from plugins.engines.amqp.confirming import Confirming
 from plugins.engines.amqp.feed import Feed
 from plugins.engines.amqp.users import Login, Users
 from plugins.engines.broker.broker import Broker
@@ -73,7 +74,7 @@ class Session:
         self.published = False
         """Whether this turn brought messages to publish."""
         self._delivering: list[Channel] = []
-        self._confirming: dict[Channel, None] = {}
+        self._confirming = Confirming()
         self._promised = 0
         """What the store has to reach before the client hears anything."""
 
@@ -132,7 +133,7 @@ class Session:
             channel.end(now)
         self.channels.clear()
         self._delivering.clear()
-        self._confirming.clear()
+        self._confirming = Confirming()
         if self.vhost is not None:
             self.vhost.release(self, now)
 
@@ -147,7 +148,7 @@ class Session:
     def _forget_channel(self, number: int, now: float) -> None:
         channel = self.channels.pop(number, None)
         if channel is not None:
-            self._confirming.pop(channel, None)
+            self._confirming.forget(channel)
             channel.end(now)
 
     def _on_method(self, event: MethodReceived, now: float) -> None:
@@ -194,7 +195,7 @@ class Session:
             self._refuse(channel, refusal, 60, 40, now)
             return
         if channel.confirms is not None:
-            self._confirming[channel] = None
+            self._confirming.add(channel)
 
     def _on_acknowledged(self, event: Acknowledged, now: float) -> None:
         channel = self.channels.get(event.channel)
@@ -256,10 +257,12 @@ class Session:
         delivering, self._delivering = self._delivering, []
         for channel in delivering:
             channel.send_deliveries()
-        for channel in list(self._confirming):
-            self._finish_channel(channel)
         if self._confirming:
-            self.broker.store.when_safe(self.on_busy)
+            store = self.broker.store
+            for channel in self._confirming.take_ready(self.feed.confirmed, store.safe):
+                self._finish_channel(channel)
+            if self._confirming.needs_store:
+                store.when_safe(self.on_busy)
 
     def waits_for_store(self) -> bool:
         """Whether the client is to hear nothing yet: it would rely on what is not safe (a declaration, a commit)."""
@@ -273,8 +276,8 @@ class Session:
         confirms = channel.confirms
         if confirms is not None:
             channel.send_confirms(self.feed.confirmed, self.broker.store.safe)
-            if confirms.told == confirms.published:
-                self._confirming.pop(channel, None)
+            if confirms.told < confirms.published:
+                self._confirming.wait(channel, self.feed.confirmed)
 
 
 _HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {

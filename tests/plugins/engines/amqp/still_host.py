@@ -181,6 +181,13 @@ class StillClient:
         events, self._events = self._events, []
         return events
 
+    def read_all(self) -> list[Event]:
+        """Read until the server has no more to write."""
+        events = self.read()
+        while self._host.turn():
+            events += self.read()
+        return events + self.read()
+
     def wait_for(self, kind: type[SomeEvent]) -> SomeEvent:
         """Return the next event of a kind; those before it are forgotten."""
         while True:
