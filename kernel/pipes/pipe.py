@@ -101,12 +101,9 @@ class Pipe:
         self.on_writable: Callable[[], Any] = _nobody
         self.on_confirmed: Callable[[], Any] = _nobody
         self.on_asked: Callable[[str, str], Any] = _nobody
-        self.target = name
-        """The name of the port at the reading end."""
-        self.engine = name
-        """The name of the engine that this port belongs to."""
-        self.origin = (name, "")
-        """The name of the port at the writing end, and that of the route."""
+        self.target = name  # the name of the port at the reading end
+        self.engine = name  # of the engine that this port belongs to
+        self.origin = (name, "")  # of the port at the writing end, and of the route
         # written by the writing thread
         self.written = 0
         self.written_bytes = 0
