@@ -50,7 +50,7 @@ def mend(journal: Path, segment: Segment) -> Mended:
         stop, end = found[-1].stop, found[-1].end
     entries = [*entries, *found]
     if found or replaced or lost or not segment.header_is_whole:
-        _write_index(journal, segment, entries)
+        write_index(journal, segment.header, entries)
     adopted = sum(entry.rows for entry in found)
     behind = segment.data_path.stat().st_size - stop
     return Mended(entries, stop, end, adopted, replaced, behind, lost)
@@ -95,14 +95,14 @@ def name_of(path: Path) -> SegmentName | None:
     return SegmentName(int(base), int(generation)) if base.isdigit() and generation.isdigit() else None
 
 
-def _write_index(journal: Path, segment: Segment, entries: list[Entry]) -> None:
-    """Replace a segment's index as a whole: readers see the old one or the new."""
-    path = segment.name.index_path(journal)
+def write_index(journal: Path, header: Header, entries: list[Entry]) -> None:
+    """Put an index in its place as a whole: readers see what was there before, or this."""
+    path = SegmentName(header.base, header.generation).index_path(journal)
     written = path.with_name(f".{path.name}.new")
     written.unlink(missing_ok=True)
     disk = Disk()
     fd = disk.create(written)
-    disk.write(fd, [encode_header(segment.header), *map(encode_entry, entries)])
+    disk.write(fd, [encode_header(header), *map(encode_entry, entries)])
     disk.sync(fd)
     disk.close(fd)
     written.replace(path)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from plugins.engines.journal.disk import Disk
+from plugins.engines.journal.lock import JournalBusy, compaction_lock
 from plugins.engines.journal.mending import Mended, give_index, is_whole, mend, name_of
 from plugins.engines.journal.segment_writer import SegmentWriter
 from plugins.protocols.journal_format.errors import JournalError
@@ -27,7 +28,11 @@ class Recovered(NamedTuple):
 
 def recover(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recovered]:
     """Return the segment to go on with; ``now`` in microseconds.  The caller holds the writer's lock."""
-    remove_superseded(journal)
+    try:
+        with compaction_lock(journal):
+            remove_superseded(journal)
+    except JournalBusy:
+        pass  # it will do so itself
     give_index(journal)
     names = segment_names(journal)
     if not names:

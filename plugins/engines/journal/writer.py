@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plugins.engines.journal.disk import Disk
-from plugins.engines.journal.lock import WriterLock
+from plugins.engines.journal.lock import writer_lock
 from plugins.engines.journal.recovery import recover
 from plugins.engines.journal.segment_writer import SegmentWriter
 from plugins.protocols.journal_format.batch import BatchEncoder, EncodedBatch
@@ -63,7 +63,7 @@ class JournalWriter:
         self.path.mkdir(parents=True, exist_ok=True)
         self._clock = clock
         self._encoder = BatchEncoder(settings.compression)
-        self._lock = WriterLock(self.path)
+        self._lock = writer_lock(self.path)
         try:
             self._segment, self.recovered = recover(self.disk, self.path, self._now())
             last = Segment(self.path, self._segment.name).last()

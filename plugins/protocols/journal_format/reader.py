@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from plugins.protocols.journal_format.decode import flat, rows_schema
 from plugins.protocols.journal_format.errors import OutOfRange
 from plugins.protocols.journal_format.names import SegmentName, segment_names
 from plugins.protocols.journal_format.segment import OnDamage, Segment
@@ -95,15 +96,27 @@ class JournalReader:
         ``columns`` are names of ``schema.ROWS``; None: all.  Raises ``OutOfRange`` when rows from ``start`` on are no longer
         there (ask ``bounds`` first for what is), ``Damaged`` at the first damage unless ``on_damage`` takes it.
         """
+        schema = rows_schema(columns)
+        for stored in self.stored(start, stop, columns, on_damage):
+            yield flat(stored, schema)
+
+    def stored(
+        self,
+        start: int = 0,
+        stop: int = EVERYTHING,
+        columns: Sequence[str] | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same as they are stored (``schema.STORED``), with the stored columns that ``columns`` need."""
         offset = start
         while True:
             segment = self._segment_with(offset, stop)
             if segment is None:
                 return
             try:
-                for batch in segment.batches(offset, stop, columns, on_damage):
+                for end, batch in segment.stored(offset, stop, columns, on_damage):
+                    offset = end
                     yield batch
-                    offset += batch.num_rows
             except FileNotFoundError:  # deleted or compacted between the look at its index and at its data
                 continue
             offset = max(segment.end, offset)

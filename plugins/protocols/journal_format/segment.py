@@ -10,7 +10,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from plugins.protocols.journal_format.batch import commit_crc
-from plugins.protocols.journal_format.decode import commit_at, flat, rows_schema, stored_batches
+from plugins.protocols.journal_format.decode import commit_at, stored_batches
 from plugins.protocols.journal_format.errors import Damaged, UnknownVersion
 from plugins.protocols.journal_format.index import (
     SIZE,
@@ -95,25 +95,18 @@ class Segment:
             return entries  # type: ignore[return-value]
         return list(self._mended(entries, on_damage))
 
-    def batches(
+    def stored(
         self,
         start: int,
         stop: int,
         columns: Sequence[str] | None = None,
         on_damage: OnDamage | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield rows with ``start <= offset < stop``.  Without ``on_damage``, damage raises ``Damaged``."""
-        tell = on_damage or _raise
-        schema = rows_schema(columns)
-        for entry, stored in self.stored(start, stop, columns, tell):
-            rows = flat(stored, schema)
-            first, last = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
-            yield rows if last - first == entry.rows else rows.slice(first, last - first)
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield rows with ``start <= offset < stop`` as they are stored, each batch with the offset after its last row.
 
-    def stored(
-        self, start: int, stop: int, columns: Sequence[str] | None, tell: OnDamage
-    ) -> Iterator[tuple[Entry, pa.RecordBatch]]:
-        """Yield whole stored batches with any row in the range, after a look at their CRC."""
+        Each commit's CRC is looked at.  Without ``on_damage``, damage raises ``Damaged``.
+        """
+        tell = on_damage or _raise
         entries = self.entries(tell)
         first = max(bisect_right(entries, start, key=lambda entry: entry.offset) - 1, 0)
         wanted = [entry for entry in entries[first:] if entry.offset < stop and entry.end > start]
@@ -122,10 +115,14 @@ class Segment:
             for group in _groups(wanted):
                 buffer = bytearray(len(prefix) + group[-1].stop - group[0].position)
                 buffer[: len(prefix)] = prefix
-                view = memoryview(buffer)[len(prefix) :]
                 file.seek(group[0].position)
-                there = _read_fully(file.readinto, view)
-                yield from self._decoded(group, buffer, prefix, there, columns, tell)
+                there = _read_fully(file.readinto, memoryview(buffer)[len(prefix) :])
+                for entry, batch in self._decoded(group, buffer, prefix, there, columns, tell):
+                    here, last = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
+                    yield (
+                        entry.offset + last,
+                        batch if last - here == entry.rows else batch.slice(here, last - here),
+                    )
 
     def _decoded(
         self,

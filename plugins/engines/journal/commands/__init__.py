@@ -1,0 +1,1 @@
+"""``kernel journal ...``: one file for what belongs together; ``group.py`` has the list."""

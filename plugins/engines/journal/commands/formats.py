@@ -1,0 +1,87 @@
+"""Rows as people and programs want them: text, JSON, CSV, bare bodies."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from plugins.protocols.journal_format.schema import ROWS
+
+_PREVIEW = 100
+_NO_TEXT = dict.fromkeys([*range(32), 127], "·")
+
+
+def text(rows: pa.RecordBatch) -> bytes:
+    """A line a message: offset, time, key, size, the beginning of its body."""
+    lines = []
+    for row in rows.to_pylist():
+        body = row["body"]
+        shown = body[:_PREVIEW].decode("utf-8", "replace").translate(_NO_TEXT)
+        more = "..." if len(body) > _PREVIEW else ""
+        lines.append(f"{row['offset']} {_time(row['ts'])} {row['key'] or '-'} {len(body)} {shown}{more}\n")
+    return "".join(lines).encode()
+
+
+def as_json(rows: pa.RecordBatch) -> bytes:
+    """An object a line; a body that is no text is there as ``body_base64``."""
+    return "".join(json.dumps(_object(row)) + "\n" for row in rows.to_pylist()).encode()
+
+
+def as_csv(rows: pa.RecordBatch) -> bytes:
+    """A record a message, without a header; octets of a body that are no text are escaped as Python does."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    for row in rows.to_pylist():
+        row["body"] = row["body"].decode("utf-8", "backslashreplace")
+        row["parts"] = None if row["parts"] is None else " ".join(map(str, row["parts"]))
+        writer.writerow(_time(value) if isinstance(value, datetime) else value for value in row.values())
+    return out.getvalue().encode()
+
+
+def raw(rows: pa.RecordBatch) -> bytes:
+    """The bodies as they are, a line feed after each."""
+    return b"".join(body + b"\n" for body in rows.column("body").to_pylist())
+
+
+FORMATS: dict[str, Callable[[pa.RecordBatch], bytes]] = {
+    "text": text,
+    "json": as_json,
+    "csv": as_csv,
+    "raw": raw,
+}
+"""By name, what makes bytes for the standard output of a batch of rows."""
+
+
+def header_of(name: str) -> bytes:
+    """What stands before the first row."""
+    return (",".join(ROWS.names) + "\r\n").encode() if name == "csv" else b""
+
+
+def _object(row: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        if value is None:
+            continue
+        if isinstance(value, datetime):
+            shown[name] = _time(value)
+        elif name in ("headers", "properties"):
+            shown[name] = json.loads(value)
+        elif name == "body":
+            try:
+                shown["body"] = value.decode()
+            except UnicodeDecodeError:
+                shown["body_base64"] = b64encode(value).decode()
+        else:
+            shown[name] = value
+    return shown
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

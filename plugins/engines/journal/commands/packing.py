@@ -1,0 +1,149 @@
+"""``kernel journal compact`` and ``export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from plugins.engines.journal import compaction
+from plugins.engines.journal.commands.common import (
+    DamageTold,
+    filter_options,
+    journal_argument,
+    progress,
+    range_options,
+    selection_of,
+)
+from plugins.engines.journal.export import PARTITIONS, export_parquet
+from plugins.engines.journal.moments import Moment, offset_of
+from plugins.engines.journal.retention import delete
+from plugins.protocols.journal_format.reader import JournalReader
+
+_MEBIBYTE = 1 << 20
+
+
+@click.command("compact")
+@journal_argument
+@click.option(
+    "--compression",
+    type=click.Choice(["zstd", "lz4", "none"]),
+    default="zstd",
+    show_default=True,
+    help="Of the rows.",
+)
+@click.option(
+    "--segment-mb",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="How large a segment may become.",
+)
+@click.option(
+    "--parquet",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write what is sealed to Parquet files here instead, and take it out of the journal.",
+)
+@click.option(
+    "--by", multiple=True, type=click.Choice(PARTITIONS), help="With --parquet: a column to partition by."
+)
+def compact(
+    journal: Path, compression: str, segment_mb: int, parquet: Path | None, by: tuple[str, ...]
+) -> int:
+    """Make few large, compressed batches of many small ones; rows keep their offsets.
+
+    The segment that is written to is left alone.  Writers and readers may be at work.
+    """
+    told = DamageTold()
+    if parquet is not None:
+        return _move_to_parquet(journal, parquet, compression, by)
+    segment_bytes = segment_mb * _MEBIBYTE
+    groups = compaction.candidates(journal, segment_bytes)
+    rows = sum(segment.end - segment.name.base for group in groups for segment in group)
+    with progress("compacting", rows) as step:
+        done = compaction.compact(
+            journal,
+            compression=None if compression == "none" else compression,
+            segment_bytes=segment_bytes,
+            on_rows=step,
+            on_damage=told,
+        )
+    for one in done:
+        click.echo(
+            f"{one.name}: {one.segments} segments, {one.batches_before:,} batches, {one.bytes_before:,} bytes"
+            f" are now {one.batches:,} batches, {one.bytes:,} bytes"
+        )
+    if not done:
+        click.echo("there is nothing to compact")
+    return 1 if told.places else 0
+
+
+@click.command("export")
+@journal_argument
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@range_options
+@filter_options
+@click.option(
+    "--by", multiple=True, type=click.Choice(PARTITIONS), help="A column to partition by; may be repeated."
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["zstd", "snappy", "lz4", "none"]),
+    default="zstd",
+    show_default=True,
+    help="Of the files.",
+)
+def export(
+    journal: Path,
+    directory: Path,
+    start: Moment,
+    end: Moment,
+    by: tuple[str, ...],
+    compression: str,
+    match: tuple[str, ...],
+    exchange: str | None,
+    engine: str | None,
+) -> int:
+    """Write Parquet files into DIRECTORY, one row a message.
+
+    With --by the files lie in directories such as date=2026-11-21/key=weather, as Spark, DuckDB and pandas read them.  The
+    names of the files have the offsets: exporting the same rows again replaces them.
+    """
+    reader = JournalReader(journal)
+    first, stop = offset_of(reader, start), offset_of(reader, end)
+    told = DamageTold()
+    with progress("exporting", stop - first) as step:
+        rows = export_parquet(
+            reader,
+            directory,
+            first,
+            stop,
+            by=by,
+            compression=compression,
+            selection=selection_of(match, exchange, engine),
+            on_rows=step,
+            on_damage=told,
+        )
+    click.echo(f"{rows:,} rows in {directory}")
+    return 1 if told.places else 0
+
+
+def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple[str, ...]) -> int:
+    """Export what is sealed, and delete it from the journal once the files are written."""
+    reader = JournalReader(journal)
+    sealed = reader.summaries()[:-1]
+    if not sealed:
+        click.echo("there is nothing to compact")
+        return 0
+    first, stop = sealed[0].start, sealed[-1].end
+    told = DamageTold()
+    with progress("exporting", stop - first) as step:
+        rows = export_parquet(
+            reader, directory, first, stop, by=by, compression=compression, on_rows=step, on_damage=told
+        )
+    click.echo(f"{rows:,} rows in {directory}")
+    if told.places:
+        click.echo("kernel: as some rows are damaged, nothing was taken out of the journal", err=True)
+        return 1
+    delete(journal, sealed)
+    return 0

@@ -1,0 +1,98 @@
+"""``kernel journal replay``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from kernel import EnginePlan, Kernel, Plan, RoutePlan
+from plugins.engines.journal.commands.common import filter_options, journal_argument, progress, range_options
+from plugins.engines.journal.moments import Moment, offset_of
+from plugins.protocols.journal_format.reader import JournalReader
+
+_LOOK = 0.1
+"""Seconds between two looks at how far it is."""
+
+
+@click.command("replay")
+@journal_argument
+@click.argument("address")
+@range_options
+@filter_options
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="2: twice as fast; 0: flat out.",
+)
+@click.option(
+    "--consumer", metavar="NAME", help="Keep the position under this name, and begin there the next time."
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+def replay(
+    journal: Path,
+    address: str,
+    start: Moment,
+    end: Moment,
+    match: tuple[str, ...],
+    exchange: str | None,
+    engine: str | None,
+    speed: float,
+    consumer: str | None,
+    follow: bool,
+) -> int:
+    """Play messages back to ADDRESS, at the pace at which they arrived, or faster.
+
+    ADDRESS is that of a kernel (backend+tcp://host:port) or of an AMQP broker (amqp://user:password@host:port), in which the
+    messages are published to the exchanges that they came from.  Each message is confirmed before the command ends.
+    """
+    reader = JournalReader(journal)
+    first, stop = offset_of(reader, start), offset_of(reader, end)
+    options: dict[str, Any] = {
+        "path": str(journal), "start": first, "end": stop, "speed": speed, "match": list(match), "follow": follow,
+    }  # fmt: skip
+    optional = {"exchange": exchange, "engine": engine, "consumer": consumer}
+    options.update({name: value for name, value in optional.items() if value})
+    plan = Plan(
+        engines=(EnginePlan(name="journal", kind="journal-replay", options=options), _target(address)),
+        routes=(RoutePlan(source="journal", targets=("target",), confirm=True),),
+    )
+    with Kernel(plan) as kernel, progress("replaying", stop - first) as step:
+        return _watch(kernel, first, step)
+
+
+def _watch(kernel: Kernel, first: int, step: Any) -> int:
+    """Wait for the end; say how it went."""
+    position = first
+    while True:
+        states = {state.name: state for state in kernel.engine_states()}
+        figures = {engine.name: engine.counters for engine in kernel.statistics().engines}["journal"]
+        now = figures.get("position") or position
+        step(now - position)
+        position = now
+        state = states["journal"]
+        if state.state == "ended":
+            click.echo(f"everything up to offset {position} was confirmed")
+            return 0
+        if state.failures:
+            raise click.ClickException(state.last_failure)
+        time.sleep(_LOOK)
+
+
+def _target(address: str) -> EnginePlan:
+    url = urlsplit(address)
+    if url.scheme not in ("amqp", "amqps"):
+        return EnginePlan(name="target", kind="stream", options={"address": address})
+    transport, port = ("tls", 5671) if url.scheme == "amqps" else ("tcp", 5672)
+    options = {
+        "addresses": [f"amqp+{transport}://{url.hostname}:{url.port or port}"],
+        "user": unquote(url.username or "guest"),
+        "password": unquote(url.password or "guest"),
+        "vhost": unquote(url.path[1:]) or "/",
+    }
+    return EnginePlan(name="target", kind="amqp-client", options=options)

@@ -1,0 +1,134 @@
+"""``kernel journal head``, ``tail`` and ``cat``."""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from plugins.engines.journal.commands.common import (
+    DamageTold,
+    F,
+    filter_options,
+    journal_argument,
+    range_options,
+    selection_of,
+)
+from plugins.engines.journal.commands.formats import FORMATS, header_of
+from plugins.engines.journal.moments import Moment, offset_of
+from plugins.engines.journal.selection import Selection
+from plugins.engines.journal.watch import DirectoryWatch
+from plugins.protocols.journal_format.decode import flat
+from plugins.protocols.journal_format.reader import EVERYTHING, JournalReader
+from plugins.protocols.journal_format.schema import ROWS
+
+_AT_ONCE = 10_000
+"""Rows that are shown in one go."""
+
+_count = click.option(
+    "-n", "count", type=click.IntRange(min=0), default=10, show_default=True, help="How many."
+)
+_format = click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    default="text",
+    show_default=True,
+    help="How to show them.",
+)
+
+
+def _showing(command: F) -> F:
+    return journal_argument(filter_options(_format(command)))
+
+
+@click.command("head")
+@_showing
+@_count
+def head(journal: Path, count: int, form: str, **filters: Any) -> None:
+    """Show the first messages."""
+    _show(_limited(_rows(JournalReader(journal), selection_of(**filters)), count), form)
+
+
+@click.command("tail")
+@_showing
+@_count
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+def tail(journal: Path, count: int, form: str, follow: bool, **filters: Any) -> None:
+    """Show the last messages; with --follow, those that come."""
+    reader, selection = JournalReader(journal), selection_of(**filters)
+    watch = DirectoryWatch(journal) if follow else None
+    end = reader.bounds().end
+    _show(iter(_last(reader, selection, end, count)), form)
+    while watch is not None:
+        select.select([watch], [], [])
+        watch.drain()
+        following = reader.bounds().end
+        _show(_rows(reader, selection, end, following), form, header=False)
+        end = following
+
+
+@click.command("cat")
+@_showing
+@range_options
+def cat(journal: Path, start: Moment, end: Moment, form: str, **filters: Any) -> None:
+    """Show all messages, or those from an offset or time to another.
+
+    JSON has an object a line; CSV begins with the names of the columns; raw is the bodies alone, a line feed after each.
+    """
+    reader = JournalReader(journal)
+    rows = _rows(reader, selection_of(**filters), offset_of(reader, start), offset_of(reader, end))
+    _show(rows, form)
+
+
+def _rows(
+    reader: JournalReader, selection: Selection, start: int | None = None, stop: int = EVERYTHING
+) -> Iterator[pa.RecordBatch]:
+    first = reader.bounds().earliest if start is None else start
+    for stored in reader.stored(first, stop, on_damage=DamageTold()):
+        wanted = selection.of(stored)
+        for at in range(0, wanted.num_rows, _AT_ONCE):
+            yield flat(wanted.slice(at, _AT_ONCE), ROWS)
+
+
+def _limited(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    while count > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch.slice(0, count)
+        count -= batch.num_rows
+
+
+def _last(reader: JournalReader, selection: Selection, end: int, count: int) -> list[pa.RecordBatch]:
+    """Return the last ``count`` rows that are wanted, from the last segments."""
+    found: deque[pa.RecordBatch] = deque()
+    missing = count
+    for segment in reversed(reader.segments()):
+        first = segment.name.base
+        if selection.everything():
+            first = max(first, min(end, segment.end) - missing)
+        batches = list(_rows(reader, selection, first, min(segment.end, end)))
+        while batches and missing > 0:
+            batch = batches.pop()
+            kept = batch.slice(max(batch.num_rows - missing, 0))
+            missing -= kept.num_rows
+            found.appendleft(kept)
+        if missing <= 0:
+            break
+    return list(found)
+
+
+def _show(batches: Iterator[pa.RecordBatch], form: str, *, header: bool = True) -> None:
+    out = click.get_binary_stream("stdout")
+    make: Callable[[pa.RecordBatch], bytes] = FORMATS[form]
+    if header:
+        out.write(header_of(form))
+    for batch in batches:
+        out.write(make(batch))
+    out.flush()

@@ -1,0 +1,195 @@
+"""Committer: the thread that encodes, writes and synchronises, so that no engine's loop ever waits for a disk.
+
+What waits when it comes back from the disk is committed and synchronised together (group commit): the slower the
+disk, the larger the groups.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from plugins.engines.journal.options import JournalOptions
+from plugins.engines.journal.retention import delete, expired
+from plugins.engines.journal.writer import DiskFull, JournalWriter
+from plugins.protocols.journal_format.envelopes import Source
+
+HOUSEKEEPING = 5.0
+"""Seconds between two looks for segments that may be rolled or deleted."""
+
+_MOST_ROWS = 65_536
+"""Of one commit."""
+
+Stamped = tuple[Any, int, Source]
+"""A run, when it came (microseconds), and where from."""
+
+
+class Progress(NamedTuple):
+    """How far the committer has come, in messages since it began."""
+
+    committed: int
+    durable: int
+    """Those that may be confirmed."""
+    full: str
+    """Why nothing can be written at the moment; empty: it can."""
+
+
+class Committer:
+    """Writes what is submitted, in order.  ``report`` is called in the committer's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        writer: JournalWriter,
+        options: JournalOptions,
+        report: Callable[[Progress], Any],
+        fail: Callable[[BaseException], Any],
+    ) -> None:
+        self.commits = self.syncs = self.deleted = 0
+        self.progress = Progress(0, 0, "")
+        self._writer = writer
+        self._options = options
+        self._report = report
+        self._fail = fail
+        self._queue: SimpleQueue[list[Stamped] | None] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._committed = self._durable = 0
+        self._full = ""
+        self._sync_due = self._keep_due = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"{name}-committer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def submit(self, runs: list[Stamped]) -> None:
+        """Have these committed after all that was submitted before.  Any thread."""
+        self._queue.put(runs)
+
+    def stop(self) -> None:
+        """Write what was submitted, if there is room for it, synchronise, close the journal; blocks."""
+        self._stopping.set()
+        self._queue.put(None)
+        self._thread.join()
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            try:
+                self._writer.close()
+                self._end()
+            except OSError as error:
+                self._fail(error)
+
+    def _turn(self) -> bool:
+        """Commit all that waits, synchronise if it is time; False: there will be no more."""
+        runs, going = self._next()
+        for chunk in chunks(runs, self._options.batch_bytes):
+            if not self._commit(chunk):
+                return False
+        now = time.monotonic()
+        if self._options.fsync == "batch" or (self._options.fsync == "interval" and now >= self._sync_due):
+            self._sync(now)
+        if runs:
+            self._tell()
+        if now >= self._keep_due:
+            self._keep(now)
+        return going
+
+    def _next(self) -> tuple[list[Stamped], bool]:
+        """Wait for something to do, and take all that is there."""
+        runs: list[Stamped] = []
+        try:
+            item = self._queue.get(timeout=self._patience())
+            while item is not None:
+                runs += item
+                item = self._queue.get_nowait()
+        except Empty:
+            return runs, True
+        return runs, False
+
+    def _patience(self) -> float:
+        due = self._keep_due
+        if self._options.fsync == "interval" and self._durable < self._committed:
+            due = min(due, self._sync_due)
+        return max(due - time.monotonic(), 0.001)
+
+    def _commit(self, runs: list[Stamped]) -> bool:
+        """Commit a batch, as soon as there is room for it; False: there is none, and we are to end."""
+        while True:
+            try:
+                entry = self._writer.append(runs)
+            except DiskFull as error:
+                if not self._full:
+                    self._full = str(error)
+                    self._tell()
+                if self._stopping.wait(self._options.retry):
+                    return False
+                continue
+            self._full = ""
+            self.commits += 1
+            self._committed += entry.rows
+            return True
+
+    def _sync(self, now: float) -> None:
+        self._sync_due = now + self._options.fsync_interval
+        if self._writer.sync():
+            self.syncs += 1
+        if self._durable < self._committed:
+            self._durable = self._committed
+            self._tell()
+
+    def _tell(self) -> None:
+        durable = self._committed if self._options.fsync == "never" else self._durable
+        self.progress = Progress(self._committed, durable, self._full)
+        self._report(self.progress)
+
+    def _end(self) -> None:
+        """Closing has synchronised."""
+        self.progress = Progress(self._committed, self._committed, self._full)
+
+    def _keep(self, now: float) -> None:
+        """Roll and delete what is due."""
+        self._keep_due = now + HOUSEKEEPING
+        try:
+            self._writer.roll_if_due()
+        except DiskFull:
+            pass  # the next commit will tell
+        found = expired(self._writer.path, self._options.keep, int(time.time() * 1e6))
+        delete(self._writer.path, found)
+        self.deleted += len(found)
+
+
+def chunks(runs: list[Stamped], most_bytes: int) -> Iterator[list[Stamped]]:
+    """Divide runs into commits: so many rows and bytes, or a single message that is larger."""
+    chunk: list[Stamped] = []
+    rows = size = 0
+    for run, ts, source in runs:
+        for part in _parts(run, most_bytes):
+            if chunk and (rows + len(part.bodies) > _MOST_ROWS or size + part.size > most_bytes):
+                yield chunk
+                chunk, rows, size = [], 0, 0
+            chunk.append((part, ts, source))
+            rows += len(part.bodies)
+            size += part.size
+    if chunk:
+        yield chunk
+
+
+def _parts(run: Any, most_bytes: int) -> Iterator[Any]:
+    """Halve a run until each part fits into one commit."""
+    count = len(run.bodies)
+    if count > 1 and (count > _MOST_ROWS or run.size > most_bytes):
+        yield from _parts(run.slice(0, count // 2), most_bytes)
+        yield from _parts(run.slice(count // 2, count), most_bytes)
+    else:
+        yield run

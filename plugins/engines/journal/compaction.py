@@ -1,0 +1,175 @@
+"""Compaction: many small commits become few large, compressed ones, in a new generation of their segment.
+
+Rows keep their offsets.  The segment that is written to is left alone, and so is one with damage.  Readers go on: those that
+have the old files open keep them; others find the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+
+from plugins.engines.journal.disk import Disk
+from plugins.engines.journal.lock import compaction_lock
+from plugins.engines.journal.mending import write_index
+from plugins.engines.journal.recovery import remove_superseded
+from plugins.protocols.journal_format.batch import BatchEncoder, envelope_table
+from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.index import COMPRESSED, Entry, Header
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import STORED, STORED_BYTES
+from plugins.protocols.journal_format.segment import Segment
+
+ROWS = 65_536
+BYTES = 16 << 20
+"""What a compacted commit has at the most, unless a single one had more."""
+
+
+class Compacted(NamedTuple):
+    """What became of some segments."""
+
+    name: SegmentName
+    segments: int
+    batches_before: int
+    batches: int
+    bytes_before: int
+    bytes: int
+
+
+def compact(
+    journal: Path,
+    *,
+    compression: str | None = "zstd",
+    segment_bytes: int = 1 << 30,
+    on_rows: Callable[[int], object] = lambda _: None,
+    on_damage: Callable[[Damaged], object] = lambda _: None,
+) -> list[Compacted]:
+    """Compact what is worth it; raises ``JournalBusy``.  ``on_rows`` hears of progress."""
+    with compaction_lock(journal):
+        remove_superseded(journal)
+        done = []
+        for group in candidates(journal, segment_bytes):
+            try:
+                done.append(_compact(journal, group, compression, on_rows))
+            except Damaged as damage:
+                on_damage(damage)
+        return done
+
+
+def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
+    """Return neighbouring segments that together make one of up to ``segment_bytes``, and gain by it."""
+    groups: list[list[Segment]] = []
+    size = 0
+    for segment in JournalReader(journal).segments()[:-1]:
+        last = segment.last()
+        if last is None:
+            continue
+        if not groups or size + last.stop > segment_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(segment)
+        size += last.stop
+    return [group for group in groups if _is_worth_it(group)]
+
+
+def merge(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return one stored batch with the rows of several, and each envelope once."""
+    numbers: dict[tuple[object, ...], int] = {}
+    indices = []
+    for batch in batches:
+        column = batch.column("envelope")
+        rows = [tuple(row.values()) for row in column.dictionary.to_pylist()]
+        mapped = pa.array([numbers.setdefault(row, len(numbers)) for row in rows], pa.int32())
+        indices.append(mapped.take(column.indices))
+    columns = {
+        name: pa.concat_arrays([batch.column(name) for batch in batches])
+        for name in STORED.names
+        if name != "envelope"
+    }
+    columns["envelope"] = pa.DictionaryArray.from_arrays(
+        pa.concat_arrays(indices), envelope_table(list(numbers))
+    )
+    return pa.RecordBatch.from_arrays([columns[name] for name in STORED.names], schema=STORED)
+
+
+def _is_worth_it(group: list[Segment]) -> bool:
+    """Whether there are several, or one whose commits are small or not compressed."""
+    if len(group) > 1:
+        return True
+    (segment,) = group
+    last = segment.last()
+    assert last is not None
+    rows = last.end - segment.name.base
+    small = rows / len(segment) < ROWS / 4 and last.stop / len(segment) < BYTES / 16
+    return (len(segment) > 1 and small) or not last.flags & COMPRESSED
+
+
+def _compact(
+    journal: Path, group: list[Segment], compression: str | None, on_rows: Callable[[int], object]
+) -> Compacted:
+    name = SegmentName(group[0].name.base, max(segment.name.generation for segment in group) + 1)
+    try:
+        entries = _write_data(name.data_path(journal), group, BatchEncoder(compression), on_rows)
+    except BaseException:
+        name.data_path(journal).unlink(missing_ok=True)
+        raise
+    created = group[0].header.created
+    header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), created)
+    write_index(journal, header, entries)
+    before = sum(map(_size, group))
+    for segment in group:
+        segment.name.index_path(journal).unlink(missing_ok=True)
+        segment.name.data_path(journal).unlink(missing_ok=True)
+    return Compacted(name, len(group), sum(map(len, group)), len(entries), before, entries[-1].stop)
+
+
+def _write_data(
+    path: Path, group: list[Segment], encoder: BatchEncoder, on_rows: Callable[[int], object]
+) -> list[Entry]:
+    """Write the rows of some segments as few commits, safely; return their entries."""
+    disk = Disk()
+    data = disk.create(path)
+    entries: list[Entry] = []
+    position = len(STORED_BYTES)
+    try:
+        disk.write(data, [STORED_BYTES])
+        for batches in _gathered(group):
+            merged = merge(batches)
+            first = merged.column("offset")[0].as_py()
+            ts = merged.column("ts").cast(pa.int64())
+            envelopes = len(merged.column("envelope").dictionary)
+            encoded = encoder.encode_stored(merged, first, ts[0].as_py(), ts[-1].as_py(), envelopes)
+            disk.write(data, encoded.pieces)
+            entries.append(encoded.entry._replace(position=position))
+            position += encoded.entry.length
+            on_rows(merged.num_rows)
+        disk.sync(data)
+    finally:
+        disk.close(data)
+    return entries
+
+
+def _gathered(group: list[Segment]) -> Iterator[list[pa.RecordBatch]]:
+    """Divide the commits of some segments into those that become one.  Raises ``Damaged``."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for segment in group:
+        for _, batch in segment.stored(segment.name.base, segment.end):
+            if batches and (rows + batch.num_rows > ROWS or size + batch.nbytes > BYTES):
+                yield batches
+                batches, rows, size = [], 0, 0
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+    if batches:
+        yield batches
+
+
+def _size(segment: Segment) -> int:
+    last = segment.last()
+    return 0 if last is None else last.stop

@@ -1,0 +1,90 @@
+"""Export: rows of a journal as Parquet, by plain pyarrow: several times as fast as through Spark on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import compute, dataset
+
+from plugins.engines.journal.selection import EVERYTHING, Selection
+from plugins.protocols.journal_format.decode import flat
+from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import ROWS
+
+PARTITIONS = ("date", "hour", "engine", "route", "exchange", "key", "content_type")
+"""Columns to partition by; ``date`` and ``hour`` are those of ``ts``, in UTC."""
+
+_DERIVED = {"date": "%Y-%m-%d", "hour": "%H"}
+_BATCH = 65_536
+_FILE = 10_000_000
+"""Rows of one file at the most."""
+_ROW_GROUP = 1 << 20
+
+
+def export_parquet(
+    reader: JournalReader,
+    directory: Path,
+    start: int,
+    stop: int,
+    *,
+    by: Sequence[str] = (),
+    compression: str = "zstd",
+    selection: Selection = EVERYTHING,
+    on_rows: Callable[[int], object] = lambda _: None,
+    on_damage: Callable[[Damaged], None] | None = None,
+) -> int:
+    """Write the rows ``start <= offset < stop`` that are wanted; return how many there were."""
+    derived = [name for name in by if name in _DERIVED]
+    schema = pa.schema([*ROWS, *(pa.field(name, pa.string()) for name in derived)])
+    written = 0
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal written
+        for table in _gathered(reader.stored(start, stop, on_damage=on_damage), selection, on_rows):
+            written += table.num_rows
+            yield from _with(derived, table).to_batches()
+
+    parquet = dataset.ParquetFileFormat()
+    dataset.write_dataset(
+        rows(),
+        directory,
+        schema=schema,
+        format=parquet,
+        file_options=parquet.make_write_options(compression=compression),
+        partitioning=dataset.partitioning(pa.schema([schema.field(name) for name in by]), flavor="hive"),
+        basename_template=f"{start:020d}-{stop:020d}-{{i}}.parquet",
+        existing_data_behavior="overwrite_or_ignore",
+        max_partitions=100_000,
+        max_rows_per_file=_FILE,
+        max_rows_per_group=_ROW_GROUP,
+    )
+    return written
+
+
+def _with(derived: Sequence[str], table: pa.Table) -> pa.Table:
+    for name in derived:
+        values = compute.strftime(table.column("ts"), format=_DERIVED[name])
+        table = table.append_column(pa.field(name, pa.string()), values)
+    return table
+
+
+def _gathered(
+    batches: Iterator[pa.RecordBatch], selection: Selection, on_rows: Callable[[int], object]
+) -> Iterator[pa.Table]:
+    """Put small commits together: Parquet likes large row groups."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for stored in batches:
+        wanted = flat(selection.of(stored), ROWS)
+        on_rows(stored.num_rows)
+        if wanted.num_rows:
+            waiting.append(wanted)
+            rows += wanted.num_rows
+        if rows >= _BATCH:
+            yield pa.Table.from_batches(waiting).combine_chunks()
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting).combine_chunks()

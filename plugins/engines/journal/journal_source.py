@@ -1,0 +1,70 @@
+"""What a replay reads: rows of a journal from one point to another, in stored batches.  Blocks: for a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kernel.contracts.message import Envelope, Run
+from plugins.engines.journal.moments import Moment, offset_of
+from plugins.engines.journal.selection import Selection, runs_of
+from plugins.protocols.journal_format.consumers import positions
+from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.reader import JournalReader
+
+CHUNK_ROWS = 20_000
+"""About how many rows are read in one go."""
+
+
+class Chunk(NamedTuple):
+    """What was read in one go."""
+
+    batches: list[tuple[list[tuple[int, Run]], int]]
+    """The runs of each stored batch, with their times, and the offset after it."""
+    offset: int
+    """The offset after the last row that was looked at, wanted or not."""
+    over: bool
+    """Whether the end is reached."""
+
+
+class JournalSource:
+    """Reads on from where it is; one thread at a time."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        start: Moment,
+        end: Moment,
+        selection: Selection,
+        consumer: str | None = None,
+        follow: bool = False,
+        on_damage: Callable[[Damaged], None] | None = None,
+    ) -> None:
+        self._reader = JournalReader(path)
+        self._selection = selection
+        self._on_damage = on_damage
+        self._envelopes: dict[object, Envelope] = {}
+        known = positions(path).get(consumer) if consumer else None
+        self.offset = offset_of(self._reader, start) if known is None else known
+        self._batches: Iterator[Any] | None = None
+        self._follow = follow
+        self._end = offset_of(self._reader, end)
+
+    def read(self) -> Chunk:
+        """Read the next rows.  Raises ``OutOfRange``, and ``Damaged`` unless that is taken."""
+        stop = self._reader.bounds().end if self._follow else self._end
+        batches: list[tuple[list[tuple[int, Run]], int]] = []
+        rows = 0
+        self._batches = self._batches or self._reader.stored(self.offset, stop, on_damage=self._on_damage)
+        for stored in self._batches:
+            self.offset = stored.column("offset")[-1].as_py() + 1
+            batches.append((runs_of(self._selection.of(stored), self._envelopes), self.offset))
+            rows += stored.num_rows
+            if rows >= CHUNK_ROWS:
+                break
+        else:
+            self._batches = None
+            self.offset = max(stop, self.offset)
+        return Chunk(batches, self.offset, not self._follow and self.offset >= self._end)
