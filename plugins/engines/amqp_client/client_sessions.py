@@ -6,7 +6,7 @@ and with it the acknowledgements and heartbeats of whatever else it carried.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kernel.contracts.engine import Port
@@ -14,6 +14,7 @@ from plugins.engines.amqp_client.consumer import Consumer
 from plugins.engines.amqp_client.link import Link
 from plugins.engines.amqp_client.options import AmqpClientOptions
 from plugins.engines.amqp_client.publisher import Publisher
+from plugins.engines.amqp_client.quota import Quota
 from plugins.engines.amqp_client.requests import all_requests, shared_requests
 from plugins.engines.amqp_client.session import Session
 from plugins.protocols.amqp091.connection import ClientConnection
@@ -59,6 +60,7 @@ class ConsumeSession(Session):
         finish: Callable[[], None],
         port: Port,
         options: AmqpClientOptions,
+        quotas: Sequence[Quota],
     ) -> None:
         super().__init__(link, connection, finish, port, partial(all_requests, options))
         self._reads_no_further = any(each.no_ack for each in options.consume)
@@ -71,8 +73,10 @@ class ConsumeSession(Session):
                 no_ack=each.no_ack,
                 exclusive=each.exclusive,
                 arguments=each.arguments,
+                quota=quota,
             )
-            for channel, each in enumerate(options.consume, 3)
+            for channel, (each, quota) in enumerate(zip(options.consume, quotas, strict=True), 3)
+            if not quota.finished
         )
 
     @property

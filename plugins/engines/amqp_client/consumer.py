@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kernel.contracts.message import Run
+from plugins.engines.amqp_client.quota import Quota
 from plugins.engines.amqp_client.role import Role
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods import queue as method_queue
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.reply_codes import ReplyCode
 
@@ -38,6 +41,7 @@ class Consumer(Role):
         no_ack: bool = False,
         exclusive: bool = False,
         arguments: Mapping[str, Any],
+        quota: Quota | None = None,
     ) -> None:
         """``queue``: its name; empty for the one that the server has named."""
         super().__init__(session, channel, f"consuming from {queue!r}")
@@ -45,6 +49,11 @@ class Consumer(Role):
         self._prefetch = prefetch
         self._exclusive = exclusive
         self._arguments = arguments
+        self._quota = quota or Quota()
+        self._done_before = 0
+        """Of the quota, before this life of the channel."""
+        self._handed_on = 0
+        """In this life of the channel."""
         self.subscription = Subscription(channel, no_ack)
 
     @property
@@ -53,13 +62,23 @@ class Consumer(Role):
         return self.session.link.name[:200]
 
     def opened(self) -> None:
-        """Ask for the queue's messages."""
+        """Ask for the queue's messages, or first how many there are."""
+        if self._quota.limit == "queue-length":
+            self.send(method_queue.Declare(queue=self._name_of_queue(), passive=True))
+        else:
+            self._consume()
+
+    def _consume(self) -> None:
+        self._done_before, self._handed_on = self._quota.acknowledged, 0
+        if self._quota.finished:
+            self._finish()
+            return
         no_ack = self.subscription.no_ack
         if not no_ack:
             self.send(basic.Qos(prefetch_count=self._prefetch))
         self.send(
             basic.Consume(
-                queue=self._queue or self.session.declarations.server_named,
+                queue=self._name_of_queue(),
                 consumer_tag=self.tag,
                 no_ack=no_ack,
                 exclusive=self._exclusive,
@@ -67,11 +86,17 @@ class Consumer(Role):
             )
         )
 
+    def _name_of_queue(self) -> str:
+        return self._queue or self.session.declarations.server_named
+
     def received(self, method: Method) -> None:
         """The server begins, or will deliver no more: the queue is gone, or has moved."""
         if isinstance(method, basic.ConsumeOk):
             self.up = True
             self.refusal = ""
+        elif isinstance(method, method_queue.DeclareOk):
+            self._quota.limit = method.message_count
+            self._consume()
         elif isinstance(method, basic.Cancel):
             self.up = False
             self._gone()
@@ -82,8 +107,32 @@ class Consumer(Role):
     def delivered(self, event: Delivered) -> None:
         """Messages have come."""
         self.works()
-        last = event.first_delivery_tag + len(event.run.bodies) - 1
-        self.session.intake.arrived(self.subscription, last, event.run)
+        run = event.run
+        if isinstance(self._quota.limit, int):
+            run = self._within_quota(run, self._quota.limit - self._done_before - self._handed_on)
+            if not run.bodies:
+                return
+        last = event.first_delivery_tag + len(run.bodies) - 1
+        self.session.intake.arrived(self.subscription, last, run)
+
+    def _within_quota(self, run: Run, left: int) -> Run:
+        """Return what is within the quota; the rest goes back to the queue when the channel is closed."""
+        if len(run.bodies) >= left > 0:
+            self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
+        run = run if len(run.bodies) <= left else run.slice(0, left)
+        self._handed_on += len(run.bodies)
+        return run
+
+    def has_acknowledged(self, tag: int) -> None:
+        """All up to this delivery tag are acknowledged; the tags of a channel begin with 1."""
+        self._quota.acknowledged = self._done_before + tag
+        if self._quota.finished:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        self.session.report("finished", f"{self.name}: {self._quota.acknowledged} messages")
+        self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "finished")
 
     def refused(self, code: int) -> None:
         """The queue may be gone."""

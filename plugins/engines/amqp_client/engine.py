@@ -15,6 +15,7 @@ from kernel.contracts.engine import Host, Port
 from plugins.engines.amqp_client.client_sessions import ConsumeSession, PublishSession
 from plugins.engines.amqp_client.link import Link
 from plugins.engines.amqp_client.options import AmqpClientOptions
+from plugins.engines.amqp_client.quota import Quota
 from plugins.protocols.amqp091.connection import ClientConnection
 
 
@@ -29,6 +30,7 @@ class AmqpClient:
         self.options = options
         self.publishing = Link(name, "publishing", options, self._publish)
         self.consuming: Link | None = None
+        self._quotas = [Quota(each.stop_after) for each in options.consume]
         # Who only consumes needs no second connection; and what is published finds what is declared with the first.
         self._may_publish = self._has_output = not options.consume
         if options.consume:
@@ -78,6 +80,7 @@ class AmqpClient:
             "attempts": max((row["attempts"] for row in rows), default=0),
             "in_flight": connection.session.unconfirmed if connection is not None else 0,
             "blocked": any(row["state"] == "blocked" for row in rows),
+            "finished": sum(quota.finished for quota in self._quotas),
             "links": rows,
         }
 
@@ -89,7 +92,7 @@ class AmqpClient:
     def _consume(
         self, link: Link, connection: ClientConnection, finish: Callable[[], None]
     ) -> ConsumeSession:
-        return ConsumeSession(link, connection, finish, self.port, self.options)
+        return ConsumeSession(link, connection, finish, self.port, self.options, self._quotas)
 
     def _look(self) -> None:
         if self._may_publish and self._has_output:

@@ -85,4 +85,4 @@ class Intake:
 
     def _acknowledge(self, done: dict[int, int]) -> None:
         for channel, tag in done.items():
-            self._session.connection.send_acknowledgement(channel, tag, multiple=True)
+            self._session.acknowledge(channel, tag)

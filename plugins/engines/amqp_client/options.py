@@ -79,8 +79,14 @@ class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The server forgets a message when it has sent it: faster, and lost if this process or its line dies."""
     exclusive: bool = False
     """Whether nobody else may consume from the queue."""
+    stop_after: Count | Literal["queue-length"] | None = None
+    """Finish after so many messages; ``queue-length``: as many as wait at the start; None: never."""
     arguments: dict[str, Any] = {}
     """``x-priority`` and others."""
+
+    def __post_init__(self) -> None:
+        if self.no_ack and self.stop_after is not None:
+            raise ValueError("stop_after needs acknowledgements: what came too many goes back to the queue")
 
 
 class AmqpClientOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,6 +25,8 @@ class Role:
         """Whether the channel is."""
         self.up = False
         """Whether it does what it is for."""
+        self.finished = False
+        """Whether there is nothing left to do: a channel that closes then is not opened again."""
         self.refusal = ""
         """Why the server has refused it, until it works again."""
         self.next_try: float | None = None
@@ -58,6 +60,9 @@ class Role:
 
     def delivered(self, event: Delivered) -> None:
         """Messages have come."""
+
+    def has_acknowledged(self, tag: int) -> None:
+        """This side has acknowledged all up to a delivery tag."""
 
     def acknowledged(self, event: Acknowledged) -> None:
         """The server answers for messages."""

@@ -158,6 +158,8 @@ class Session:
             self.start_later(role, "refused", role.refusal)
             return
         role.lost()
+        if role.finished:
+            return
         if event.reply_code != ReplyCode.SUCCESS:
             # Closed by this side, for what the server sent: the channel is free with its close-ok.
             self.report("refused", f"{what}: {event.reply_code} {event.reply_text}")
@@ -183,6 +185,11 @@ class Session:
             ReplyCode.NOT_ALLOWED,
         )
         return self._explained(event.reply_code, text) if event.reply_code not in (0, 403) else text
+
+    def acknowledge(self, channel: int, tag: int) -> None:
+        """All up to a delivery tag have been taken care of."""
+        self.connection.send_acknowledgement(channel, tag, multiple=True)
+        self._roles[channel].has_acknowledged(tag)
 
     def end(self, reason: str) -> None:
         """The connection is over."""
