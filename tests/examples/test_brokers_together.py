@@ -1,0 +1,91 @@
+"""The examples in which brokers pass messages on to each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from time import monotonic, sleep
+
+import pytest
+
+from tests.examples.test_examples import PATIENCE, _free_port, _kernel_run, spawned
+
+__all__ = ["spawned"]
+
+pytestmark = pytest.mark.peer("pika")
+
+
+@pytest.fixture(autouse=True)
+def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SOURCE_PORT", "DESTINATION_PORT", "NORTH_PORT", "EAST_PORT", "WEST_PORT"):
+        monkeypatch.setenv(name, _free_port())
+
+
+def _connect(port: str):  # type: ignore[no-untyped-def]  # pika has no types
+    import pika
+
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", int(os.environ[port])))
+
+
+def _get(channel, queue: str) -> bytes:  # type: ignore[no-untyped-def]
+    """Poll for a message: it comes from another process."""
+    deadline = monotonic() + PATIENCE
+    while (got := channel.basic_get(queue, auto_ack=True))[0] is None:
+        assert monotonic() < deadline, f"nothing in {queue}"
+        sleep(0.01)
+    return bytes(got[2])
+
+
+def test_the_shovel_moves_what_waits(
+    spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SOURCE_PORT", "DESTINATION_PORT"):
+        monkeypatch.setenv("AMQP_PORT", os.environ[name])
+        _kernel_run(spawned, "broker.toml")
+    with _connect("SOURCE_PORT") as connection:
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True)
+        channel.basic_publish("", "orders", b"tea")
+        channel.basic_publish("", "orders", b"milk")
+    _kernel_run(spawned, "shovel.toml")
+    with _connect("DESTINATION_PORT") as connection:
+        channel = connection.channel()
+        channel.queue_declare("all orders", durable=True)
+        assert [_get(channel, "all orders") for _ in range(2)] == [b"tea", b"milk"]
+
+
+def test_federated_brokers_share_their_feed(spawned: list[subprocess.Popen[str]]) -> None:
+    _kernel_run(spawned, "federation.toml")
+    places = ("NORTH_PORT", "EAST_PORT", "WEST_PORT")
+    connections = [_connect(place) for place in places]
+    channels = [connection.channel() for connection in connections]
+    for channel in channels:
+        channel.queue_declare("q")
+        channel.queue_bind("q", "feed", "weather.#")
+    got: list[list[bytes]] = [[], [], []]
+    every = {b"%d" % number for number in range(3)}
+    deadline = monotonic() + PATIENCE
+    while any(not every <= set(bodies) for bodies in got):  # until each wish has gone round the ring
+        assert monotonic() < deadline, got
+        _publish_everywhere(channels, b"%d")
+        _read(channels, got)
+    _publish_everywhere(channels, b"last %d")
+    every = {b"last %d" % number for number in range(3)}
+    while any(not every <= set(bodies) for bodies in got):
+        assert monotonic() < deadline, got
+        _read(channels, got)
+    assert [sum(body in every for body in bodies) for bodies in got] == [3, 3, 3]
+    for connection in connections:
+        connection.close()
+
+
+def _publish_everywhere(channels, text: bytes) -> None:  # type: ignore[no-untyped-def]
+    for number, channel in enumerate(channels):
+        channel.basic_publish("feed", "weather.here", text % number)
+
+
+def _read(channels, got: list[list[bytes]]) -> None:  # type: ignore[no-untyped-def]
+    for channel, bodies in zip(channels, got, strict=True):
+        while (message := channel.basic_get("q", auto_ack=True))[0] is not None:
+            bodies.append(bytes(message[2]))
+    sleep(0.01)
