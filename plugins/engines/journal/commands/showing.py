@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,7 +126,7 @@ def _last(reader: JournalReader, selection: Selection, end: int, count: int) -> 
 
 
 def _show(batches: Iterator[pa.RecordBatch], form: str, *, header: bool = True) -> None:
-    out = click.get_binary_stream("stdout")
+    out = sys.stdout.buffer
     make: Callable[[pa.RecordBatch], bytes] = FORMATS[form]
     if header:
         out.write(header_of(form))
