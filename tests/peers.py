@@ -48,6 +48,7 @@ PEERS: dict[str, Peer] = {
         Peer("amqp-tools", _has_command("amqp-publish"), _PEERS),
         Peer("amqpstorm", _has_module("amqpstorm"), _SETUP),
         Peer("celery", _has_module("celery"), _SETUP),
+        Peer("chromium", _has_command("chromium"), _PEERS),
         Peer("gcc", _has_command("gcc"), _PEERS),
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
         Peer("kombu", _has_module("kombu"), _SETUP),

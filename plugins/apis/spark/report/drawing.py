@@ -15,6 +15,8 @@ HEIGHT = 280
 LEFT, RIGHT, TOP, BOTTOM = 76, 16, 14, 34
 SERIES_COLOURS = 6
 """The page has ``--line-0`` to ``--line-5``."""
+SLANTED = 24
+"""So many columns have all their labels, aslant if need be; of more only so many as have room."""
 _LETTER = 6.6
 """Width of a letter of the charts' font, in pixels, more or less."""
 
@@ -62,8 +64,9 @@ def draw_heat_map(chart: HeatMap) -> str:
     left = min(260.0, max(LEFT, 14 + _LETTER * max(len(row) for row in chart.rows)))
     width = (WIDTH - left - RIGHT) / len(chart.columns)
     height = min(30.0, max(11.0, 300.0 / len(chart.rows)))
-    slanted = width < _LETTER * max(len(column) for column in chart.columns)
-    every = max(1, math.ceil(18 / width)) if slanted else 1
+    letters = _LETTER * max(len(column) for column in chart.columns)
+    slanted = width < letters and len(chart.columns) <= SLANTED
+    every = math.ceil((letters + 12) / width) if width < letters and not slanted else 1
     bottom = TOP + height * len(chart.rows)
     parts = []
     for row, (name, values) in enumerate(zip(chart.rows, chart.values, strict=True)):
