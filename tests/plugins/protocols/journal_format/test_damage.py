@@ -1,0 +1,139 @@
+"""Every byte of a small journal cut off, and every byte flipped: what a reader still serves, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.message import Envelope, run_of
+from plugins.protocols.journal_format.errors import Damaged, UnknownVersion
+from plugins.protocols.journal_format.index import SIZE, Header, decode_entries, encode_header
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import STORED_BYTES
+from plugins.protocols.journal_format.segment import Segment
+from tests.plugins.protocols.journal_format.conftest import write_segment
+
+NAME = SegmentName(0, 0)
+BATCHES = [
+    [run_of([b"first"], Envelope(key="a")), run_of([b"second"], Envelope(key="b"))],
+    [run_of([b"third"], Envelope(key="a"))],
+    [run_of([b"fourth", b"fifth"], Envelope(key="c"))],
+]
+BODIES = [b"first", b"second", b"third", b"fourth", b"fifth"]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    write_segment(tmp_path, BATCHES)
+    return tmp_path
+
+
+def read(journal: Path) -> tuple[list[tuple[int, bytes]], list[Damaged]]:
+    damage: list[Damaged] = []
+    rows: list[tuple[int, bytes]] = []
+    for batch in JournalReader(journal).batches(columns=["offset", "body"], on_damage=damage.append):
+        rows += zip(batch.column("offset").to_pylist(), batch.column("body").to_pylist(), strict=True)
+    return rows, damage
+
+
+def commits(journal: Path) -> list[range]:
+    """Return the offsets of each commit."""
+    raw = NAME.index_path(journal).read_bytes()[SIZE:]
+    return [range(entry.offset, entry.end) for entry in decode_entries(raw) if entry]
+
+
+def check(journal: Path, lost: list[int]) -> None:
+    """Whatever is not lost is served, in order and unchanged; what is lost is named, and nothing else."""
+    rows, damage = read(journal)
+    assert rows == [(offset, body) for offset, body in enumerate(BODIES) if offset not in lost]
+    assert [offset for one in damage for offset in range(one.start, one.stop)] == lost
+    assert all(str(journal) in str(one) for one in damage)
+
+
+def test_a_flipped_bit_in_the_data_costs_its_commit_and_is_named(journal: Path) -> None:
+    path = NAME.data_path(journal)
+    good = path.read_bytes()
+    entries = Segment(journal, NAME).entries()
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        hit = [
+            entry
+            for entry in entries
+            if entry.position <= at < entry.stop
+            and at - entry.position - entry.check_at not in range(8)  # the CRC is in the index, too
+        ]
+        check(journal, [offset for entry in hit for offset in range(entry.offset, entry.end)])
+
+
+def test_a_flipped_bit_in_the_index_costs_nothing(journal: Path) -> None:
+    path = NAME.index_path(journal)
+    good = path.read_bytes()
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        check(journal, [])
+
+
+def test_data_that_is_cut_off_costs_the_commits_that_it_had(journal: Path) -> None:
+    path = NAME.data_path(journal)
+    good = path.read_bytes()
+    entries = Segment(journal, NAME).entries()
+    for size in range(len(good)):
+        path.write_bytes(good[:size])
+        check(
+            journal,
+            [offset for entry in entries if entry.stop > size for offset in range(entry.offset, entry.end)],
+        )
+
+
+def test_an_index_that_is_cut_off_ends_the_journal_there(journal: Path) -> None:
+    path = NAME.index_path(journal)
+    good = path.read_bytes()
+    there = commits(journal)
+    for size in range(len(good)):
+        path.write_bytes(good[:size])
+        whole = max(size - SIZE, 0) // SIZE
+        rows, damage = read(journal)
+        assert [offset for offset, _ in rows] == [offset for commit in there[:whole] for offset in commit]
+        assert damage == []
+
+
+def test_an_entry_and_its_commit_that_are_both_damaged_are_named(journal: Path) -> None:
+    entry = Segment(journal, NAME).entries()[1]
+    for path, at in (
+        (NAME.index_path(journal), 2 * SIZE + 3),
+        (NAME.data_path(journal), entry.position + 20),
+    ):
+        good = path.read_bytes()
+        path.write_bytes(good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :])
+    rows, damage = read(journal)
+    assert [body for _, body in rows] == [b"first", b"second", b"fourth", b"fifth"]
+    assert [(one.start, one.stop) for one in damage] == [(2, 3)]
+    assert "entry 1" in str(damage[0])
+
+
+def test_damage_that_nobody_takes_is_raised_with_file_and_offset(journal: Path) -> None:
+    entry = Segment(journal, NAME).entries()[2]
+    path = NAME.data_path(journal)
+    good = path.read_bytes()
+    path.write_bytes(good[: entry.stop - 9] + b"?" + good[entry.stop - 8 :])
+    with pytest.raises(
+        Damaged, match=r"00000000000000000000-0000.arrows: offsets 3 to 4: the CRC does not agree"
+    ):
+        list(JournalReader(journal).batches())
+
+
+def test_zeros_where_data_were_lost_are_no_end_and_no_message(journal: Path) -> None:
+    path = NAME.data_path(journal)
+    entry = Segment(journal, NAME).entries()[-1]
+    path.write_bytes(path.read_bytes()[: entry.position] + bytes(entry.length))
+    check(journal, [3, 4])
+
+
+def test_a_later_version_is_refused(journal: Path) -> None:
+    path = NAME.index_path(journal)
+    header = encode_header(Header(0, 0, len(STORED_BYTES), 0, 0, version=2))
+    path.write_bytes(header + path.read_bytes()[SIZE:])
+    with pytest.raises(UnknownVersion, match="format 2; this version reads up to format 1"):
+        list(JournalReader(journal).batches())

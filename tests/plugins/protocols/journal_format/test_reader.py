@@ -1,0 +1,118 @@
+"""What a reader finds: bounds, ranges, times, generations, and files that go while it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.message import run_of
+from plugins.protocols.journal_format.consumers import forget, positions, write_position
+from plugins.protocols.journal_format.errors import JournalError, OutOfRange
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.reader import Bounds, JournalReader
+from tests.plugins.protocols.journal_format.conftest import write_segment
+
+
+def batches(first: int, count: int, size: int = 2) -> list[list]:
+    """Batches of ``size`` messages that say their offset."""
+    return [
+        [run_of([b"%d" % offset for offset in range(start, start + size)])]
+        for start in range(first, first + count * size, size)
+    ]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Offsets 0 to 5, 6 to 11 and 12 to 15, in batches of two a second apart."""
+    write_segment(tmp_path, batches(0, 3), base=0, ts=1_000_000)
+    write_segment(tmp_path, batches(6, 3), base=6, ts=4_000_000)
+    write_segment(tmp_path, batches(12, 2), base=12, ts=7_000_000)
+    return tmp_path
+
+
+def offsets(reader: JournalReader, *span: int) -> list[int]:
+    found = []
+    for batch in reader.batches(*span):
+        assert batch.column("body").to_pylist() == [b"%d" % n for n in batch.column("offset").to_pylist()]
+        found += batch.column("offset").to_pylist()
+    return found
+
+
+def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    reader = JournalReader(tmp_path / "none")
+    assert reader.bounds() == Bounds(0, 0)
+    assert offsets(reader) == []
+    assert reader.offset_at(5) == 0
+
+
+def test_any_range_is_read_exactly(journal: Path) -> None:
+    reader = JournalReader(journal)
+    assert reader.bounds() == Bounds(0, 16)
+    for start in range(17):
+        for stop in range(start, 18):
+            assert offsets(reader, start, stop) == list(range(start, min(stop, 16)))
+
+
+def test_a_time_is_found_by_batch(journal: Path) -> None:
+    reader = JournalReader(journal)
+    seconds = {0: 0, 1: 0, 2: 2, 3: 4, 4: 6, 6: 10, 7: 12, 8: 14, 9: 16}
+    assert {second: reader.offset_at(second * 1_000_000) for second in seconds} == seconds
+    assert reader.offset_at(1_000_001) == 2
+
+
+def test_rows_that_retention_has_taken_are_named(journal: Path) -> None:
+    name = SegmentName(0, 0)
+    name.index_path(journal).unlink()
+    reader = JournalReader(journal)
+    assert reader.bounds() == Bounds(6, 16)
+    with pytest.raises(
+        OutOfRange, match="offsets 2 to 5 are no longer there; the journal begins at offset 6"
+    ) as gone:
+        offsets(reader, 2)
+    assert (gone.value.start, gone.value.stop) == (2, 6)
+
+
+def test_a_new_generation_supersedes_all_that_it_stands_for(journal: Path) -> None:
+    write_segment(journal, batches(0, 3, size=4), base=0, generation=1)
+    reader = JournalReader(journal)
+    assert [segment.name for segment in reader.segments()] == [SegmentName(0, 1), SegmentName(12, 0)]
+    assert offsets(reader) == list(range(16))
+    assert sum(info.end - info.start for info in reader.summaries()) == 16
+
+
+def test_a_reader_goes_on_when_what_it_reads_is_compacted_or_deleted(journal: Path) -> None:
+    reading = JournalReader(journal).batches()
+    got = next(reading).column("offset").to_pylist()
+    write_segment(journal, batches(0, 3, size=4), base=0, generation=1)
+    for base in (0, 6):
+        SegmentName(base, 0).index_path(journal).unlink()
+        SegmentName(base, 0).data_path(journal).unlink()
+    for batch in reading:
+        got += batch.column("offset").to_pylist()
+    assert got == list(range(16))
+
+
+def test_what_is_added_is_seen_by_the_next_look(journal: Path) -> None:
+    reader = JournalReader(journal)
+    segment = reader.segments()[-1]
+    assert not segment.refresh()
+    write_segment(journal, batches(12, 5), base=12)
+    assert segment.refresh()
+    assert segment.end == reader.bounds().end == 22
+
+
+def test_positions_of_consumers(journal: Path) -> None:
+    assert positions(journal) == {}
+    write_position(journal, "spark-1", 5)
+    write_position(journal, "spark-1", 9)
+    write_position(journal, "b@c", 2)
+    assert positions(journal) == {"spark-1": 9, "b@c": 2}
+    forget(journal, "b@c")
+    assert positions(journal) == {"spark-1": 9}
+    for name in ("", "a/b", ".hidden", "x" * 300):
+        with pytest.raises(JournalError, match="cannot be the name of a consumer"):
+            write_position(journal, name, 1)
+    (journal / "consumers" / "bad.json").write_text("{}")
+    with pytest.raises(JournalError, match="bad.json: not a consumer's position"):
+        positions(journal)
