@@ -182,6 +182,7 @@ def test_matching_does_not_cost_more_with_more_bindings() -> None:
     words = words_of("feed.77.x")
     node = matcher._root
     for word in words[:-1]:
+        assert node.words is not None
         node = node.words[word]
         looked_at += 1
     assert (looked_at, len(list(matcher.match("feed.77.x", {})))) == (2, 1)
