@@ -167,7 +167,7 @@ class Session:
                 raise CommandInvalid(f"{method.name} is not for clients to send")
             handler(channel, method, now)
             if store.promises != promises or type(method) is tx.Commit:
-                self._promised = store.mark
+                self._promised = store.demand()
         except BrokerError as refusal:
             self._refuse(channel, refusal, method.class_id, method.method_id, now)
 

@@ -38,6 +38,13 @@ class Store(Interface):
         """How far what was told is safe."""
         ...
 
+    def demand(self) -> int:
+        """Return ``mark``; a client is told when it is reached, also if all that was told are acknowledgements.
+
+        Those that nobody waits for are written at once, too, but need not outlive a power cut.
+        """
+        ...
+
     @property
     def full(self) -> bool:
         """Whether so much waits for the disk that publishers have to."""
@@ -103,6 +110,10 @@ class EmptyStore:
     mark = 0
     safe = 0
     full = False
+
+    def demand(self) -> int:
+        """Nothing is waited for."""
+        return 0
 
     def when_safe(self, callback: Callable[[], None]) -> None:
         """All is as safe as it will ever be: nobody asks."""

@@ -37,7 +37,7 @@ class Attempt:
         self.error: OSError | None = None
         self.seconds = 0.0
         self._files = files
-        self._sync = sync
+        self.sync = sync
 
     def run(self, done: Callable[[Attempt], Any]) -> Callable[[], None]:
         """Write; return what is to be called in the broker's thread."""
@@ -59,7 +59,7 @@ class Attempt:
             chunks = self.head.chunks + chunks
         assert self.file is not None, "a segment that goes on is open"
         self.file.write(chunks)
-        if self._sync:
+        if self.sync:
             self.file.sync()
             if self.head is not None:
                 self._files.sync_directory()

@@ -236,6 +236,9 @@ class DiskStore:
     def mark(self) -> int:
         return self.log.mark
 
+    def demand(self) -> int:
+        return self.log.demand()
+
     @property
     def full(self) -> bool:
         return self.log.waiting_bytes + self.scratch.waiting_bytes > self.options.most_waiting_bytes

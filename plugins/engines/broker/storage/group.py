@@ -27,11 +27,18 @@ class Group:
         self.positions: list[tuple[int, int, int]] = []
         """(queue, first, stop) of all messages in it."""
         self.moved: list[Moved] = []
+        self.demanded = False
+        """Whether somebody waits until it is safe, whatever is in it."""
         self.attempts = 0
         self._marker = marker
 
     def __repr__(self) -> str:
         return f"<Group {self.number}, {self.size} octets>"
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether it has to outlive a power cut; what only settles messages has not: they would come twice."""
+        return self.demanded or bool(self.positions)
 
     def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:
         """Add a record; return where it begins and ends."""

@@ -55,6 +55,7 @@ class _Collected(msgspec.Struct):
     runs: list[tuple[Run, list[Held], Place]] = []
     last_run: Run | None = None
     settling: dict[Kept, None] = {}
+    demanded: bool = False
 
 
 class LogCounters(msgspec.Struct):
@@ -110,7 +111,7 @@ class Log:
         self.kept: dict[int, Kept] = {}
         self.envelopes = EnvelopeCache()
         self.safe = 0
-        """The last group that is safe."""
+        """The last group that is safe, as far as anybody waits for it."""
         self.waiting_bytes = 0
         """Bodies that are not safe yet."""
         self.closing = False
@@ -178,6 +179,11 @@ class Log:
         """The number that ``safe`` has reached when all so far is safe."""
         return self._next_group if self.dirty else self._next_group - 1
 
+    def demand(self) -> int:
+        """Return ``mark``, and have all so far synced even if it only settles messages."""
+        self._collected.demanded = True
+        return self.mark
+
     @property
     def dirty(self) -> bool:
         """Whether something is in no group yet."""
@@ -202,6 +208,7 @@ class Log:
 
     def _collect(self, group: Group) -> None:
         collected, self._collected = self._collected, _Collected()
+        group.demanded = collected.demanded or bool(collected.notes)
         for kind, payload in collected.notes:
             group.add(kind, payload)
         for run, held, place in collected.runs:
@@ -253,7 +260,8 @@ class Log:
                 file.close()
             self._current = self._file = file = None
         removals, self._removals = self._removals, []
-        attempt = Attempt(self.files, group, segment, file, head, removals, sync=self._sync)
+        sync = self._sync and (group.wants_sync or head is not None or bool(removals))
+        attempt = Attempt(self.files, group, segment, file, head, removals, sync=sync)
         self._writer.submit(lambda: attempt.run(self._on_attempted), RETRY_SECONDS if group.attempts else 0.0)
 
     def _on_attempted(self, attempt: Attempt) -> None:
@@ -271,8 +279,9 @@ class Log:
             self._file = attempt.file
         if attempt.group.attempts > 1:
             self._report("can write", f"again, at attempt {attempt.group.attempts}")
-        self.counters.syncs += self._sync
-        self.counters.last_sync_seconds = attempt.seconds
+        if attempt.sync:
+            self.counters.syncs += 1
+            self.counters.last_sync_seconds = attempt.seconds
         self._on_written(attempt.group, segment)
 
     def _on_failed(self, group: Group, error: OSError) -> None:

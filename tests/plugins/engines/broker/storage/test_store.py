@@ -244,6 +244,24 @@ def test_nothing_is_safe_before_its_group_is() -> None:
     assert broker.disk.syncs == 2
 
 
+def test_only_what_somebody_waits_for_is_synced() -> None:
+    broker = DurableBroker()
+    broker.client.consume(broker.declare())
+    broker.vhost.publish(persistent(b"1"), 0.0)
+    broker.vhost.publish(persistent(b"2"), 0.0)
+    broker.settle()
+    assert broker.client.received() == [(1, b"1"), (2, b"2")]
+    syncs = broker.disk.syncs
+    broker.client.receiver.acknowledge(1, 1, multiple=False)
+    broker.settle()
+    assert broker.disk.syncs == syncs
+    assert broker.reopened().take_all() == [b"2"]  # written all the same
+    broker.client.receiver.acknowledge(2, 2, multiple=False)
+    mark = broker.store.demand()
+    broker.settle()
+    assert (broker.store.safe, broker.disk.syncs) == (mark, syncs + 1)
+
+
 def test_groups_grow_while_the_disk_is_busy() -> None:
     broker = DurableBroker(at_once=False)
     broker.declare()
