@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ApiKind,
         CommandKind,
         EngineKind,
+        ExchangeTypeKind,
         JobKind,
         ProtocolKind,
         RouterKind,
@@ -59,6 +60,11 @@ def register_commands() -> Iterable[CommandKind]:  # type: ignore[empty-body]
 @hookspec
 def register_jobs() -> Iterable[JobKind]:  # type: ignore[empty-body]
     """Return jobs of ``kernel pipeline``.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_exchange_types() -> Iterable[ExchangeTypeKind]:  # type: ignore[empty-body]
+    """Return types of exchange.  Once, while plugins are loaded; main thread; nothing heavy."""
 
 
 @hookspec

@@ -28,6 +28,7 @@ from kernel.contracts.kinds import (
     ApiKind,
     CommandKind,
     EngineKind,
+    ExchangeTypeKind,
     JobKind,
     ProtocolKind,
     RouterKind,
@@ -45,6 +46,7 @@ _REGISTERS: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "apis": ("register_apis", ApiKind),
     "commands": ("register_commands", CommandKind),
     "jobs": ("register_jobs", JobKind),
+    "exchange_types": ("register_exchange_types", ExchangeTypeKind),
 }
 GROUPS = tuple(_REGISTERS)
 """The registry's dictionaries, by name."""
@@ -57,6 +59,7 @@ _SINGULAR = {
     "apis": "api",
     "commands": "command",
     "jobs": "job",
+    "exchange_types": "exchange type",
 }
 _ONE_NAMESPACE = {"engines", "apis"}
 """Both are what ``kind`` of an ``[engines.NAME]`` table may say, so that no name may be in both."""
@@ -103,6 +106,7 @@ class PluginRegistry:
         self.apis: dict[str, Installed] = {}
         self.commands: dict[str, Installed] = {}
         self.jobs: dict[str, Installed] = {}
+        self.exchange_types: dict[str, Installed] = {}
         self.plugins: dict[str, Origin] = {}
         self.refused: list[Refused] = []
         self._manager = pluggy.PluginManager("kernel")

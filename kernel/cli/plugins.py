@@ -19,6 +19,7 @@ _NOUNS = {
     "apis": "api",
     "commands": "command",
     "jobs": "job",
+    "exchange_types": "exchange type",
 }
 
 

@@ -6,7 +6,8 @@ docstrings) and ``create``, which alone imports what is heavy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -67,6 +68,14 @@ class ApiKind(_Kind, frozen=True, kw_only=True):
     """``create(kernel, name, options)`` returns what the application holds in its hand."""
 
 
+class ExchangeTypeKind(_Kind, frozen=True, kw_only=True):
+    """A type of exchange, for the brokers of the process; its name is what a client declares."""
+
+    create: Callable[[Mapping[str, Any]], Any]
+    """``create(arguments)`` makes what matches for one exchange (``plugins.engines.broker.matchers.matcher.Matcher``) from
+    the arguments of its declaration, or refuses them with a ``plugins.engines.broker.errors.BrokerError``."""
+
+
 class JobKind(_Kind, frozen=True, kw_only=True):
     """A job of ``kernel pipeline``: what is asked of a kept feed."""
 
@@ -98,3 +107,5 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     """An instance of the kind's options class."""
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""
+    exchange_types: Mapping[str, ExchangeTypeKind] = MappingProxyType({})
+    """The types of exchange that plugins have brought, by name; for a broker to offer besides its own."""

@@ -224,7 +224,12 @@ class Kernel:
             return
         kind: EngineKind = self.registry.kind("engines", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
-        setup = EngineSetup(name=plan.name, options=options, make_protocol=self._protocol_maker())
+        setup = EngineSetup(
+            name=plan.name,
+            options=options,
+            make_protocol=self._protocol_maker(),
+            exchange_types={name: found.kind for name, found in self.registry.exchange_types.items()},
+        )
         thread = self._threads[plan.thread] if plan.thread else self._least_loaded()
         self._homes[plan.name] = thread
         thread.add(plan.name, lambda: kind.create(setup))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DISTRIBUTIONS = ("third_party_protocol", "third_party_engine")
+DISTRIBUTIONS = ("third_party_protocol", "third_party_engine", "third_party_exchange")
 PATIENCE = 100.0
 
 Run = Callable[..., str]
@@ -66,7 +66,7 @@ for name in ("lines", "ticker"):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A fresh environment with both distributions in it; what is returned runs its Python."""
+    """A fresh environment with the distributions in it; what is returned runs its Python."""
     folder = tmp_path_factory.mktemp("third_party")
     venv.create(folder / "venv", symlinks=True, with_pip=False)
     python = folder / "venv" / "bin" / "python"
@@ -118,6 +118,7 @@ def test_the_command_line_knows_them(environment: Run, tmp_path: Path) -> None:
     listed = environment("-m", "kernel", "plugins")
     assert "kernel-lines 1.0" in listed
     assert "kernel-ticker 1.0" in listed
+    assert "x-consistent-hash" in listed
     assert "good" in environment("-m", "kernel", "check", str(tmp_path / "system.toml"))
 
 

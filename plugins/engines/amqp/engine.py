@@ -35,6 +35,7 @@ from plugins.engines.amqp.session import Session
 from plugins.engines.amqp.users import Users
 from plugins.engines.broker.alarms import held_in_queues
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.watches import Watches, place_of
 from plugins.protocols.amqp091.connection import ServerConnection
@@ -48,8 +49,10 @@ class AmqpEngine:
     broker: Broker
     kept: OpenStore | None = None
 
-    def __init__(self, name: str, options: AmqpOptions) -> None:
+    def __init__(self, name: str, options: AmqpOptions, exchange_types: ExchangeTypes | None = None) -> None:
+        """``exchange_types``: those that plugins bring."""
         self.name = name
+        self._exchange_types = exchange_types or {}
         self.options = options
         self.users = Users(options.users, options.anonymous)
         self._address = _address(options.address)
@@ -94,7 +97,14 @@ class AmqpEngine:
         clock = time.time()
         self.kept = open_store(self.options, self.name, host, clock - now, self._on_stored)
         store = None if self.kept is None else self.kept.store
-        self.broker = Broker(self.options.vhosts, seed=seed, store=store, now=now, clock=clock)
+        self.broker = Broker(
+            self.options.vhosts,
+            seed=seed,
+            store=store,
+            now=now,
+            clock=clock,
+            exchange_types=self._exchange_types,
+        )
         if self.kept is not None:
             self.kept.restore(self.broker, now)
         declare_all(self.options, self.broker, now)

@@ -24,4 +24,5 @@ def register_engines() -> list[EngineKind]:
 def _create(setup: EngineSetup) -> Engine:
     from plugins.engines.amqp.engine import AmqpEngine
 
-    return AmqpEngine(setup.name, setup.options)
+    types = {name: kind.create for name, kind in setup.exchange_types.items()}
+    return AmqpEngine(setup.name, setup.options, types)

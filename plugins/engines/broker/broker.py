@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.errors import NotAllowed
+from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.store import EmptyStore, Store
 from plugins.engines.broker.virtual_host import VirtualHost
 
@@ -30,8 +32,13 @@ class Broker:
         store: Store | None = None,
         now: float = 0.0,
         clock: float = 0.0,
+        exchange_types: ExchangeTypes = MappingProxyType({}),
     ) -> None:
-        """``clock`` is the time of day at ``now``; ``seed`` makes the names that the broker invents."""
+        """``clock`` is the time of day at ``now``; ``seed`` makes the names that the broker invents.
+
+        ``exchange_types``: those that plugins bring, besides ours.
+        """
+        self.exchange_types = exchange_types
         self.store: Store = store or EmptyStore()
         self.random = Random(seed)
         self.vhosts = {name: VirtualHost(name, self) for name in vhosts}

@@ -14,7 +14,7 @@ from plugins.engines.broker.arguments import (
 from plugins.engines.broker.errors import AccessRefused, PreconditionFailed, default_exchange_refused
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.matchers.default import DefaultMatcher
-from plugins.engines.broker.matchers.kinds import make_matcher
+from plugins.engines.broker.matchers.kinds import EXCHANGE_TYPES
 from plugins.engines.broker.queue import Queue
 
 _SYSTEM_EXCHANGES = {
@@ -30,7 +30,7 @@ def make_system_exchanges(queues: Mapping[str, Queue]) -> dict[str, Exchange]:
     """Return the exchanges that every virtual host has from the start."""
     exchanges = {"": _system_exchange("", "direct", DefaultMatcher(queues))}
     for name, kind in _SYSTEM_EXCHANGES.items():
-        exchanges[name] = _system_exchange(name, kind, make_matcher(kind))
+        exchanges[name] = _system_exchange(name, kind, EXCHANGE_TYPES[kind]())
     return exchanges
 
 

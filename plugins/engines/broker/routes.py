@@ -62,11 +62,11 @@ class Routes:
         if route is not None:
             return route
         headers = headers_of(envelope)
-        queues = self._from(envelope.exchange, envelope.key, headers)
+        queues = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
         without_copies = None
         if headers and ("CC" in headers or "BCC" in headers):
             for key in _copies(headers):
-                queues += self._from(envelope.exchange, key, headers)
+                queues += self._from(envelope.exchange, key, headers, envelope.properties)
             queues = tuple(dict.fromkeys(queues))
             without_copies = without_blind_copies(envelope)
         if len(self._by_envelope) >= _MOST_ENVELOPES:
@@ -74,7 +74,9 @@ class Routes:
         route = self._by_envelope[envelope] = Route(queues, without_copies)
         return route
 
-    def _from(self, name: str, key: str, headers: Mapping[str, Any]) -> tuple[Queue, ...]:
+    def _from(
+        self, name: str, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]
+    ) -> tuple[Queue, ...]:
         if not name:
             queue = self._queues.get(key)
             return () if queue is None else (queue,)
@@ -84,14 +86,16 @@ class Routes:
         exchange = self._exchanges.get(name)
         if exchange is None:
             raise missing_exchange(name, self._vhost)
-        queues, by_key_alone = self._walk(exchange, key, headers)
+        queues, by_key_alone = self._walk(exchange, key, headers, properties)
         if by_key_alone:
             if len(self._by_key) >= _MOST_KEYS:
                 self._by_key.clear()
             self._by_key[name, key] = queues
         return queues
 
-    def _walk(self, start: Exchange, key: str, headers: Mapping[str, Any]) -> tuple[tuple[Queue, ...], bool]:
+    def _walk(
+        self, start: Exchange, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]
+    ) -> tuple[tuple[Queue, ...], bool]:
         queues: dict[Queue, None] = {}
         seen: dict[Exchange, None] = {start: None}
         waiting = [start]
@@ -99,8 +103,9 @@ class Routes:
         while waiting:
             exchange = waiting.pop()
             # The default exchange depends on which queues there are, which does not forget the routes.
-            by_key_alone = by_key_alone and not exchange.matcher.looks_at_headers and bool(exchange.name)
-            found = exchange.matcher.match(key, headers)
+            looks_at = exchange.matcher.looks_at
+            by_key_alone = by_key_alone and looks_at == "key" and bool(exchange.name)
+            found = exchange.matcher.match(key, properties if looks_at == "properties" else headers)
             if not found and exchange.alternate is not None and exchange.alternate in self._exchanges:
                 found = (self._exchanges[exchange.alternate],)
             for destination in found:

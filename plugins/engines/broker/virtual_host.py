@@ -126,7 +126,7 @@ class VirtualHost:
     ) -> Exchange:
         """Return the exchange, new if there was none; refuse if there is one that differs."""
         check_exchange_name(name, self.exchanges)
-        matcher = make_matcher(kind)
+        matcher = make_matcher(kind, arguments, self.broker.exchange_types)
         exchange = self.exchanges.get(name)
         if exchange is not None:
             require_same_exchange(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.errors import default_exchange_refused
+from plugins.engines.broker.matchers.matcher import LooksAt
 
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class DefaultMatcher:
     """The queues of the virtual host, by name."""
 
-    looks_at_headers: ClassVar[bool] = False
+    looks_at: ClassVar[LooksAt] = "key"
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues

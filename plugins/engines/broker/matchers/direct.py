@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
+from plugins.engines.broker.matchers.matcher import LooksAt
 
 
 class DirectMatcher:
     """Bindings by key."""
 
-    looks_at_headers: ClassVar[bool] = False
+    looks_at: ClassVar[LooksAt] = "key"
 
     def __init__(self) -> None:
         self._by_key: dict[str, dict[Binding, None]] = {}

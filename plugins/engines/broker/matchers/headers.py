@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.errors import PreconditionFailed
+from plugins.engines.broker.matchers.matcher import LooksAt
 
 FORMS = ("all", "any", "all-with-x", "any-with-x")
 
@@ -14,7 +15,7 @@ FORMS = ("all", "any", "all-with-x", "any-with-x")
 class HeadersMatcher:
     """Bindings with what each asks for."""
 
-    looks_at_headers: ClassVar[bool] = True
+    looks_at: ClassVar[LooksAt] = "headers"
 
     def __init__(self) -> None:
         self._bindings: dict[Binding, tuple[bool, list[tuple[str, Any]]]] = {}

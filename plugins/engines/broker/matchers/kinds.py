@@ -1,8 +1,9 @@
-"""The types of exchange that can be declared; adding one is adding a line here."""
+"""The types of exchange that can be declared: ours, each a line here, and those that plugins bring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from plugins.engines.broker.errors import CommandInvalid
 from plugins.engines.broker.matchers.direct import DirectMatcher
@@ -19,9 +20,16 @@ EXCHANGE_TYPES: dict[str, Callable[[], Matcher]] = {
 }
 
 
-def make_matcher(kind: str) -> Matcher:
-    """Return a matcher of an exchange type, or refuse the type."""
-    make = EXCHANGE_TYPES.get(kind)
+ExchangeTypes: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], Matcher]]
+"""How to make a matcher of each type that plugins bring, from the arguments of an exchange's declaration."""
+
+
+def make_matcher(kind: str, arguments: Mapping[str, Any], others: ExchangeTypes) -> Matcher:
+    """Return a matcher of an exchange type, or refuse the type.  ``others``: types that are not ours."""
+    ours = EXCHANGE_TYPES.get(kind)
+    if ours is not None:
+        return ours()
+    make = others.get(kind)
     if make is None:
         raise CommandInvalid(f"unknown exchange type '{kind}'")
-    return make()
+    return make(arguments)

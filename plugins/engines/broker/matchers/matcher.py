@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 from typing import Protocol as Interface
 
 from plugins.engines.broker.binding import Binding, Destination
+
+LooksAt: TypeAlias = Literal["key", "headers", "properties"]
 
 
 class Matcher(Interface):
     """Holds the bindings of one exchange in the form in which they are looked up fastest."""
 
-    looks_at_headers: ClassVar[bool]
-    """Whether ``match`` depends on more than the key; if not, its answers are cached by key."""
+    looks_at: ClassVar[LooksAt]
+    """What ``match`` depends on.  If that is the key alone, its answers are cached by key."""
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
         """Refuse a binding that makes no sense, with a ``BrokerError``."""
@@ -28,5 +30,8 @@ class Matcher(Interface):
         ...
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
-        """Return where a message goes; a destination may appear more than once."""
+        """Return where a message goes; a destination may appear more than once.
+
+        ``headers``: for one that looks at properties, all properties by name, ``headers`` among them.
+        """
         ...

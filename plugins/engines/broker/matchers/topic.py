@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
+from plugins.engines.broker.matchers.matcher import LooksAt
 
 
 class _Node:
@@ -61,7 +62,7 @@ def words_of(key: str) -> list[str]:
 class TopicMatcher:
     """Patterns in a trie."""
 
-    looks_at_headers: ClassVar[bool] = False
+    looks_at: ClassVar[LooksAt] = "key"
 
     def __init__(self) -> None:
         self._root = _Node()
