@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.amqp.work import Work
 from benchmarks.scenario import Unavailable
+from tests.peers import NODE_AMQPLIB
 
 _SCRIPT = Path(__file__).with_name("amqplib_client.js")
-_INTEROP = Path(__file__).parents[2] / "tests" / "interop" / "node_modules"
 
 
 def publish(link: Connection, address: str, work: Work) -> None:
@@ -41,8 +41,8 @@ def consume(link: Connection, address: str, work: Work) -> None:
 
 def _node(role: str, address: str, work: Work) -> subprocess.Popen[str]:
     command = shutil.which("node")
-    modules = _modules()
-    if command is None or modules is None:
+    amqplib = Path(NODE_AMQPLIB)
+    if command is None or not amqplib.is_dir():
         raise Unavailable("amqplib for node is not installed: make peers (root)")
     url = f"amqp://guest:guest@{address.rpartition('/')[2]}/"
     return subprocess.Popen(
@@ -50,14 +50,8 @@ def _node(role: str, address: str, work: Work) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "NODE_PATH": str(modules)},
+        env={**os.environ, "NODE_PATH": str(amqplib.parent)},
     )
-
-
-def _modules() -> Path | None:
-    """Where amqplib is installed: in the folder of the tests that use it, too, or where NODE_PATH says."""
-    places = [_INTEROP, *map(Path, os.environ.get("NODE_PATH", "").split(os.pathsep))]
-    return next((place for place in places if (place / "amqplib").is_dir()), None)
 
 
 def _heard(node: subprocess.Popen[str]) -> Any:
