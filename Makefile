@@ -55,8 +55,9 @@ peers: ## what interoperability tests want from Debian (root) and npm
 	elif [ "$$(id -u)" -ne 0 ]; then echo "peers: not root, nothing done; as root: apt-get install $(PEERS)"; \
 	else apt-get update -q && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -q -y --no-install-recommends $(PEERS); fi
-	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS); \
-	else echo "peers: no npm here; Node's clients are missing"; fi
+	@if ! command -v npm >/dev/null; then echo "peers: no npm here; Node's clients are missing"; \
+	else npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS) \
+		|| echo "peers: npm could not install Node's clients"; fi
 
 docs: setup ## site/ from docs/
 	$(BIN)/python -m kernel.topology.reference > docs/config_reference.md
