@@ -1,0 +1,103 @@
+"""Stages: processes in a row that a test kills and starts again, each on the address that it had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+
+
+class Stage(Protocol):
+    """A process."""
+
+    def start(self) -> None:
+        """Start it, and wait until it can be used."""
+        ...
+
+    def stop(self) -> None:
+        """Kill it: SIGKILL."""
+        ...
+
+
+class KernelRun:
+    """``kernel run`` with a topology."""
+
+    def __init__(self, folder: Path, name: str, topology: str) -> None:
+        self._file = folder / f"{name}.toml"
+        self._log = folder / f"{name}.log"
+        self._file.write_text(topology)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until every engine is up."""
+        reading, writing = os.pipe()
+        command = [sys.executable, "-m", "kernel", "run", "--no-control", "--ready-fd", str(writing)]
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, str(self._file)], stdout=log, stderr=log, pass_fds=(writing,)
+            )
+        os.close(writing)
+        with os.fdopen(reading) as ready:
+            assert ready.read(), self._log.read_text()
+
+    def stop(self) -> None:
+        """Kill it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(PATIENCE)
+            self._process = None
+
+
+class Program:
+    """A Python program, which is there once it has printed a line; what it prints then is passed on."""
+
+    def __init__(self, text: str, arguments: Callable[[], list[str]]) -> None:
+        self._text = text
+        self._arguments = arguments
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait for its first line."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self._text, *self._arguments()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert self.line(), "it ended at once"
+
+    def line(self) -> str:
+        """Return its next line; empty at its end."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        """Kill it; what it has printed can still be read."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(PATIENCE)
+
+    def stop(self) -> None:
+        """Kill it, and forget what it has printed."""
+        if self._process is not None:
+            self.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

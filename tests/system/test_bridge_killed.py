@@ -1,0 +1,276 @@
+"""AMQP to backend and back with ``confirm = true``: whichever of the three processes is killed, whenever, nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from kernel.pipes.water_marks import WaterMarks
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.plan import EnginePlan, RoutePlan
+from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.methods import basic, queue
+from tests.plugins.engines.amqp.raw_client import RawClient
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.system.conftest import FAST
+from tests.system.stages import PATIENCE, KernelRun, Program, Stage, free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+WINDOW = 200
+"""Messages on their way over each link, at the most: so many may come twice for a kill."""
+
+BROKER = """
+[engines.broker]
+kind = "amqp"
+address = "127.0.0.1:{port}"
+data_dir = "{folder}/data"
+"""
+
+REMOTE = """
+[engines.remote]
+kind = "amqp-client"
+addresses = ["127.0.0.1:{broker}"]
+reconnect = {{ first = 0.02, most = 0.2 }}
+queues = [{{ name = "feed" }}]
+"""
+
+OUT = (
+    REMOTE
+    + """
+consume = [{{ queue = "feed", prefetch = {window} }}]
+
+[engines.net]
+kind = "stream"
+address = "backend+tcp://127.0.0.1:{sink}"
+reconnect = {{ first = 0.02, most = 0.2 }}
+
+[[routes]]
+from = "remote"
+to = "net"
+confirm = true
+"""
+)
+
+IN = (
+    REMOTE
+    + """
+exchange = ""
+key = "feed"
+persistent = true
+in_flight = {window}
+
+[engines.net]
+kind = "stream"
+mode = "listen"
+address = "backend+tcp://127.0.0.1:{sink}"
+
+[[routes]]
+from = "net"
+to = "remote"
+confirm = true
+"""
+)
+
+SINK = """
+import os, sys
+from kernel.testing.fixtures import plan_of
+from kernel.topology.system import Kernel
+from tests.system.conftest import listener, route
+
+with Kernel(plan_of(listener(address=sys.argv[1]), route("net", "app", confirm=True, marks={"high": 100}))) as kernel:
+    kernel.wait_running()
+    app = kernel.open("app", auto_confirm=False)
+    file = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    print("ready", flush=True)
+    while True:
+        os.write(file, b"".join(bytes(body) + b"\\n" for body in app.receive_many(50)))
+        app.confirm()
+"""
+
+SOURCE = """
+import sys
+from kernel.testing.fixtures import plan_of
+from kernel.topology.system import Kernel
+from tests.system.conftest import dialler, route
+
+with Kernel(plan_of(dialler(sys.argv[1]), route("app", "net", confirm=True))) as kernel:
+    kernel.wait_running()
+    app = kernel.open("app")
+    number = int(sys.argv[2])
+    print(number, flush=True)
+    while number < int(sys.argv[3]):
+        app.send_many([b"%07d" % at for at in range(number, number + 50)])
+        number += 50
+        app.wait_confirmed()
+        print(number, flush=True)  # promised
+    sys.stdin.read()
+"""
+
+
+class Ours:
+    """Our own broker, with a data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._run = KernelRun(folder, "broker", BROKER.format(port=self.port, folder=folder))
+
+    def start(self) -> None:
+        self._run.start()
+
+    def stop(self) -> None:
+        self._run.stop()
+
+    def close(self) -> None:
+        self._run.stop()
+
+
+@pytest.fixture(params=["ours", pytest.param("rabbitmq", marks=pytest.mark.peer("rabbitmq"))])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ours | RabbitMq]:
+    made = Ours(tmp_path) if request.param == "ours" else RabbitMq(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def stages() -> Iterator[list[Stage]]:
+    """Those that do not outlive the test."""
+    made: list[Stage] = []
+    yield made
+    for stage in made:
+        stage.stop()
+
+
+def _kill_at_random(
+    stages: list[Stage], seed: int, kills: int, total: int, progress: Callable[[], int]
+) -> None:
+    """Kill one after the other as the flow goes on, and start it again, at once or after the flow has stood still."""
+    chance = random.Random(seed)
+    print("seed", seed)
+    for at in sorted(chance.sample(range(total // 20, total - total // 20), kills)):
+        _until(lambda at=at: progress() >= at)  # type: ignore[misc]
+        victim = chance.choice(stages)
+        victim.stop()
+        sleep(chance.choice((0.0, 0.0, 0.3)))  # for what the others do meanwhile
+        victim.start()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + PATIENCE
+    while not condition():
+        assert monotonic() < deadline, "nothing moves any more"
+        sleep(0.002)
+
+
+def _numbers(path: Path) -> Counter[int]:
+    """What was written down.  A line that was cut by a kill does not count: it was not confirmed."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    return Counter(int(line) for line in lines if len(line) == 7)
+
+
+def _lines(path: Path) -> int:
+    return path.stat().st_size // 8 if path.exists() else 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_from_amqp_to_backend(
+    kernel_factory: KernelFactory,
+    broker: Ours | RabbitMq,
+    stages: list[Stage],
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    total, kills = 40_000, 9 if isinstance(broker, Ours) else 5
+    sink_port, path = free_port(), tmp_path / "received"
+    ports = {"broker": broker.port, "sink": sink_port, "window": WINDOW}
+    bridge = KernelRun(tmp_path, "bridge", OUT.format(**ports))
+    sink = Program(SINK, lambda: [f"backend+tcp://127.0.0.1:{sink_port}", str(path)])
+    stages += [bridge, sink]
+    for stage in stages:
+        stage.start()
+    publisher = {
+        "addresses": [f"127.0.0.1:{broker.port}"],
+        "reconnect": FAST,
+        "queues": [{"name": "feed"}],
+        "exchange": "",
+        "key": "feed",
+        "persistent": True,
+        "in_flight": WINDOW,
+    }
+    kernel = kernel_factory(
+        EnginePlan(name="broker", kind="amqp-client", options=publisher),
+        EnginePlan(name="app", kind="native"),
+        RoutePlan(source="app", targets=("broker",), confirm=True, marks=WaterMarks(high=1000)),
+    )
+
+    def publish() -> None:
+        app = kernel.open("app")
+        for first in range(0, total, 100):
+            app.send_many([b"%07d" % number for number in range(first, first + 100)], timeout=PATIENCE)
+        app.wait_confirmed(PATIENCE)
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    _kill_at_random([broker, bridge, sink], seed, kills, total, lambda: _lines(path))
+    publishing.join()
+    _until(lambda: _lines(path) >= total and len(_numbers(path)) == total)
+    assert sum(_numbers(path).values()) - total <= kills * 2 * WINDOW
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_from_backend_to_amqp(
+    broker: Ours | RabbitMq, stages: list[Stage], tmp_path: Path, seed: int
+) -> None:
+    total, kills = 15_000, 9 if isinstance(broker, Ours) else 5
+    bridge_port = free_port()
+    bridge = KernelRun(tmp_path, "bridge", IN.format(broker=broker.port, sink=bridge_port, window=WINDOW))
+    promised = [0]
+    source = Source(f"backend+tcp://127.0.0.1:{bridge_port}", promised, total)
+    stages += [bridge, source]
+    for stage in stages:
+        stage.start()
+    _kill_at_random([broker, bridge, source], seed, kills, total, lambda: promised[0])
+    _until(lambda: promised[0] >= total)
+    bridge.stop()
+    got: Counter[int] = Counter()
+    with RawClient(broker.port) as client:
+        waiting = client.ask(queue.Declare(queue="feed", durable=True), queue.DeclareOk).message_count
+        client.send(basic.Consume(queue="feed", no_ack=True))
+        while sum(got.values()) < waiting:
+            got.update(int(bytes(body)) for body in client.wait_for(Delivered).run.bodies)
+    assert set(got) >= set(range(total))
+    assert sum(got.values()) - total <= kills * 2 * WINDOW
+
+
+class Source:
+    """The source, and what it has promised so far: with that it goes on after a kill."""
+
+    def __init__(self, address: str, promised: list[int], total: int) -> None:
+        self._promised = promised
+        self._program = Program(SOURCE, lambda: [address, str(promised[0]), str(total)])
+        self._reading: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._program.start()
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def stop(self) -> None:
+        if self._reading is not None:
+            self._program.kill()
+            self._reading.join()
+            self._reading = None
+        self._program.stop()
+
+    def _read(self) -> None:
+        while line := self._program.line():
+            self._promised[0] = int(line)
