@@ -55,9 +55,12 @@ class DeliveredRuns:
         """Remember a message that was read frame by frame."""
         if len(self._templates) >= MAXIMUM_TEMPLATES:
             self._templates.clear()
-        header, tail, _ = header_parts(channel, raw)
         tag_start = 12 + frame[11]
         before, rest = frame[:tag_start], frame[tag_start + 8 :]
+        known = self._templates.get(before + rest)
+        if known is not None and known.flow[3] is envelope:
+            return
+        header, tail, _ = header_parts(channel, raw)
         between = rest + header
         whole = cached_struct(f">{len(before)}sQ{len(between)}sQ{len(tail)}sI")
         self._templates[before + rest] = DeliveryTemplate(
