@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Protocol
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -101,3 +105,34 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
+
+
+@pytest.fixture
+def stages() -> Iterator[list[Stage]]:
+    """Those that do not outlive the test."""
+    made: list[Stage] = []
+    yield made
+    for stage in made:
+        stage.stop()
+
+
+def kill_at_random(
+    stages: list[Stage], seed: int, kills: int, total: int, progress: Callable[[], int]
+) -> None:
+    """Kill one after the other as the flow goes on, and start it again, at once or after the flow has stood still."""
+    chance = random.Random(seed)
+    print("seed", seed)
+    for at in sorted(chance.sample(range(total // 20, total - total // 20), kills)):
+        until(lambda at=at: progress() >= at)  # type: ignore[misc]
+        victim = chance.choice(stages)
+        victim.stop()
+        sleep(chance.choice((0.0, 0.0, 0.3)))  # for what the others do meanwhile
+        victim.start()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another process does."""
+    deadline = monotonic() + PATIENCE
+    while not condition():
+        assert monotonic() < deadline, "nothing moves any more"
+        sleep(0.002)

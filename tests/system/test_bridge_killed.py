@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
@@ -19,7 +17,18 @@ from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.system.conftest import FAST
-from tests.system.stages import PATIENCE, KernelRun, Program, Stage, free_port
+from tests.system.stages import (
+    PATIENCE,
+    KernelRun,
+    Program,
+    Stage,
+    free_port,
+    kill_at_random,
+    stages,
+    until,
+)
+
+__all__ = ["stages"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -141,36 +150,6 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ours | Ra
         made.close()
 
 
-@pytest.fixture
-def stages() -> Iterator[list[Stage]]:
-    """Those that do not outlive the test."""
-    made: list[Stage] = []
-    yield made
-    for stage in made:
-        stage.stop()
-
-
-def _kill_at_random(
-    stages: list[Stage], seed: int, kills: int, total: int, progress: Callable[[], int]
-) -> None:
-    """Kill one after the other as the flow goes on, and start it again, at once or after the flow has stood still."""
-    chance = random.Random(seed)
-    print("seed", seed)
-    for at in sorted(chance.sample(range(total // 20, total - total // 20), kills)):
-        _until(lambda at=at: progress() >= at)  # type: ignore[misc]
-        victim = chance.choice(stages)
-        victim.stop()
-        sleep(chance.choice((0.0, 0.0, 0.3)))  # for what the others do meanwhile
-        victim.start()
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + PATIENCE
-    while not condition():
-        assert monotonic() < deadline, "nothing moves any more"
-        sleep(0.002)
-
-
 def _numbers(path: Path) -> Counter[int]:
     """What was written down.  A line that was cut by a kill does not count: it was not confirmed."""
     lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -220,9 +199,9 @@ def test_from_amqp_to_backend(
 
     publishing = threading.Thread(target=publish)
     publishing.start()
-    _kill_at_random([broker, bridge, sink], seed, kills, total, lambda: _lines(path))
+    kill_at_random([broker, bridge, sink], seed, kills, total, lambda: _lines(path))
     publishing.join()
-    _until(lambda: _lines(path) >= total and len(_numbers(path)) == total)
+    until(lambda: _lines(path) >= total and len(_numbers(path)) == total)
     assert sum(_numbers(path).values()) - total <= kills * 2 * WINDOW
 
 
@@ -238,8 +217,8 @@ def test_from_backend_to_amqp(
     stages += [bridge, source]
     for stage in stages:
         stage.start()
-    _kill_at_random([broker, bridge, source], seed, kills, total, lambda: promised[0])
-    _until(lambda: promised[0] >= total)
+    kill_at_random([broker, bridge, source], seed, kills, total, lambda: promised[0])
+    until(lambda: promised[0] >= total)
     bridge.stop()
     got: Counter[int] = Counter()
     with RawClient(broker.port) as client:
