@@ -113,14 +113,15 @@ def _compact(
     journal: Path, group: list[Segment], compression: str | None, on_rows: Callable[[int], object]
 ) -> Compacted:
     name = SegmentName(group[0].name.base, max(segment.name.generation for segment in group) + 1)
+    disk = Disk()
     try:
-        entries = _write_data(name.data_path(journal), group, BatchEncoder(compression), on_rows)
+        entries = _write_data(disk, name.data_path(journal), group, BatchEncoder(compression), on_rows)
     except BaseException:
         name.data_path(journal).unlink(missing_ok=True)
         raise
     created = group[0].header.created
     header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), created)
-    write_index(journal, header, entries)
+    write_index(journal, header, entries, disk)
     before = sum(map(_size, group))
     for segment in group:
         segment.name.index_path(journal).unlink(missing_ok=True)
@@ -129,10 +130,9 @@ def _compact(
 
 
 def _write_data(
-    path: Path, group: list[Segment], encoder: BatchEncoder, on_rows: Callable[[int], object]
+    disk: Disk, path: Path, group: list[Segment], encoder: BatchEncoder, on_rows: Callable[[int], object]
 ) -> list[Entry]:
     """Write the rows of some segments as few commits, safely; return their entries."""
-    disk = Disk()
     data = disk.create(path)
     entries: list[Entry] = []
     position = len(STORED_BYTES)

@@ -37,7 +37,7 @@ class Mended(NamedTuple):
     """What could not be mended: an entry and its commit."""
 
 
-def mend(journal: Path, segment: Segment) -> Mended:
+def mend(journal: Path, segment: Segment, disk: Disk) -> Mended:
     """Bring a segment's index up to what its data prove.  The caller holds the writer's lock."""
     lost: list[Damaged] = []
     entries = segment.entries(lost.append)
@@ -50,7 +50,7 @@ def mend(journal: Path, segment: Segment) -> Mended:
         stop, end = found[-1].stop, found[-1].end
     entries = [*entries, *found]
     if found or replaced or lost or not segment.header_is_whole:
-        write_index(journal, segment.header, entries)
+        write_index(journal, segment.header, entries, disk)
     adopted = sum(entry.rows for entry in found)
     behind = segment.data_path.stat().st_size - stop
     return Mended(entries, stop, end, adopted, replaced, behind, lost)
@@ -79,14 +79,14 @@ def is_whole(segment: Segment, entry: Entry) -> bool:
     return len(commit) == entry.length and commit_crc(commit, entry.check_at) == entry.crc
 
 
-def give_index(journal: Path) -> None:
+def give_index(journal: Path, disk: Disk) -> None:
     """Give the data of segments that have no index an empty one, so that they can be mended."""
     for path in journal.glob(f"*{DATA}"):
         name = name_of(path)
         if name is not None and not name.index_path(journal).exists():
             header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), 0)
             name.index_path(journal).write_bytes(encode_header(header))
-            mend(journal, Segment(journal, name))
+            mend(journal, Segment(journal, name), disk)
 
 
 def name_of(path: Path) -> SegmentName | None:
@@ -95,12 +95,11 @@ def name_of(path: Path) -> SegmentName | None:
     return SegmentName(int(base), int(generation)) if base.isdigit() and generation.isdigit() else None
 
 
-def write_index(journal: Path, header: Header, entries: list[Entry]) -> None:
+def write_index(journal: Path, header: Header, entries: list[Entry], disk: Disk) -> None:
     """Put an index in its place as a whole: readers see what was there before, or this."""
     path = SegmentName(header.base, header.generation).index_path(journal)
     written = path.with_name(f".{path.name}.new")
     written.unlink(missing_ok=True)
-    disk = Disk()
     fd = disk.create(written)
     disk.write(fd, [encode_header(header), *map(encode_entry, entries)])
     disk.sync(fd)

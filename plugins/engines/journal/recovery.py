@@ -33,12 +33,12 @@ def recover(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recover
             remove_superseded(journal)
     except JournalBusy:
         pass  # it will do so itself
-    give_index(journal)
+    give_index(journal, disk)
     names = segment_names(journal)
     if not names:
         return SegmentWriter.begin(disk, journal, SegmentName(0, 0), now), Recovered()
     segment = Segment(journal, names[-1])
-    mended = mend(journal, segment)
+    mended = mend(journal, segment, disk)
     recovered = Recovered(mended.adopted, mended.replaced, max(mended.behind, 0))
     if not mended.entries and mended.behind < 0:  # not even its beginning was written
         segment.name.index_path(journal).unlink()

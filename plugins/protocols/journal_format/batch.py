@@ -127,7 +127,7 @@ def envelope_table(rows: Sequence[tuple[Any, ...]]) -> pa.StructArray:
 
 
 def find_check(data: pa.Buffer) -> int:
-    """Return where in a commit its CRC's digits stand.  Raises ``ValueError`` or ``OSError`` if this is no commit."""
+    """Return where in a commit its CRC's digits stand.  Raises ``ValueError``, ``OSError`` or ``EOFError`` if this is no commit."""
     dictionary = message_size(data, 0)
     metadata_size = int.from_bytes(memoryview(data)[dictionary + 4 : dictionary + 8], "little")
     metadata = bytes(data.slice(dictionary, min(8 + metadata_size, data.size - dictionary)))
@@ -138,7 +138,7 @@ def find_check(data: pa.Buffer) -> int:
 
 
 def message_size(data: pa.Buffer, position: int) -> int:
-    """Return how many bytes the Arrow message at ``position`` has.  Raises ``ValueError`` or ``OSError``."""
+    """Return how many bytes the Arrow message at ``position`` has.  Raises ``ValueError``, ``OSError`` or ``EOFError``."""
     message = ipc.read_message(data.slice(position))
     body = 0 if message.body is None else message.body.size
     size: int = 8 + message.metadata.size + body

@@ -13,7 +13,7 @@ from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, ROWS, STORED
 
 _ENVELOPE_NAMES = frozenset(field.name for field in ENVELOPE_FIELDS)
-_BROKEN = (pa.ArrowException, OSError, ValueError)
+_BROKEN = (pa.ArrowException, OSError, EOFError, ValueError)
 
 
 def rows_schema(columns: Sequence[str] | None) -> pa.Schema:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from plugins.engines.journal.commands.common import DamageTold, journal_argument, progress
+from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.lock import writer_lock
 from plugins.engines.journal.mending import give_index, mend, whole_commits
 from plugins.protocols.journal_format.index import Entry
@@ -60,10 +61,11 @@ def repair(journal: Path) -> int:
     stays lost.
     """
     lost = 0
+    disk = Disk()
     with writer_lock(journal):
-        give_index(journal)
+        give_index(journal, disk)
         for name in segment_names(journal):
-            mended = mend(journal, Segment(journal, name))
+            mended = mend(journal, Segment(journal, name), disk)
             for damage in mended.lost:
                 click.echo(f"kernel: {damage}", err=True)
             lost += len(mended.lost)

@@ -52,6 +52,7 @@ def check(journal: Path, lost: list[int]) -> None:
     assert all(str(journal) in str(one) for one in damage)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_data_costs_its_commit_and_is_named(journal: Path) -> None:
     path = NAME.data_path(journal)
     good = path.read_bytes()
@@ -75,6 +76,7 @@ def test_a_flipped_bit_in_the_index_costs_nothing(journal: Path) -> None:
         check(journal, [])
 
 
+@pytest.mark.slow
 def test_data_that_is_cut_off_costs_the_commits_that_it_had(journal: Path) -> None:
     path = NAME.data_path(journal)
     good = path.read_bytes()

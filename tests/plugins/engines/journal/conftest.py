@@ -1,0 +1,82 @@
+"""A disk that can be full, a clock in the hand, and journals to write."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel.contracts.message import PLAIN, Envelope, run_of
+
+pytest.importorskip("pyarrow")
+
+from plugins.engines.journal.disk import Disk
+from plugins.engines.journal.writer import JournalWriter, WriterSettings
+from plugins.protocols.journal_format.envelopes import NOWHERE
+from plugins.protocols.journal_format.reader import JournalReader
+
+
+class Clock:
+    """Seconds since 1970, which pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class LimitedDisk(Disk):
+    """Takes so many bytes more; then writes what still goes, as a real one does, and says that it is full."""
+
+    def __init__(self, room: int = 1 << 40) -> None:
+        self.room = room
+        self.syncs: list[int] = []
+
+    def write(self, fd: int, pieces: Sequence[Any]) -> None:
+        whole = b"".join(map(bytes, pieces))
+        super().write(fd, [whole[: self.room]])
+        if len(whole) > self.room:
+            self.room = 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= len(whole)
+
+    def sync(self, fd: int) -> None:
+        self.syncs.append(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Tests have time for no disk."""
+
+    def free(self, path: Path) -> int:
+        return self.room
+
+
+def append(writer: JournalWriter, *bodies: bytes, envelope: Envelope = PLAIN) -> None:
+    """Commit these as one batch."""
+    writer.append([(run_of(list(bodies), envelope), writer.stamp(), NOWHERE)])
+
+
+def bodies_in(journal: Path, start: int | None = None) -> list[bytes]:
+    """Return all bodies; damage raises."""
+    reader = JournalReader(journal)
+    first = reader.bounds().earliest if start is None else start
+    return [body for batch in reader.batches(first, columns=["body"]) for body in batch.column(0).to_pylist()]
+
+
+def numbered(first: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, stop)]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def small() -> WriterSettings:
+    """Segments of about five commits of one short message."""
+    return WriterSettings(roll_bytes=8000)

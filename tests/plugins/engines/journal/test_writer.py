@@ -1,0 +1,140 @@
+"""The writer alone: one at a time, rolling, full disks, and time that goes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.message import run_of
+from plugins.engines.journal.lock import JournalBusy
+from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
+from plugins.protocols.journal_format.envelopes import NOWHERE
+from plugins.protocols.journal_format.reader import Bounds, JournalReader
+from tests.plugins.engines.journal.conftest import Clock, LimitedDisk, append, bodies_in, numbered
+
+
+def test_what_is_appended_is_there_at_once(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path / "deep" / "journal") as writer:
+        append(writer, b"0", b"1")
+        assert bodies_in(writer.path) == [b"0", b"1"]
+        append(writer, b"2")
+        assert JournalReader(writer.path).bounds() == Bounds(0, 3) == Bounds(0, writer.next_offset)
+
+
+def test_a_writer_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    for number in range(4):
+        with JournalWriter(tmp_path) as writer:
+            assert (writer.next_offset, any(writer.recovered)) == (number, False)
+            append(writer, b"%d" % number)
+    assert bodies_in(tmp_path) == numbered(0, 4)
+    assert len(JournalReader(tmp_path).segments()) == 1
+
+
+def test_a_second_writer_is_told_who_has_the_journal(tmp_path: Path) -> None:
+    with (
+        JournalWriter(tmp_path),
+        pytest.raises(JournalBusy, match=rf"{tmp_path}: process \d+ is writing this journal; .* one writer"),
+    ):
+        JournalWriter(tmp_path)
+    JournalWriter(tmp_path).close()
+
+
+def test_segments_end_at_their_size(tmp_path: Path, small: WriterSettings) -> None:
+    with JournalWriter(tmp_path, small) as writer:
+        for body in numbered(0, 30):
+            append(writer, body)
+    summaries = JournalReader(tmp_path).summaries()
+    assert len(summaries) > 3
+    assert all(8000 <= segment.bytes < 12000 for segment in summaries[:-1])
+    assert bodies_in(tmp_path) == numbered(0, 30)
+
+
+def test_segments_end_at_their_age(tmp_path: Path, clock: Clock) -> None:
+    with JournalWriter(tmp_path, WriterSettings(roll_seconds=60), clock=clock) as writer:
+        assert not writer.roll_if_due()
+        append(writer, b"0")
+        clock.now += 59
+        append(writer, b"1")
+        clock.now += 1
+        assert writer.roll_if_due()
+        clock.now += 1000
+        assert not writer.roll_if_due(), "an empty segment is not rolled"
+        append(writer, b"2")
+    assert [segment.start for segment in JournalReader(tmp_path).summaries()] == [0, 2]
+
+
+def test_time_never_goes_back(tmp_path: Path, clock: Clock) -> None:
+    with JournalWriter(tmp_path, clock=clock) as writer:
+        append(writer, b"0")
+    clock.now -= 500
+    with JournalWriter(tmp_path, clock=clock) as writer:
+        append(writer, b"1")
+    entries = JournalReader(tmp_path).segments()[0].entries()
+    assert [entry.max_ts for entry in entries] == [1000_000000, 1000_000000]
+
+
+def test_a_disk_that_is_full_at_any_byte_leaves_no_trace(tmp_path: Path) -> None:
+    disk = LimitedDisk()
+    with JournalWriter(tmp_path, disk=disk) as writer:
+        append(writer, b"0")
+        files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        before = disk.room
+        append(writer, b"1")
+        size = before - disk.room
+        wanted = [b"0", b"1"]
+        for room in range(0, size, 7):
+            files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+            disk.room = room
+            with pytest.raises(DiskFull, match=f"{tmp_path}: No space left"):
+                append(writer, b"x")
+            assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+        disk.room = 1 << 40
+        append(writer, b"2")
+    assert bodies_in(tmp_path) == [*wanted, b"2"]
+
+
+def test_a_disk_that_is_full_when_a_segment_begins(tmp_path: Path, small: WriterSettings) -> None:
+    disk = LimitedDisk()
+    with JournalWriter(tmp_path, small, disk=disk) as writer:
+        for body in numbered(0, 5):
+            append(writer, body)
+        files = {path.name for path in tmp_path.iterdir()}
+        for room in (0, 500, 1030, 1070):
+            disk.room = room
+            with pytest.raises(DiskFull):
+                append(writer, b"x")
+            assert {path.name for path in tmp_path.iterdir()} == files
+        disk.room = 1 << 40
+        append(writer, b"5")
+    assert bodies_in(tmp_path) == numbered(0, 6)
+
+
+def test_some_of_the_disk_is_left_to_others(tmp_path: Path) -> None:
+    disk = LimitedDisk(room=1 << 20)
+    with JournalWriter(tmp_path, WriterSettings(min_free_bytes=1 << 20), disk=disk) as writer:
+        with pytest.raises(DiskFull, match="fewer than 1048576 bytes are free"):
+            append(writer, b"x")
+        disk.room = 2 << 20
+        append(writer, b"0")
+    assert bodies_in(tmp_path) == [b"0"]
+
+
+def test_both_files_are_synchronised_once_something_was_written(tmp_path: Path) -> None:
+    disk = LimitedDisk()
+    with JournalWriter(tmp_path, disk=disk) as writer:
+        disk.syncs.clear()
+        assert not writer.sync()
+        append(writer, b"0")
+        assert writer.sync()
+        assert len(set(disk.syncs)) == 2
+        assert not writer.sync()
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_compressed_rows_are_smaller_and_the_same(tmp_path: Path, compression: str) -> None:
+    bodies = [b"the same words again and again"] * 5000
+    with JournalWriter(tmp_path, WriterSettings(compression=compression)) as writer:
+        entry = writer.append([(run_of(bodies), 1, NOWHERE)])
+    assert entry.length < 150_000 / 2
+    assert bodies_in(tmp_path) == bodies
