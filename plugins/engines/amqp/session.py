@@ -211,7 +211,7 @@ class Session:
             try:
                 channel.on_rejected(event, now)
             except BrokerError as refusal:
-                self._refuse(channel, refusal, 60, 120 if event.multiple else 90, now)
+                self._refuse(channel, refusal, 60, event.method_id, now)
 
     def _refuse(
         self, channel: Channel, refusal: BrokerError, class_id: int, method_id: int, now: float

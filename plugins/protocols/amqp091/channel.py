@@ -43,7 +43,7 @@ class Channel:
         following = CHANNEL.get((self.state, signal))
         if following is None:
             if signal is ChannelSignal.OPEN:
-                raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
+                raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
             raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
         self._move(following)
 

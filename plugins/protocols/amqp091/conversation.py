@@ -119,12 +119,12 @@ class Conversation(FrameStream):
             text = reply_text(ReplyCode.CONTENT_TOO_LARGE, too_large)
             events.append(ChannelClosed(number, ReplyCode.CONTENT_TOO_LARGE, text, 60, 40, False))
 
-    def _existing(self, number: int) -> Channel:
+    def _existing(self, number: int, class_id: int = 0, method_id: int = 0) -> Channel:
         if self.state is not ConnectionState.OPEN:
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, f"a frame on channel {number} before open-ok")
         item = self.channels.get(number)
         if item is None or item.state is ChannelState.CLOSED:
-            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
+            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'", class_id, method_id)
         return item
 
     def _method_frame(self, number: int, payload: bytes, frame: bytes, events: list[Event]) -> None:
@@ -140,7 +140,7 @@ class Conversation(FrameStream):
         self._check_place(kind, number)
         item: Channel | None = None
         if number and kind is not channel.Open:
-            item = self._existing(number)
+            item = self._existing(number, kind.class_id, kind.method_id)
             if item.state is ChannelState.CLOSING and kind not in (channel.Close, channel.CloseOk):
                 return
             if item.content_state is not ContentState.METHOD:
@@ -213,9 +213,10 @@ class Conversation(FrameStream):
             events.append(Acknowledged(number, tag, tag, method.multiple))
         elif isinstance(method, basic.Nack):
             tag = method.delivery_tag
-            events.append(Rejected(number, tag, tag, method.multiple, method.requeue))
+            events.append(Rejected(number, tag, tag, method.multiple, method.requeue, method.method_id))
         elif isinstance(method, basic.Reject):
-            events.append(Rejected(number, method.delivery_tag, method.delivery_tag, False, method.requeue))
+            tag = method.delivery_tag
+            events.append(Rejected(number, tag, tag, False, method.requeue, method.method_id))
         else:
             events.append(MethodReceived(number, method))
 

@@ -159,3 +159,5 @@ class Rejected(Event, frozen=True, gc=False):
     last_delivery_tag: int
     multiple: bool
     requeue: bool
+    method_id: int
+    """Which of the two it was: what a refusal names as its cause."""

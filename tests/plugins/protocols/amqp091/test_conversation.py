@@ -163,8 +163,8 @@ def test_acknowledgements_come_in_runs(open_pair: Any) -> None:
         Acknowledged(1, 7, 8, False),
         Acknowledged(1, 20, 20, True),
         Acknowledged(1, 0, 0, True),
-        Rejected(1, 21, 21, False, True),
-        Rejected(1, 22, 22, False, False),
+        Rejected(1, 21, 21, False, True, 120),
+        Rejected(1, 22, 22, False, False, 90),
     ]
 
 
