@@ -16,6 +16,8 @@ class Counters(msgspec.Struct, gc=False):
     """Confirmed by the server although no queue wanted them."""
     messages_refused: int = 0
     """Dropped here: AMQP has no way to say their envelope, or the server will not have them."""
+    messages_lost: int = 0
+    """In flight when the connection or channel ended, from routes that do not confirm."""
     refusals: int = 0
     """Logins, declarations, consumers and publishers that the server refused."""
     bytes_in: int = 0

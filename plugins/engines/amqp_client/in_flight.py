@@ -56,6 +56,10 @@ class InFlight:
         self._next_tag += size
         self.count += size
 
+    def nobodys(self) -> int:
+        """Return how many messages are in flight for which nobody waits."""
+        return sum(len(flight.run.bodies) for flight in self._flights if flight.place == NOWHERE)
+
     def only(self) -> Flight | None:
         """Return what is in flight if that is a single message."""
         return self._flights[0] if self.count == 1 else None

@@ -106,6 +106,8 @@ class Publisher(Role):
     def lost(self) -> None:
         """What is in flight comes back from the port, if anybody waits for it."""
         super().lost()
+        again = sum(len(run.bodies) for place, run in self._again if place == NOWHERE)
+        self.session.counters.messages_lost += self._in_flight.nobodys() + again
         self._in_flight = InFlight()
         self._again.clear()
         self._resting = False

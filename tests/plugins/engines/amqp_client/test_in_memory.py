@@ -68,6 +68,15 @@ def test_a_channel_that_the_server_closes_is_opened_again_and_sends_what_was_in_
     assert world.port.confirmed_in == 4
 
 
+def test_what_nobody_waits_for_and_is_lost_is_counted() -> None:
+    world = InMemory(mandatory=False)
+    world.port.must_confirm = False
+    world.feed(*_bodies(0, 5))
+    world.acknowledge(2)
+    world.close(2, 541)
+    assert world.link.counters.messages_lost == 3
+
+
 def test_nothing_is_published_while_the_server_is_blocked() -> None:
     world = InMemory()
     world.say(0, connection.Blocked(reason="low on memory"))

@@ -135,7 +135,7 @@ def test_a_client_goes_over_to_the_other_server_when_its_own_goes(
     out.send_many(_bodies(0, 100))
     receive(into, _bodies(0, 100))
     broker.remove_engine("broker")
-    client.events.wait("connected", 2)
+    client.events.wait("connected", 4)  # both links, twice
     out.send_many(_bodies(100, 200))
     receive(into, _bodies(100, 200))
     out.wait_confirmed(PATIENCE)

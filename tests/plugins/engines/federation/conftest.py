@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernel.testing.fixtures import KernelFactory, kernel_factory
-from kernel.topology.plan import EnginePlan, RoutePlan
+from kernel.topology.plan import EnginePlan, RoutePlan, ThreadPlan
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, exchange, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
@@ -26,21 +26,25 @@ FEED = {"name": "feed", "type": "topic"}
 class Site:
     """A kernel with a broker that has the exchange ``feed``; messages are published and looked at over AMQP."""
 
-    def __init__(self, make: KernelFactory, name: str, **options: Any) -> None:
+    def __init__(self, make: KernelFactory, name: str, *, threads: int = 1, **options: Any) -> None:
         self.name = name
         self.events = Events()
         own = {"address": "127.0.0.1:0", "cluster_name": name, "exchanges": [FEED], **options}
-        self.kernel = make(EnginePlan(name="broker", kind="amqp", options=own), on_event=self.events)
+        self.kernel = make(
+            EnginePlan(name="broker", kind="amqp", options=own),
+            *(ThreadPlan(name=f"poll-{number}") for number in range(threads)),
+            on_event=self.events,
+        )
         self.address = self.kernel.address_of("broker")
         self.client = RawClient(int(self.address.rpartition(":")[2]))
 
-    def follow(self, upstream: str, name: str = "link", **options: Any) -> None:
-        """Add a link from the broker at this address."""
+    def follow(self, upstream: str, name: str = "link", *, to: str = "broker", **options: Any) -> None:
+        """Add a link from the broker at this address; ``to`` is where its messages go."""
         own = {"broker": "broker", "addresses": [upstream], "reconnect": FAST, **options}
         if "queues" not in own:
             own.setdefault("exchanges", ["feed"])
         self.kernel.add_engine(EnginePlan(name=name, kind="federation", options=own))
-        self.kernel.add_route(RoutePlan(source=name, targets=("broker",), confirm=True))
+        self.kernel.add_route(RoutePlan(source=name, targets=(to,), confirm=True))
 
     def figures(self, name: str = "link") -> dict[str, Any]:
         (found,) = [engine for engine in self.kernel.statistics().engines if engine.name == name]

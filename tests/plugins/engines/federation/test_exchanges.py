@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernel.topology.plan import EnginePlan
 from plugins.protocols.amqp091.methods import exchange
+from tests.plugins.engines.amqp_client.conftest import PATIENCE
 from tests.plugins.engines.federation.conftest import Site, numbered, until
 
 Make = Callable[..., Site]
@@ -158,6 +160,41 @@ def test_who_wants_nothing_of_an_exchange_that_is_not_there(site: Make) -> None:
     until(lambda: up.bound("down") == {"k"})
     up.publish(("k", b"x"))
     assert down.bodies(1) == [b"x"]
+
+
+def test_nothing_is_acknowledged_upstream_before_it_is_confirmed_here(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.kernel.add_engine(EnginePlan(name="slow", kind="native"))
+    down.wants("k")
+    down.follow(up.address, to="slow")
+    until(lambda: up.bound("down") == {"k"})
+    slow = down.kernel.open("slow", auto_confirm=False)
+    up.publish(*numbered(0, 10))
+    got = 0
+    while got < 10:
+        got += len(slow.receive_many(timeout=PATIENCE))
+    assert _unacknowledged(up) == 10
+    slow.confirm()
+    until(lambda: _unacknowledged(up) == 0)
+
+
+def _unacknowledged(up: Site) -> int:
+    (row,) = [row for row in up.kernel.inspect("queues").rows if row["name"] == "federation: feed -> down"]
+    assert row["messages_ready"] == 0
+    unacknowledged: int = row["messages_unacknowledged"]
+    return unacknowledged
+
+
+def test_link_and_broker_may_live_in_different_threads(site: Make) -> None:
+    up, down = site("up"), site("down", threads=2)
+    down.follow(up.address)
+    threads = {name: thread.name for thread in down.kernel.statistics().threads for name in thread.engines}
+    assert threads["link"] != threads["broker"]
+    for number in range(20):
+        down.wants(f"k{number}")
+    until(lambda: len(up.bound("down")) == 20)
+    up.publish(*[(f"k{number}", b"%d" % number) for number in range(20)])
+    assert down.bodies(20) == [b"%d" % number for number in range(20)]
 
 
 def test_a_link_shows_how_it_stands(site: Make) -> None:
