@@ -45,6 +45,8 @@ class Cleaner:
         self._records: Iterator[Record | Damage] = iter(())
         self._exhausted = False
         self._homes: list[_Home] = []
+        self._saved = 0
+        """Octets written again so far."""
         self._groups = 0
         self._looked_at = 0
         self._witness: tuple[Segment, int] | None = None
@@ -58,15 +60,16 @@ class Cleaner:
         if len(log.segments) < _FEWEST_SEGMENTS or log.closing or log.segments[0] is self._unreadable:
             return False
         self._groups += 1
-        size = log.bytes_on_disk()
-        if self._groups < _LOOK_AFTER_GROUPS and size - self._looked_at < log.segment_bytes // 8:
+        fresh = log.counters.written_bytes - self._looked_at
+        if self._groups < _LOOK_AFTER_GROUPS and fresh < log.segment_bytes // 8:
             return False
-        self._groups, self._looked_at = 0, size
-        if not self._pays(size):
+        self._groups, self._looked_at = 0, log.counters.written_bytes
+        if not self._pays():
             return False
         source = self._source = log.segments[0]
         self._exhausted = False
         self._homes = []
+        self._saved = 0
         self._records = iter(RecordReader(self._read, log.marker, 0, source.size))
         return True
 
@@ -136,6 +139,7 @@ class Cleaner:
             bodies = messages.bodies[low:high]
             self.log.add_messages(group, entries, bodies, messages.envelope, messages.priority, None)
         group.moved.append(Moved(record.start, begins, group.size))
+        self._saved += group.size - begins
 
     def _finish(self, source: Segment) -> None:
         """All that lives of a segment is safe elsewhere: the pages learn where."""
@@ -148,6 +152,8 @@ class Cleaner:
         self._homes = []
         self._witness = None
         self.cleaned += 1
+        if 2 * self._saved < source.content:  # it was worth it: the next one may be, too
+            self._groups = _LOOK_AFTER_GROUPS
         self.log.forget(source)
 
     def _new_pieces(self, page: Page, source: Segment, starts: list[int]) -> list[Piece]:
@@ -179,9 +185,10 @@ class Cleaner:
                 return True
         return False
 
-    def _pays(self, size: int) -> bool:
+    def _pays(self) -> bool:
         """Whether most of the log is dead, or in many small files."""
         log = self.log
+        size = sum(segment.content for segment in log.segments)
         if len(log.segments) > 2 * _FEWEST_SEGMENTS + 4 * size // log.segment_bytes:
             return True
         return 2 * sum(map(self._living_bytes, log.segments)) < size - log.segment_bytes
@@ -193,4 +200,4 @@ class Cleaner:
             for queue, (first, stop) in segment.ranges.items()
             if queue in kept
         )
-        return segment.size * min(count, segment.entries) // segment.entries if segment.entries else 0
+        return segment.content * min(count, segment.entries) // segment.entries if segment.entries else 0

@@ -285,7 +285,7 @@ class DiskStore:
             "fsyncs": log.counters.syncs,
             "last_fsync_seconds": round(log.counters.last_sync_seconds, 6),
             "cleaned_segments": log.cleaner.cleaned,
-            "damaged_records": len(log.damaged) + len(scratch.damaged),
+            "damaged_records": len(log.counters.damaged) + len(scratch.counters.damaged),
             "lost_messages": log.counters.lost_messages + scratch.counters.lost_messages,
             "write_failures": log.counters.write_failures + scratch.counters.write_failures,
             "last_error": log.counters.last_error or scratch.counters.last_error,

@@ -60,6 +60,10 @@ class Files(Interface):
         """Delete a file, safely; one that is not there is no fault."""
         ...
 
+    def set_aside(self, name: str) -> None:
+        """Rename a file so that nobody takes it for one of ours."""
+        ...
+
     def replace(self, name: str, data: bytes) -> None:
         """Write a small file whole, safely: the old or the new one is there, never a part."""
         ...
@@ -133,6 +137,10 @@ class DirectoryFiles:
             (self.directory / name).unlink()
         except FileNotFoundError:
             return
+        self.sync_directory()
+
+    def set_aside(self, name: str) -> None:
+        (self.directory / name).replace(self.directory / f"{name}.unreadable")
         self.sync_directory()
 
     def replace(self, name: str, data: bytes) -> None:

@@ -63,7 +63,10 @@ class LogCounters(msgspec.Struct):
 
     syncs: int = 0
     last_sync_seconds: float = 0.0
+    written_bytes: int = 0
     write_failures: int = 0
+    damaged: set[tuple[int, int]] = set()
+    """Segment and offset of records that cannot be read."""
     lost_messages: int = 0
     last_error: str = ""
 
@@ -115,8 +118,6 @@ class Log:
         self.waiting_bytes = 0
         """Bodies that are not safe yet."""
         self.closing = False
-        self.damaged: set[tuple[int, int]] = set()
-        """Segment and offset of records that cannot be read."""
         self.counters = LogCounters()
         self._writer = writer
         self._sync = sync
@@ -131,6 +132,8 @@ class Log:
         self._busy = False
         self._collected = _Collected()
         self._removals: list[Segment] = []
+        self._cannot_remove = False
+        """Whether that failed: it is tried again when there is something else to write, too."""
 
     # What the broker tells
 
@@ -197,7 +200,7 @@ class Log:
         if self._busy:
             return
         cleaning = self.cleaner.wanted()
-        if not (self.dirty or cleaning or self._removals):
+        if not (self.dirty or cleaning or (self._removals and not self._cannot_remove)):
             return
         group = Group(self._next_group, self.marker)
         self._next_group += 1
@@ -250,7 +253,8 @@ class Log:
     def _submit(self, group: Group) -> None:
         self._busy = True
         segment, file, head = self._current, self._file, None
-        if segment is None or segment.size + group.size > self.segment_bytes:
+        is_full = segment is not None and group.size and segment.content + group.size > self.segment_bytes
+        if segment is None or is_full:
             segment, head = Segment(self._next_segment), Group(0, self.marker)
             self._next_segment += 1
             head.add(Kind.SEGMENT, encode_segment(segment.number))
@@ -266,6 +270,7 @@ class Log:
 
     def _on_attempted(self, attempt: Attempt) -> None:
         self._busy = False
+        self._cannot_remove = attempt.error is None and bool(attempt.removals)
         self._removals = attempt.removals + self._removals
         attempt.group.attempts += 1
         if attempt.error is not None:
@@ -273,7 +278,7 @@ class Log:
             return
         segment = attempt.segment
         if attempt.head is not None:
-            segment.size = attempt.head.size
+            segment.size = segment.head = attempt.head.size
             self.segments.append(segment)
             self._current = segment
             self._file = attempt.file
@@ -297,6 +302,7 @@ class Log:
     def _on_written(self, group: Group, segment: Segment) -> None:
         at = segment.size
         segment.size += group.size
+        self.counters.written_bytes += group.size
         for queue, first, stop in group.positions:
             segment.has(queue, first, stop)
         for place, start, stop in group.places:
@@ -339,8 +345,8 @@ class Log:
 
     def has_damage(self, segment: Segment, damage: Damage) -> None:
         """Octets of a segment are not what was written there.  Told once."""
-        if (segment.number, damage.start) not in self.damaged:
-            self.damaged.add((segment.number, damage.start))
+        if (segment.number, damage.start) not in self.counters.damaged:
+            self.counters.damaged.add((segment.number, damage.start))
             self._report("damaged", f"{segment.name}: no record in octets {damage.start} to {damage.stop}")
 
     def has_lost(self, kept: Kept, lost: Intervals, why: str) -> None:

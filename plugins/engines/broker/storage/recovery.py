@@ -26,6 +26,8 @@ from plugins.engines.broker.storage.message_records import decode_head
 from plugins.engines.broker.storage.page import Page, Piece
 from plugins.engines.broker.storage.segment import Segment, segment_numbers
 
+_HEAD_KINDS = (Kind.SEGMENT, Kind.EXCHANGE, Kind.QUEUE, Kind.BINDING)
+
 
 class CannotOpen(Exception):
     """The directory cannot be used; the text says why and what to do."""
@@ -66,12 +68,21 @@ class Recovery:
         segments = [Segment(number) for number in segment_numbers(self.log.files.names())]
         for segment in segments:
             self._read_segment(segment, last=segment is segments[-1])
-        if segments and not self.found.records and any(segment.size for segment in segments):
+        if any(segment.size for segment in segments) and not self.found.records:
+            self._set_aside(segments)
+        self.log.resume(segments)
+
+    def _set_aside(self, segments: list[Segment]) -> None:
+        """Nothing can be read: the first write of all was torn, or this is not what it seems to be."""
+        if len(segments) > 1:
             raise CannotOpen(
                 f"none of {len(segments)} segments has a record that can be read; nothing was changed. "
                 "If nothing in them is wanted, delete the directory"
             )
-        self.log.resume(segments)
+        (segment,) = segments
+        self.log.files.set_aside(segment.name)
+        self._report("set aside", f"{segment.name}: it has no record that can be read")
+        segments.clear()
 
     def _read_segment(self, segment: Segment, *, last: bool) -> None:
         files = self.log.files
@@ -89,15 +100,17 @@ class Recovery:
                 damage = item
             else:
                 self.found.records += 1
+                if item.kind in _HEAD_KINDS and segment.head == item.start:
+                    segment.head = item.stop
                 self._take(segment, item)
         if damage is None:
             return
-        if last and self.found.records:
+        if not last:
+            self.log.has_damage(segment, damage)
+        elif self.found.records:
             files.truncate(segment.name, damage.start)
             segment.size = damage.start
             self._report("cut", f"{segment.name} at octet {damage.start}: what follows was not written whole")
-        else:
-            self.log.has_damage(segment, damage)
 
     def _take(self, segment: Segment, record: Record) -> None:
         found, kind = self.found, record.kind

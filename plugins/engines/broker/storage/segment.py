@@ -13,12 +13,14 @@ _SUFFIX = ".log"
 class Segment:
     """One file.  It is appended to while it is the last, and only deleted after all before it."""
 
-    __slots__ = ("entries", "gone", "number", "pages", "ranges", "size")
+    __slots__ = ("entries", "gone", "head", "number", "pages", "ranges", "size")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.size = 0
         """Octets that are safe."""
+        self.head = 0
+        """How many of them only repeat what definitions there are."""
         self.entries = 0
         """Messages in it, counted once a queue."""
         self.ranges: dict[int, tuple[int, int]] = {}
@@ -29,6 +31,11 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"<Segment {self.name}, {self.size} octets>"
+
+    @property
+    def content(self) -> int:
+        """Octets that are in no other segment."""
+        return self.size - self.head
 
     @property
     def name(self) -> str:

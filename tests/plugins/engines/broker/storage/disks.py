@@ -53,6 +53,9 @@ class MemoryDisk:
         self.synced.pop(name, None)
         self.named.discard(name)
 
+    def set_aside(self, name: str) -> None:
+        self.contents[f"{name}.unreadable"] = self.contents.pop(name)
+
     def replace(self, name: str, data: bytes) -> None:
         self.contents[name] = bytearray(data)
         self.synced[name] = data

@@ -114,10 +114,16 @@ def test_a_damaged_marker_is_found_in_the_segments(opened: Callable[..., Opened]
     assert read_marker(DirectoryFiles(tmp_path / "data")) != bytes(octets[:8])
 
 
-def test_what_is_no_log_is_left_alone(opened: Callable[..., Opened], tmp_path: Path) -> None:
+def test_what_is_no_log_is_not_destroyed(opened: Callable[..., Opened], tmp_path: Path) -> None:
     opened().close()
-    segment = tmp_path / "data" / "000000000001.log"
-    segment.write_bytes(b"something else that somebody keeps here, by mistake")
+    data = tmp_path / "data"
+    (data / "000000000001.log").write_bytes(b"something else that somebody keeps here, by mistake")
+    broker = opened()
+    assert [what for what, _ in broker.reports] == ["set aside"]
+    assert (data / "000000000001.log.unreadable").read_bytes().startswith(b"something else")
+    broker.close()
+    for number in (1, 2):
+        (data / f"00000000000{number}.log").write_bytes(b"something else")
     with pytest.raises(CannotOpen, match="nothing was changed"):
         opened()
-    assert segment.read_bytes().startswith(b"something else")
+    assert (data / "000000000001.log").read_bytes() == b"something else"

@@ -1,0 +1,140 @@
+"""The log does not grow for ever, and what is moved stays what and where it was."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from tests.plugins.engines.broker.client import run
+from tests.plugins.engines.broker.storage.durable import DurableBroker
+
+SMALL = 4096
+
+
+def publish(broker: DurableBroker, number: int, name: str = "q", size: int = 100) -> None:
+    body = b"%d:" % number + b"x" * size
+    broker.vhost.publish(run(body, key=name, persistent=True), 0.0)
+    broker.settle()
+
+
+def numbers(bodies: list[bytes]) -> list[int]:
+    return [int(body.partition(b":")[0]) for body in bodies]
+
+
+def test_a_steady_stream_leaves_little_behind() -> None:
+    broker = DurableBroker(segment_bytes=SMALL)
+    queue = broker.declare()
+    for number in range(2000):
+        publish(broker, number)
+        broker.client.receiver.take_one(queue, 0.0, settled=True)
+    assert broker.disk.used() < 3 * SMALL
+    assert broker.store.log.cleaner.cleaned == 0  # there was nothing to save
+
+
+def test_one_message_that_nobody_wants_does_not_hold_the_rest() -> None:
+    broker = DurableBroker(segment_bytes=SMALL)
+    queue = broker.declare()
+    broker.declare("old", max_priority=2)
+    publish(broker, 1, "old")
+    for number in range(3000):
+        publish(broker, number)
+        broker.client.receiver.take_one(queue, 0.0, settled=True)
+        assert broker.disk.used() < 12 * SMALL
+    assert broker.store.log.cleaner.cleaned > 3
+    assert numbers(broker.reopened(segment_bytes=SMALL).take_all("old")) == [1]
+    assert numbers(broker.take_all("old")) == [1]
+
+
+def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_crash() -> None:
+    broker = DurableBroker(segment_bytes=SMALL, queue_bytes=500)
+    queue, other = broker.declare(), broker.declare("other")
+    random = Random(5)
+    left: list[int] = []
+    receiver = broker.client.receiver
+    for number in range(1500):
+        publish(broker, number)
+        publish(broker, number, "other")
+        receiver.take_one(other, 0.0, settled=True)
+        left.append(number)
+        if len(left) > 60:  # take some and put most of them back
+            taken = [receiver.take_one(queue, 0.0, settled=False) for _ in range(10)]
+            for one in taken:
+                assert one is not None
+                if random.random() < 0.3:
+                    receiver.acknowledge(one[0], one[0], multiple=False)
+                    left.remove(int(bytes(one[1].as_run().bodies[0]).partition(b":")[0]))
+            receiver.recover()
+    broker.settle()
+    assert broker.store.log.cleaner.cleaned > 10
+    live = sum(150 for _ in left)
+    assert broker.disk.used() < 6 * live + 12 * SMALL
+    assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == left
+    assert numbers(broker.take_all()) == left
+    assert not broker.store.log.counters.damaged
+
+
+def test_a_page_follows_its_messages_into_several_segments() -> None:
+    broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
+    queue, busy = broker.declare(), broker.declare("busy")
+    for number in range(100):
+        publish(broker, number, size=30)
+    pages = [item for item in queue.backlog.lanes[0] if item.run is None]
+    assert sum(page.count for page in pages) == 100
+    for number in range(1500):
+        publish(broker, number, "busy", size=300)
+        broker.client.receiver.take_one(busy, 0.0, settled=True)
+    assert broker.store.log.cleaner.cleaned > 3
+    assert queue.backlog.paged == queue.backlog.size
+    assert not any(piece.segment.gone for page in pages for piece in page.pieces)
+    assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == list(range(100))
+    assert numbers(broker.take_all()) == list(range(100))
+
+
+def test_what_is_shared_is_moved_once() -> None:
+    broker = DurableBroker(segment_bytes=SMALL)
+    names = [f"f{number}" for number in range(20)]
+    for name in names:
+        broker.vhost.bind("amq.fanout", broker.declare(name))
+    busy = broker.declare("busy")
+    shared: Any = run(b"1:" + b"x" * 1000, b"2:", b"3:", exchange="amq.fanout", persistent=True)
+    broker.vhost.publish(shared, 0.0)
+    for name in names[::2]:
+        broker.client.receiver.take_one(broker.queue(name), 0.0, settled=True)
+    for number in range(2000):
+        publish(broker, number, "busy")
+        broker.client.receiver.take_one(busy, 0.0, settled=True)
+    assert broker.store.log.cleaner.cleaned > 1
+    assert broker.disk.used() < 20 * SMALL
+    after = broker.reopened(segment_bytes=SMALL)
+    for place, name in enumerate(names):
+        assert numbers(after.take_all(name)) == ([1, 2, 3] if place % 2 else [2, 3])
+
+
+def test_many_small_segments_become_few() -> None:
+    broker = DurableBroker(segment_bytes=SMALL)
+    broker.declare()
+    for number in range(40):
+        publish(broker, number)
+        broker = broker.reopened(segment_bytes=SMALL)
+        broker.settle()
+    for number in range(40, 400):
+        publish(broker, number, size=0)
+    assert len(broker.store.log.segments) < 30
+    assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == list(range(400))
+
+
+def test_definitions_survive_the_segments_they_were_made_in() -> None:
+    broker = DurableBroker(segment_bytes=SMALL)
+    queue = broker.declare(max_length=5000)
+    broker.vhost.bind("amq.topic", queue, "a.#")
+    for number in range(500):
+        publish(broker, number)
+        broker.client.receiver.take_one(queue, 0.0, settled=True)
+    broker.settle()
+    assert broker.disk.names()[0] != "000000000001.log"
+    after = broker.reopened(segment_bytes=SMALL)
+    assert after.queue().policy.max_length == 5000
+    assert [binding.key for binding in after.queue().incoming.values()] == ["a.#"]
+    # Positions go on where they were: an acknowledgement of old must not hit a new message.
+    publish(after, 1)
+    assert numbers(after.reopened(segment_bytes=SMALL).take_all()) == [1]
