@@ -16,6 +16,7 @@ from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.message import Run, run_of
 from plugins.engines.journal.committer import Committer, Progress, Stamped
 from plugins.engines.journal.options import JournalOptions
+from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.batch import LARGEST_BODY
 from plugins.protocols.journal_format.envelopes import Source
@@ -61,7 +62,7 @@ class JournalEngine:
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Keep the journal until cancelled."""
         options = self._options
-        writer = self._writer = await trio.to_thread.run_sync(partial(_open, options))
+        writer = self._writer = await in_thread(_open, options)
         try:
             self._host = host
             self._committer = Committer(
@@ -83,9 +84,8 @@ class JournalEngine:
             assert self._failure is not None
             raise self._failure
         finally:
-            with trio.CancelScope(shield=True):
-                self._submit()
-                await trio.to_thread.run_sync(self._committer.stop)
+            self._submit()
+            await in_thread(self._committer.stop)
             self._progress = self._committer.progress
             self._confirm()
             self._port = None

@@ -17,6 +17,7 @@ from plugins.engines.journal.moments import moment_of
 from plugins.engines.journal.options import ReplayOptions
 from plugins.engines.journal.playback import Playback
 from plugins.engines.journal.selection import Selection
+from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.watch import DirectoryWatch
 from plugins.protocols.journal_format.consumers import write_position
 from plugins.protocols.journal_format.errors import Damaged
@@ -53,7 +54,7 @@ class ReplayEngine:
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Play to the end; with ``follow``, until cancelled."""
         self._host = host
-        source = await trio.to_thread.run_sync(self._open)
+        source = await in_thread(self._open)
         self._read_to = source.offset
         self._port = host.port(self._name, self)
         task_status.started(f"{self._path} from offset {source.offset}")
@@ -65,8 +66,7 @@ class ReplayEngine:
             while not self._is_done():
                 await self._change()
         finally:
-            with trio.CancelScope(shield=True):
-                await self._write_position()
+            await self._write_position()
             if watch is not None:
                 watch.close()
             host.set_timer(None, self._pump, self)
@@ -122,7 +122,7 @@ class ReplayEngine:
         """Read ahead until the end, as fast as it is sent."""
         while True:
             before = source.offset
-            chunk: Chunk = await trio.to_thread.run_sync(source.read)
+            chunk: Chunk = await in_thread(source.read)
             self._read_to = chunk.offset
             for runs, end in chunk.batches:
                 self._playback.add(runs, end)
@@ -201,4 +201,4 @@ class ReplayEngine:
         consumer, position = self._options.consumer, self._position
         if consumer is not None and position is not None and position != self._written:
             self._written = position
-            await trio.to_thread.run_sync(write_position, self._path, consumer, position)
+            await in_thread(write_position, self._path, consumer, position)

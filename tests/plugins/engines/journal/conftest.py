@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kernel.contracts.message import PLAIN, Envelope, run_of
+from kernel.testing.fixtures import kernel_factory
 
 pytest.importorskip("pyarrow")
 
@@ -18,6 +19,8 @@ from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.reader import JournalReader
+
+__all__ = ["kernel_factory"]
 
 
 class Clock:

@@ -1,0 +1,240 @@
+"""The journal in a running kernel: what is confirmed is safe, what a full disk does, what a restart finds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel import EnginePlan, Envelope, Kernel, RoutePlan, TimedOut, WaterMarks
+from kernel.contracts.engine import EngineEvent
+from kernel.contracts.message import run_of
+from kernel.testing.fixtures import KernelFactory
+from plugins.engines.journal import writer as writer_module
+from plugins.engines.journal.committer import chunks
+from plugins.engines.journal.writer import JournalWriter
+from plugins.protocols.journal_format.envelopes import NOWHERE
+from plugins.protocols.journal_format.reader import JournalReader
+from tests.plugins.engines.journal.conftest import LimitedDisk, bodies_in, numbered
+
+PATIENCE = 10.0
+
+
+class Events:
+    """What the kernel told, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.seen: list[EngineEvent] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: EngineEvent) -> None:
+        with self._changed:
+            self.seen.append(event)
+            self._changed.notify_all()
+
+    def wait(self, what: str, engine: str = "journal") -> EngineEvent:
+        def found() -> EngineEvent | None:
+            return next((one for one in self.seen if (one.what, one.engine) == (what, engine)), None)
+
+        with self._changed:
+            event = self._changed.wait_for(found, PATIENCE)
+        assert event is not None, f"{what!r} was not told: {self.seen}"
+        return event
+
+
+@pytest.fixture
+def start(kernel_factory: KernelFactory, tmp_path: Path) -> Callable[..., Kernel]:
+    def make(
+        *, confirm: bool = True, marks: WaterMarks | None = None, events: Events | None = None, **options: Any
+    ) -> Kernel:
+        return kernel_factory(
+            EnginePlan(name="app", kind="native"),
+            EnginePlan(name="journal", kind="journal", options={"path": str(tmp_path / "j"), **options}),
+            RoutePlan(source="app", targets=("journal",), confirm=confirm, marks=marks or WaterMarks()),
+            on_event=events,
+        )
+
+    return make
+
+
+def figures(kernel: Kernel) -> dict[str, Any]:
+    return {engine.name: engine.counters for engine in kernel.statistics().engines}["journal"]
+
+
+def went(app: Any, bodies: list[bytes]) -> bool:
+    """Whether there was room for these soon."""
+    try:
+        app.send_many(bodies, timeout=0.5)
+    except TimedOut:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("fsync", ["batch", "interval", "never"])
+def test_what_is_confirmed_is_in_the_journal(
+    start: Callable[..., Kernel], tmp_path: Path, fsync: str
+) -> None:
+    kernel = start(fsync=fsync, fsync_interval=0.05)
+    with kernel.open("app") as app:
+        for body in numbered(0, 5000):
+            app.send(body)
+        app.wait_confirmed(PATIENCE)
+    assert bodies_in(tmp_path / "j") == numbered(0, 5000)
+    counted = figures(kernel)
+    assert (counted["messages_in"], counted["durable"], counted["next_offset"]) == (5000, 5000, 5000)
+    assert (counted["syncs"] == 0) == (fsync == "never")
+
+
+def test_nothing_is_confirmed_before_it_is_synchronised(
+    start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync = threading.Event()
+
+    class SlowDisk(LimitedDisk):
+        def sync(self, fd: int) -> None:
+            if (tmp_path / "j" / "gate").exists():
+                assert may_sync.wait(PATIENCE)
+
+    monkeypatch.setattr(writer_module, "Disk", SlowDisk)
+    with start().open("app") as app:
+        (tmp_path / "j" / "gate").touch()
+        app.send(b"0")
+        with pytest.raises(TimedOut):
+            app.wait_confirmed(0.1)
+        assert bodies_in(tmp_path / "j") == [b"0"], "it is written, but not safe"
+        may_sync.set()
+        app.wait_confirmed(PATIENCE)
+
+
+def test_messages_that_come_together_share_a_commit(start: Callable[..., Kernel], tmp_path: Path) -> None:
+    kernel = start(linger=0.05)
+    with kernel.open("app") as app:
+        app.send_many(numbered(0, 3000))
+        app.wait_confirmed(PATIENCE)
+    assert figures(kernel)["commits"] == 1
+    assert bodies_in(tmp_path / "j") == numbered(0, 3000)
+
+
+def test_rows_say_where_they_came_from(start: Callable[..., Kernel], tmp_path: Path) -> None:
+    with start().open("app") as app:
+        app.send_many([b"x"], key="weather.madrid")
+        app.wait_confirmed(PATIENCE)
+    (batch,) = JournalReader(tmp_path / "j").batches(columns=["engine", "route", "key"])
+    assert batch.to_pylist() == [{"engine": "app", "route": "app -> journal", "key": "weather.madrid"}]
+
+
+def test_a_full_disk_holds_the_source_back_until_there_is_room(
+    start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = LimitedDisk()
+    monkeypatch.setattr(writer_module, "Disk", lambda: disk)
+    events = Events()
+    kernel = start(events=events, retry=0.01, min_free_bytes=0, batch_rows=10, marks=WaterMarks(high=100))
+    with kernel.open("app") as app:
+        disk.room = 0
+        sent = 0
+        while sent < 1000 and went(app, numbered(sent, sent + 10)):
+            sent += 10
+        assert sent < 500, "the source was held back"
+        assert "No space left" in events.wait("full").detail
+        assert "No space left" in figures(kernel)["full"]
+        disk.room = 1 << 40
+        events.wait("room")
+        app.wait_confirmed(PATIENCE)
+    assert bodies_in(tmp_path / "j") == numbered(0, sent)
+    assert figures(kernel)["full"] == ""
+
+
+def test_a_full_disk_drops_if_the_route_says_so(
+    start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = LimitedDisk()
+    monkeypatch.setattr(writer_module, "Disk", lambda: disk)
+    events = Events()
+    marks = WaterMarks(high=100, when_full="drop-newest")
+    kernel = start(confirm=False, events=events, retry=0.01, min_free_bytes=0, batch_rows=10, marks=marks)
+    with kernel.open("app") as app:
+        disk.room = 0
+        for number in range(0, 5000, 10):
+            app.send_many(numbered(number, number + 10))
+        events.wait("full")
+        disk.room = 1 << 40
+        events.wait("room")
+    kernel.close()
+    kernel.join(PATIENCE)
+    kept = bodies_in(tmp_path / "j")
+    dropped = sum(route.dropped for route in kernel.statistics().routes)
+    assert dropped > 0
+    assert len(kept) + dropped == 5000
+    assert kept == sorted(kept, key=int)
+
+
+def test_closing_writes_what_was_sent(start: Callable[..., Kernel], tmp_path: Path) -> None:
+    kernel = start(confirm=False, linger=0.2)
+    with kernel.open("app") as app:
+        app.send_many(numbered(0, 777))
+    kernel.close()
+    kernel.join(PATIENCE)
+    assert bodies_in(tmp_path / "j") == numbered(0, 777)
+
+
+def test_a_journal_that_another_writes_is_waited_for(kernel_factory: KernelFactory, tmp_path: Path) -> None:
+    events = Events()
+    with JournalWriter(tmp_path / "j"):
+        kernel = kernel_factory(
+            EnginePlan(name="journal", kind="journal", options={"path": str(tmp_path / "j")}),
+            wait=False,
+            on_event=events,
+        )
+        assert "is writing this journal; a journal has one writer" in events.wait("failed").detail
+    kernel.wait_running()
+
+
+def test_a_disk_that_fails_ends_the_engine_and_another_life_goes_on(
+    start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = threading.Event()
+
+    class BrokenDisk(LimitedDisk):
+        def sync(self, fd: int) -> None:
+            if broken.is_set():
+                broken.clear()
+                raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(writer_module, "Disk", BrokenDisk)
+    events = Events()
+    with start(events=events).open("app") as app:
+        broken.set()
+        app.send(b"0")
+        assert "Input/output error" in events.wait("failed").detail
+        app.send(b"1")
+        app.wait_confirmed(PATIENCE)
+    kept = bodies_in(tmp_path / "j")
+    assert kept[-1] == b"1"
+    assert set(kept) == {b"0", b"1"}, "at least once"
+
+
+def test_what_was_recovered_is_told(start: Callable[..., Kernel], tmp_path: Path) -> None:
+    JournalWriter(tmp_path / "j").close()
+    data = next((tmp_path / "j").glob("*.arrows"))
+    with data.open("ab") as file:
+        file.write(b"torn")
+    events = Events()
+    kernel = start(events=events)
+    assert "4 bytes that were never committed were cut off" in events.wait("recovered").detail
+    assert figures(kernel)["cut_bytes"] == 4
+
+
+def test_commits_are_no_larger_than_asked_for() -> None:
+    run = run_of([b"x" * 100] * 1000, Envelope(key="k"))
+    parts = list(chunks([(run, 1, NOWHERE), (run, 2, NOWHERE)], 30_000))
+    assert all(sum(part.size for part, _, _ in chunk) <= 30_000 for chunk in parts)
+    assert [body for chunk in parts for part, _, _ in chunk for body in part.bodies] == [
+        *run.bodies,
+        *run.bodies,
+    ]
+    giant = run_of([b"y" * 50_000])
+    assert [len(chunk) for chunk in chunks([(giant, 1, NOWHERE), (giant, 1, NOWHERE)], 30_000)] == [1, 1]
