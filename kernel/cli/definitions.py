@@ -1,8 +1,8 @@
-"""``kernel definitions export``: exchanges, queues and bindings of a running system in RabbitMQ's JSON form."""
+"""``kernel definitions export`` and ``import``: what a running broker has, in RabbitMQ's JSON form."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -10,8 +10,12 @@ from kernel.cli.looking import Row
 from kernel.contracts.errors import KernelError
 from kernel.topology.control import ask, find_running
 
+PATIENCE = 40.0
+"""Seconds that an import may take."""
+
 _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
 _QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
+_PERMISSION = ("user", "vhost", "configure", "write", "read")
 _BINDING = {
     "source_name": "source",
     "vhost": "vhost",
@@ -22,24 +26,77 @@ _BINDING = {
 }
 
 
+_control = click.option(
+    "--control", metavar="PATH", help="The system's control socket; default: the only one running."
+)
+_engine = click.option("--engine", help="Which broker, where the system has several.")
+
+
 @click.group("definitions")
 def command() -> None:
     """Exchanges, queues and bindings of a running system, in RabbitMQ's JSON form."""
 
 
 @command.command("export")
-@click.option("--control", metavar="PATH", help="The system's control socket; default: the only one running.")
-@click.option("--engine", help="Which broker, where the system has several.")
-def export(control: str | None, engine: str | None) -> None:
+@_control
+@_engine
+@click.option("--users", is_flag=True, help="Users and permissions, too; passwords as salted hashes.")
+def export(control: str | None, engine: str | None, users: bool) -> None:
     """Print the definitions; `rabbitmqctl import_definitions` takes them.
 
-    Users are not among them, since passwords never leave the topology file; nor is what goes with a connection.
+    What goes with a connection is not among them.
     """
     import json
 
     path = control or find_running()
     shown = {what: _rows(path, what, engine) for what in ("exchanges", "queues", "bindings")}
-    click.echo(json.dumps(as_definitions(**shown), indent=2))
+    definitions = as_definitions(**shown)
+    if users:
+        definitions["users"] = [_user(row) for row in _rows(path, "users", engine)]
+        definitions["permissions"] = [
+            {key: row[key] for key in _PERMISSION} for row in _rows(path, "permissions", engine)
+        ]
+    click.echo(json.dumps(definitions, indent=2))
+
+
+@command.command("import")
+@click.argument("file", type=click.File("rb"))
+@_control
+@_engine
+def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
+    """Make what FILE defines: `rabbitmqctl export_definitions` writes such files; "-" reads standard input.
+
+    What is there already stays as it is.  What cannot be made is named with its place in the file, and the exit
+    status is 1; the rest is made all the same.
+    """
+    import json
+
+    path = control or find_running()
+    try:
+        definitions = json.load(file)
+    except ValueError as error:
+        raise KernelError(f"{file.name} is no JSON: {error}") from None
+    name = engine or _only_broker(path)
+    done = ask(path, "import-definitions", PATIENCE, engine=name, argument=definitions)["done"]
+    click.echo(", ".join(f"{count} {what}" for what, count in done["counts"].items() if count) or "nothing")
+    for line in (*done["ignored"], *done["complaints"]):
+        click.echo(f"{file.name}: {line}", err=True)
+    return 1 if done["complaints"] else 0
+
+
+def _only_broker(path: str) -> str:
+    name: str = _rows(path, "exchanges", None)[0]["engine"]  # every broker has exchanges
+    return name
+
+
+def _user(row: Row) -> dict[str, Any]:
+    return {
+        "name": row["name"],
+        "password_hash": row["password_hash"],
+        "hashing_algorithm": f"rabbit_password_hashing_{row['hashing']}",
+        "tags": row["tags"],
+        "limits": {},
+    }
 
 
 def as_definitions(exchanges: list[Row], queues: list[Row], bindings: list[Row]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ COMMANDS: dict[str, str] = {
     "bindings": "List the bindings of a running system: from which exchange to what.",
     "connections": "List the clients of a running system: who, from where, how much.",
     "consumers": "List the consumers of a running system: on which queue, with what credit.",
-    "definitions": "Export exchanges, queues and bindings in RabbitMQ's JSON form.",
+    "definitions": "Export or import exchanges, queues, bindings and users in RabbitMQ's JSON form.",
     "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",
     "new": "Write a new engine, protocol or API as an installable distribution.",

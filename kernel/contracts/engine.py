@@ -183,3 +183,14 @@ class Inspectable(Interface):
         Called in the engine's thread, like everything but ``statistics``: short, and no waiting.
         """
         ...
+
+
+class Operable(Interface):
+    """Optional for an engine: what an operator can have it do, besides telling."""
+
+    def operate(self, what: str, argument: Any) -> Any:
+        """Do it, and return what came of it, as JSON has it; ``KernelError`` in words for what cannot be done.
+
+        Called in the engine's thread, and so to be done quickly, without waiting.
+        """
+        ...

@@ -1,7 +1,8 @@
 """Control: a local socket at which an operator asks a running system how it is; one JSON line each way.
 
 A request is ``{"what": "queues"}``; the answer has ``at`` (this system's monotonic clock, for rates) and ``rows``, or
-for ``status`` the statistics, or else ``error``.  File permissions say who may ask: the owner of the system.
+for ``status`` the statistics, or else ``error``.  One with ``engine`` and ``argument`` as well has that engine do
+something (``Kernel.operate``); what came of it is ``done``.  File permissions say who may ask: the owner of the system.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 
 PATIENCE = 2.0
 """Seconds that one who asks may take for it, and that the engines may take to answer."""
-LONGEST_REQUEST = 4096
-KINDS = ("queues", "exchanges", "bindings", "connections", "consumers")
+LONGEST_REQUEST = 64 * 1024 * 1024
+"""Bytes: the definitions of a large broker are one request."""
+LONGEST_OPERATION = 30.0
+"""Seconds that an engine may take for what it is to do."""
+KINDS = ("queues", "exchanges", "bindings", "connections", "consumers", "users", "permissions")
 
 
 class ControlServer:
@@ -75,8 +79,9 @@ class ControlServer:
 
     def _answer(self, request: bytes) -> bytes:
         try:
-            what = msgspec.json.decode(request, type=dict[str, Any]).get("what")
-            answer = self._look(what)
+            asked = msgspec.json.decode(request, type=dict[str, Any])
+            what, engine = asked.get("what"), asked.get("engine")
+            answer = self._look(what) if engine is None else self._do(engine, what, asked.get("argument"))
         except Exception as error:  # whatever it is, it must not end this thread
             answer = {"error": f"{type(error).__name__}: {error}"}
         return msgspec.json.encode({"at": time.monotonic(), **answer}, enc_hook=str)
@@ -89,14 +94,23 @@ class ControlServer:
             return {"rows": inspection.rows, "failed": inspection.failed}
         return {"error": f"unknown request {what!r}; known: status, {', '.join(KINDS)}"}
 
+    def _do(self, engine: Any, what: Any, argument: Any) -> dict[str, Any]:
+        try:
+            return {"done": self._kernel.operate(engine, what, argument, LONGEST_OPERATION)}
+        except KernelError as error:
+            return {"error": str(error)}
 
-def ask(path: str | Path, what: str, patience: float = 3 * PATIENCE) -> dict[str, Any]:
-    """Ask the system whose control socket this is; ``KernelError`` when it does not answer."""
+
+def ask(path: str | Path, what: str, patience: float = 3 * PATIENCE, **more: Any) -> dict[str, Any]:
+    """Ask the system whose control socket this is; ``KernelError`` when it does not answer.
+
+    ``more``: ``engine`` and ``argument`` of a request to do something.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(patience)
             asking.connect(str(path))
-            asking.sendall(msgspec.json.encode({"what": what}) + b"\n")
+            asking.sendall(msgspec.json.encode({"what": what, **more}) + b"\n")
             received = b"".join(iter(lambda: asking.recv(65536), b""))
         answer = msgspec.json.decode(received, type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
@@ -173,7 +187,7 @@ def _pieces(connection: socket.socket) -> Iterator[bytes]:
     deadline = time.monotonic() + PATIENCE
     size = 0
     while size < LONGEST_REQUEST and time.monotonic() < deadline:
-        data = connection.recv(LONGEST_REQUEST)
+        data = connection.recv(65536)
         if not data:
             return
         size += len(data)

@@ -19,6 +19,7 @@ from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
 from kernel.routing.key_trie import key_filter
 from kernel.topology.inspection import Inspection, inspect
+from kernel.topology.operation import operate
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 from kernel.topology.statistics import SystemStatistics, gather
 
@@ -321,6 +322,10 @@ class Kernel:
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
         """Ask every engine for its ``queues``, ``connections`` ...; a thread too busy to answer is named instead."""
         return inspect(list(self._threads.values()), what, timeout)
+
+    def operate(self, engine: str, what: str, argument: Any = None, timeout: float = 30.0) -> Any:
+        """Have one engine do something (``kernel.contracts.engine.Operable``), and return what came of it."""
+        return operate(list(self._threads.values()), engine, what, argument, timeout)
 
     def _running(self) -> None:
         if self._state != "running":

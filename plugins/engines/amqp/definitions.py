@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.amqp.definition_forms import ExchangeDefinition, QueueDefinition
+from plugins.engines.amqp.options import AmqpOptions, ExchangeOptions, QueueOptions
 from plugins.engines.broker.binding import Destination
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.virtual_host import VirtualHost
@@ -11,27 +12,37 @@ from plugins.engines.broker.virtual_host import VirtualHost
 def declare_all(options: AmqpOptions, broker: Broker, now: float) -> None:
     """Declare what the options list; a mistake in them raises the broker's refusal."""
     for exchange in options.exchanges:
-        broker.vhost(exchange.vhost).declare_exchange(
-            exchange.name,
-            exchange.type,
-            durable=exchange.durable,
-            auto_delete=exchange.auto_delete,
-            internal=exchange.internal,
-            arguments=exchange.arguments,
-        )
+        declare_exchange(broker, exchange)
     for queue in options.queues:
-        broker.vhost(queue.vhost).declare_queue(
-            queue.name,
-            None,
-            now,
-            durable=queue.durable,
-            auto_delete=queue.auto_delete,
-            arguments=queue.arguments,
-        )
+        declare_queue(broker, queue, now)
     for binding in options.bindings:
         vhost = broker.vhost(binding.vhost)
         destination = _destination(vhost, binding.queue, binding.to_exchange)
         vhost.bind(binding.exchange, destination, binding.key, binding.arguments)
+
+
+def declare_exchange(broker: Broker, exchange: ExchangeOptions | ExchangeDefinition) -> None:
+    """Declare what is described, or refuse it."""
+    broker.vhost(exchange.vhost).declare_exchange(
+        exchange.name,
+        exchange.type,
+        durable=exchange.durable,
+        auto_delete=exchange.auto_delete,
+        internal=exchange.internal,
+        arguments=exchange.arguments,
+    )
+
+
+def declare_queue(broker: Broker, queue: QueueOptions | QueueDefinition, now: float) -> None:
+    """Declare what is described, or refuse it."""
+    broker.vhost(queue.vhost).declare_queue(
+        queue.name,
+        None,
+        now,
+        durable=queue.durable,
+        auto_delete=queue.auto_delete,
+        arguments=queue.arguments,
+    )
 
 
 def _destination(vhost: VirtualHost, queue: str, exchange: str) -> Destination:

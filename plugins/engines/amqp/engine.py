@@ -18,16 +18,18 @@ import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host
-from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.errors import ConnectionLost, KernelError
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.listener import Listener
 from kernel.hosting.tls import handshake, server_context
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
 from plugins.engines.amqp.alarm_watch import AlarmWatch, make_alarms
 from plugins.engines.amqp.connection_host import ConnectionHost
+from plugins.engines.amqp.definition_forms import read_definitions
 from plugins.engines.amqp.definitions import declare_all
 from plugins.engines.amqp.durability import open_store
 from plugins.engines.amqp.feed import Feed
+from plugins.engines.amqp.importing import Importer, import_file
 from plugins.engines.amqp.inspection import inspect
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.origin import certified_name, is_on_this_machine
@@ -108,6 +110,9 @@ class AmqpEngine:
         if self.kept is not None:
             self.kept.restore(self.broker, now)
         declare_all(self.options, self.broker, now)
+        if self.options.definitions:
+            for ignored in import_file(self.options.definitions, self.broker, self.users, now):
+                host.report(EngineEvent(engine=self.name, what="ignored", detail=ignored))
         vhost = self.broker.vhost(self.options.vhost)
         self.feed = Feed(vhost, self.options.default_exchange, self._on_refused)
         self.feed.open(host.port(self.name, self))
@@ -158,7 +163,16 @@ class AmqpEngine:
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return a row for each queue, exchange, binding, connection or consumer."""
-        return inspect(what, self.broker, self._connections)
+        return inspect(what, self.broker, self.users, self._connections)
+
+    def operate(self, what: str, argument: Any) -> dict[str, Any]:
+        """Do what an operator wants: ``import-definitions``."""
+        if what != "import-definitions":
+            raise KernelError(f"it cannot {what!r}; it can import-definitions")
+        now = self.host.now()
+        imported = Importer(self.broker, self.users, now).run(read_definitions(argument))
+        self.finish_turn(now)
+        return msgspec.structs.asdict(imported)
 
     # Connections
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from plugins.engines.amqp.connection_host import ConnectionHost
+from plugins.engines.amqp.users import Users
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.exchange import Exchange
@@ -13,8 +14,11 @@ from plugins.engines.broker.exchange import Exchange
 Row: TypeAlias = dict[str, Any]
 
 
-def inspect(what: str, broker: Broker, connections: Iterable[ConnectionHost]) -> list[Row]:
+def inspect(what: str, broker: Broker, users: Users, connections: Iterable[ConnectionHost]) -> list[Row]:
     """Return a row for each thing of the sort ``what``."""
+    of_users = _OF_USERS.get(what)
+    if of_users is not None:
+        return list(of_users(users, broker))
     of_broker = _OF_BROKER.get(what)
     if of_broker is not None:
         return list(of_broker(broker))
@@ -82,6 +86,24 @@ def _binding(vhost: str, source: str, destination: str, kind: str, key: str, arg
     }
 
 
+def _users(users: Users, broker: Broker) -> Iterator[Row]:
+    for name, account in users.accounts.items():
+        yield {
+            "name": name,
+            "password_hash": account.password.as_hash(),
+            "hashing": account.password.hashing,
+            "tags": list(account.tags),
+        }
+
+
+def _permissions(users: Users, broker: Broker) -> Iterator[Row]:
+    for name, account in users.accounts.items():
+        for vhost in broker.vhosts:
+            allowed = account.allowed_in(vhost)
+            if allowed is not None:
+                yield {"user": name, "vhost": vhost, **allowed._asdict()}
+
+
 def _connection(connection: ConnectionHost) -> Iterator[Row]:
     session = connection.session
     properties = session.client_properties if isinstance(session.client_properties, dict) else {}
@@ -133,6 +155,10 @@ _OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
     "queues": _queues,
     "exchanges": _exchanges,
     "bindings": _bindings,
+}
+_OF_USERS: dict[str, Callable[[Users, Broker], Iterator[Row]]] = {
+    "users": _users,
+    "permissions": _permissions,
 }
 _OF_CONNECTION: dict[str, Callable[[ConnectionHost], Iterator[Row]]] = {
     "connections": _connection,

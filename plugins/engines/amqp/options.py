@@ -125,6 +125,8 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Queues to declare at the start."""
     bindings: tuple[BindingOptions, ...] = ()
     """Bindings to make at the start."""
+    definitions: str = ""
+    """A file with definitions as ``rabbitmqctl export_definitions`` writes them, to import at each start; empty: none."""
     data_dir: str = ""
     """A folder for what is durable: queues, exchanges, bindings and their persistent messages outlive the process, and long
     queues do not fill the memory.  Of this broker alone.  Empty: all is in memory."""

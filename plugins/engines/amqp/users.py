@@ -16,7 +16,7 @@ Operation: TypeAlias = Literal["configure", "write", "read"]
 
 
 class Permissions(NamedTuple):
-    """Regular expressions that are searched in a resource's name."""
+    """Regular expressions that are searched in a resource's name; as in RabbitMQ, the empty one allows nothing."""
 
     configure: str = ".*"
     write: str = ".*"
@@ -48,7 +48,7 @@ class Account:
             password = Password.from_hash(user.password_hash, user.hashing)
         else:
             password = Password.from_plain(user.password, os.urandom(4))
-        # No pattern and one that matches all are the same here; RabbitMQ's definitions mean "nothing" by "".
+        # In the options, no pattern is no restriction.
         allowed = Permissions(user.configure or ".*", user.write or ".*", user.read or ".*")
         account = cls(password, from_anywhere=user.from_anywhere, everywhere=None if user.vhosts else allowed)
         account.permissions = dict.fromkeys(user.vhosts, allowed)
@@ -74,8 +74,8 @@ class Login:
     def require(self, operation: Operation, kind: str, name: str, vhost: str) -> None:
         """Refuse an operation on a queue or exchange that is not for this user."""
         allowed = self.account.allowed_in(vhost)
-        pattern = "^$" if allowed is None else getattr(allowed, operation)
-        if pattern != ".*" and not re.search(pattern, name or "amq.default"):
+        pattern = "" if allowed is None else getattr(allowed, operation)
+        if pattern != ".*" and not (pattern and re.search(pattern, name or "amq.default")):
             raise AccessRefused(
                 f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{self.name}'"
             )

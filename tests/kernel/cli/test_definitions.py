@@ -1,19 +1,23 @@
-"""``kernel definitions export``: what RabbitMQ would read."""
+"""``kernel definitions``: what RabbitMQ would read, and what it has written."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kernel.topology.control import ControlServer
+from kernel.topology.control import ControlServer, ask
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
-from plugins.protocols.amqp091.methods import queue
+from plugins.engines.amqp.passwords import Password
+from plugins.protocols.amqp091.methods import exchange, queue
 from tests.kernel.cli.test_commands import Run, kernel
 from tests.plugins.engines.amqp.raw_client import RawClient
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
 __all__ = ["kernel"]
 
@@ -23,7 +27,7 @@ OPTIONS = {
     "queues": [{"name": "orders", "arguments": {"x-max-length": 9}}],
     "bindings": [{"exchange": "events", "queue": "orders", "key": "order.#"}],
 }
-DEFINITIONS = {
+DEFINITIONS: dict[str, list[dict[str, object]]] = {
     "vhosts": [{"name": "/"}],
     "exchanges": [
         {
@@ -90,3 +94,106 @@ def test_one_of_several_brokers_must_be_named(kernel: Run, path: Path) -> None:
 def test_a_broker_that_is_not_there_is_named(kernel: Run, path: Path) -> None:
     _, _, errors = kernel("definitions", "export", "--control", path, "--engine", "three")
     assert errors == "kernel: no engine 'three' has exchanges; those that have: one, two\n"
+
+
+def _port(path: Path) -> int:
+    (row,) = [each for each in ask(path, "status")["status"]["engines"] if each["name"] == "one"]
+    return int(row["address"].rpartition(":")[2])
+
+
+def test_import(kernel: Run, path: Path, tmp_path: Path) -> None:
+    more = {"name": "more", "vhost": "/", "arguments": {"x-max-length": 3}}
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps(DEFINITIONS | {"queues": [*DEFINITIONS["queues"], more]}))
+    status, shown, errors = kernel("definitions", "import", file, "--control", path, "--engine", "one")
+    assert (status, shown, errors) == (0, "1 vhosts, 1 exchanges, 2 queues, 1 bindings\n", "")
+    exported = json.loads(kernel("definitions", "export", "--control", path, "--engine", "one")[1])
+    assert [each["name"] for each in exported["queues"]] == ["orders", "more"]
+    with RawClient(_port(path)) as client:
+        assert client.ask(queue.Declare(queue="more", passive=True), queue.DeclareOk).message_count == 0
+
+
+def test_complaints_name_the_file_and_the_place(kernel: Run, path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_text(
+        json.dumps(
+            {"vhosts": [{"name": "/"}], "queues": [{"name": "q", "vhost": "nowhere"}], "policies": [{}]}
+        )
+    )
+    status, shown, errors = kernel("definitions", "import", file, "--control", path, "--engine", "two")
+    assert (status, shown) == (1, "1 vhosts\n")
+    assert errors.splitlines() == [
+        f"{file}: $.policies[0]: policies are not supported",
+        f"{file}: $.queues[0]: NOT_ALLOWED - vhost nowhere not found",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, engine, complaint",
+    [
+        ("{", "one", " is no JSON: "),
+        ("[]", "one", "engine 'one': these are no definitions: Expected `object`, got `array`"),
+        ("{}", "three", "there is no engine 'three'"),
+        ("{}", None, "several engines have exchanges; say which: --engine one | two"),
+    ],
+)
+def test_what_cannot_be_imported_at_all(
+    kernel: Run, path: Path, tmp_path: Path, text: str, engine: str | None, complaint: str
+) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_text(text)
+    named = ("--engine", engine) if engine else ()
+    status, shown, errors = kernel("definitions", "import", file, "--control", path, *named)
+    assert (status, shown) == (1, "")
+    assert complaint in errors
+
+
+def test_users_are_exported_when_asked_for(kernel: Run, path: Path) -> None:
+    shown = kernel("definitions", "export", "--users", "--control", path, "--engine", "one")[1]
+    exported = json.loads(shown)
+    (guest,) = exported["users"]
+    assert (guest["name"], guest["hashing_algorithm"]) == ("guest", "rabbit_password_hashing_sha256")
+    assert Password.from_hash(guest["password_hash"], "sha256").is_given_by("guest")
+    assert exported["permissions"] == [
+        {"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.peer("rabbitmq")
+def test_from_rabbitmq_and_back(kernel: Run, path: Path, tmp_path: Path, rabbitmq: RabbitMq) -> None:
+    theirs, ours, again = (tmp_path / f"{name}.json" for name in ("theirs", "ours", "again"))
+    with RawClient(rabbitmq.port) as client:
+        arguments = {"x-message-ttl": 5000, "x-max-priority": 5, "x-dead-letter-exchange": "moved.x"}
+        client.ask(queue.Declare(queue="moved.q", durable=True, arguments=arguments), queue.DeclareOk)
+        client.ask(exchange.Declare(exchange="moved.x", type="topic", durable=True), exchange.DeclareOk)
+        client.ask(queue.Bind(queue="moved.q", exchange="moved.x", routing_key="a.#"), queue.BindOk)
+        client.ask(
+            exchange.Bind(destination="amq.fanout", source="moved.x", routing_key="b"), exchange.BindOk
+        )
+    rabbitmq.control("add_vhost", "moved")
+    rabbitmq.control("add_user", "mover", "secret")
+    rabbitmq.control("set_permissions", "-p", "moved", "mover", "^m", "", ".*")
+    try:
+        rabbitmq.control("export_definitions", str(theirs))
+        where = ("--control", path, "--engine", "two")
+        assert kernel("definitions", "import", theirs, *where)[0] == 0
+        ours.write_text(kernel("definitions", "export", "--users", *where)[1])
+        _clean(rabbitmq)
+        rabbitmq.control("import_definitions", str(ours))
+        rabbitmq.control("authenticate_user", "mover", "secret")
+        rabbitmq.control("export_definitions", str(again))
+    finally:
+        _clean(rabbitmq)
+    before, after = json.loads(theirs.read_text()), json.loads(again.read_text())
+    for what in ("users", "permissions", "exchanges", "queues", "bindings"):
+        assert sorted(before[what], key=str) == sorted(after[what], key=str), what
+
+
+def _clean(rabbitmq: RabbitMq) -> None:
+    with RawClient(rabbitmq.port) as client:
+        client.ask(queue.Delete(queue="moved.q"), queue.DeleteOk)
+        client.ask(exchange.Delete(exchange="moved.x"), exchange.DeleteOk)
+    for command, name in (("delete_vhost", "moved"), ("delete_user", "mover")):
+        with contextlib.suppress(subprocess.CalledProcessError):  # it is not there yet
+            rabbitmq.control(command, name)

@@ -17,6 +17,7 @@ from kernel.contracts.errors import KernelError
 from kernel.testing.leaks import Leaks
 from kernel.topology.control import ControlServer, ask, default_path, find_running
 from kernel.topology.inspection import inspect
+from kernel.topology.operation import operate
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
 
@@ -69,6 +70,7 @@ def test_nonsense_is_answered_with_an_error_and_nothing_breaks(
     with socket.socket(socket.AF_UNIX) as asking:
         asking.connect(server.path)
         asking.sendall(request_)
+        asking.shutdown(socket.SHUT_WR)
         assert "error" in msgspec.json.decode(asking.makefile("rb").readline())
     assert ask(server.path, "queues")["rows"]
 
@@ -159,3 +161,30 @@ def test_an_engine_that_cannot_answer_is_named() -> None:
 
     found = inspect([_thread("t", lambda item: item(), a=SimpleNamespace(inspect=fail))], "queues", 1)
     assert found.failed == ("engine a: ValueError: queues",)
+
+
+def test_an_engine_does_what_it_is_asked_for() -> None:
+    doing = SimpleNamespace(operate=lambda what, argument: [what, argument])
+    threads = [_thread("one", lambda item: item(), a=object()), _thread("two", lambda item: item(), b=doing)]
+    assert operate(threads, "b", "dance", {"twice": True}, 1) == ["dance", {"twice": True}]
+
+
+@pytest.mark.parametrize(
+    "engine, complaint",
+    [
+        ("none", "there is no engine 'none'"),
+        ("silent", r"engine 'silent' \(running\) does nothing that it is asked for"),
+        ("fails", "engine 'fails': not that"),
+        ("stuck", "engine 'stuck' has not answered within 0.01 s"),
+    ],
+)
+def test_an_engine_that_does_not_do_it_is_named(engine: str, complaint: str) -> None:
+    def fail(what: str, argument: Any) -> None:
+        raise ValueError("not that")
+
+    threads = [
+        _thread("quick", lambda item: item(), silent=object(), fails=SimpleNamespace(operate=fail)),
+        _thread("slow", lambda item: None, stuck=SimpleNamespace(operate=fail)),
+    ]
+    with pytest.raises(KernelError, match=complaint):
+        operate(threads, engine, "dance", None, 0.01)

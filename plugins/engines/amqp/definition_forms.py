@@ -1,0 +1,106 @@
+"""The form of RabbitMQ's definitions (``rabbitmqctl export_definitions``): JSON, one list for each sort of thing.
+
+Keys that are not here (limits, metadata, versions) say nothing that this server would go by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import KernelError
+from plugins.engines.amqp.passwords import Hashing
+
+HASHINGS: dict[str, Hashing] = {
+    "rabbit_password_hashing_sha256": "sha256",
+    "rabbit_password_hashing_sha512": "sha512",
+    "rabbit_password_hashing_md5": "md5",
+}
+
+
+class UserDefinition(msgspec.Struct, frozen=True):
+    """A user; the hash is empty for one whom no password lets in."""
+
+    name: str
+    password_hash: str = ""
+    hashing_algorithm: str = "rabbit_password_hashing_sha256"
+    tags: list[str] | str = ""
+
+
+class VhostDefinition(msgspec.Struct, frozen=True):
+    """A virtual host."""
+
+    name: str
+
+
+class PermissionDefinition(msgspec.Struct, frozen=True):
+    """What a user may do in a virtual host; an empty pattern is nothing."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+class ExchangeDefinition(msgspec.Struct, frozen=True):
+    """An exchange."""
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class QueueDefinition(msgspec.Struct, frozen=True):
+    """A queue."""
+
+    name: str
+    vhost: str
+    durable: bool = True
+    auto_delete: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class BindingDefinition(msgspec.Struct, frozen=True):
+    """A binding."""
+
+    source: str
+    vhost: str
+    destination: str
+    destination_type: str
+    routing_key: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class Definitions(msgspec.Struct, frozen=True):
+    """A whole file."""
+
+    users: list[UserDefinition] = []
+    vhosts: list[VhostDefinition] = []
+    permissions: list[PermissionDefinition] = []
+    exchanges: list[ExchangeDefinition] = []
+    queues: list[QueueDefinition] = []
+    bindings: list[BindingDefinition] = []
+    policies: list[dict[str, Any]] = []
+    parameters: list[dict[str, Any]] = []
+    global_parameters: list[dict[str, Any]] = []
+    topic_permissions: list[dict[str, Any]] = []
+
+
+NOT_SUPPORTED = ("policies", "parameters", "global_parameters", "topic_permissions")
+"""What is read, and said not to be there."""
+
+
+def read_definitions(document: object) -> Definitions:
+    """Return the definitions in a JSON text, or in what was read of one; ``KernelError`` names the place of a mistake."""
+    try:
+        if isinstance(document, bytes):
+            return msgspec.json.decode(document, type=Definitions)
+        return msgspec.convert(document, Definitions)
+    except msgspec.DecodeError as error:  # of which a ValidationError is one
+        raise KernelError(f"these are no definitions: {error}") from None

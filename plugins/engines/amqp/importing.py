@@ -1,0 +1,159 @@
+"""Importing: makes of definitions what a broker has.
+
+What is there already and the same is left as it is.  What cannot be made is complained of, with its place in the
+JSON text, and the rest is made all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import KernelError
+from plugins.engines.amqp.definition_forms import (
+    HASHINGS,
+    NOT_SUPPORTED,
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    UserDefinition,
+    VhostDefinition,
+    read_definitions,
+)
+from plugins.engines.amqp.definitions import declare_exchange, declare_queue
+from plugins.engines.amqp.options import GUEST
+from plugins.engines.amqp.passwords import Password
+from plugins.engines.amqp.users import Account, Permissions, Users
+from plugins.engines.broker.binding import Destination
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.errors import BrokerError
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    counts: dict[str, int]
+    """How many of each sort there are now as the definitions say."""
+    complaints: list[str]
+    """What could not be made, each with its place: ``$.queues[3]: ...``."""
+    ignored: list[str]
+    """What this server does not have, likewise."""
+
+
+class Importer:
+    """Imports into one broker."""
+
+    def __init__(self, broker: Broker, users: Users, now: float) -> None:
+        self._broker = broker
+        self._users = users
+        self._now = now
+        self._complaints: list[str] = []
+
+    def run(self, definitions: Definitions) -> Imported:
+        """Make everything, in the order in which things need each other."""
+        steps: tuple[tuple[str, Sequence[Any], Callable[[Any], None]], ...] = (
+            ("users", definitions.users, self._user),
+            ("vhosts", definitions.vhosts, self._vhost),
+            ("permissions", definitions.permissions, self._permission),
+            ("exchanges", definitions.exchanges, self._exchange),
+            ("queues", definitions.queues, self._queue),
+            ("bindings", definitions.bindings, self._binding),
+        )
+        counts = {what: self._each(what, items, make) for what, items, make in steps}
+        ignored = [
+            f"$.{what}[{index}]: {what.replace('_', ' ')} are not supported"
+            for what in NOT_SUPPORTED
+            for index in range(len(getattr(definitions, what)))
+        ]
+        for vhost in self._broker.vhosts.values():
+            vhost.routes.forget()  # channels remember what they were allowed to publish until routes change
+        return Imported(counts, self._complaints, ignored)
+
+    def _each(self, what: str, items: Sequence[Any], make: Callable[[Any], None]) -> int:
+        made = 0
+        for index, item in enumerate(items):
+            try:
+                make(item)
+                made += 1
+            except BrokerError as refusal:
+                self._complaints.append(f"$.{what}[{index}]: {refusal.text}")
+            except ValueError as error:
+                self._complaints.append(f"$.{what}[{index}]: {error}")
+        return made
+
+    def _user(self, user: UserDefinition) -> None:
+        hashing = HASHINGS.get(user.hashing_algorithm)
+        if hashing is None:
+            raise ValueError(f"hashing_algorithm {user.hashing_algorithm!r} is none of {', '.join(HASHINGS)}")
+        password = Password.from_hash(user.password_hash, hashing) if user.password_hash else Password()
+        tags = user.tags.split(",") if isinstance(user.tags, str) else user.tags
+        account = self._users.accounts.get(user.name)
+        if account is None:
+            # As in RabbitMQ, the one whose password everybody knows does not come from elsewhere.
+            from_anywhere = user.name != "guest" or GUEST.from_anywhere
+            account = self._users.accounts[user.name] = Account(password, from_anywhere=from_anywhere)
+        elif account.everywhere is not None:
+            # From here on it is as in the definitions: what it may do is said for each virtual host.
+            account.permissions = dict.fromkeys(self._broker.vhosts, account.everywhere) | account.permissions
+            account.everywhere = None
+        account.password = password
+        account.tags = tuple(tag for tag in tags if tag)
+
+    def _vhost(self, vhost: VhostDefinition) -> None:
+        self._broker.add_vhost(vhost.name)
+
+    def _permission(self, permission: PermissionDefinition) -> None:
+        account = self._users.accounts.get(permission.user)
+        if account is None:
+            raise ValueError(f"there is no user {permission.user!r}")
+        self._broker.vhost(permission.vhost)
+        allowed = Permissions(permission.configure, permission.write, permission.read)
+        for pattern in allowed:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        account.permissions[permission.vhost] = allowed
+
+    def _exchange(self, exchange: ExchangeDefinition) -> None:
+        declare_exchange(self._broker, exchange)
+
+    def _queue(self, queue: QueueDefinition) -> None:
+        declare_queue(self._broker, queue, self._now)
+
+    def _binding(self, binding: BindingDefinition) -> None:
+        if not binding.source:
+            return  # the default exchange leads to every queue by itself
+        vhost = self._broker.vhost(binding.vhost)
+        destination: Destination
+        if binding.destination_type == "queue":
+            destination = vhost.find_queue(binding.destination, None)
+        elif binding.destination_type == "exchange":
+            destination = vhost.find_destination(binding.destination)
+        else:
+            raise ValueError(f"destination_type is {binding.destination_type!r}, not queue or exchange")
+        vhost.bind(binding.source, destination, binding.routing_key, binding.arguments)
+
+
+def import_file(path: str, broker: Broker, users: Users, now: float) -> list[str]:
+    """Import the file that the options name; return what was ignored.
+
+    ``KernelError`` has all complaints: a broker with half of its queues is none.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise KernelError(f"definitions = {path!r}: {error.strerror}") from None
+    try:
+        imported = Importer(broker, users, now).run(read_definitions(text))
+    except KernelError as error:
+        raise KernelError(f"definitions = {path!r}: {error}") from None
+    if imported.complaints:
+        raise KernelError(f"definitions = {path!r}: {'; '.join(imported.complaints)}")
+    return imported.ignored
