@@ -133,3 +133,56 @@ def test_nothing_is_lost_when_the_server_is_killed(
         into.confirm()
     out.wait_confirmed(PATIENCE)
     assert got == set(bodies)
+
+
+def test_a_server_that_is_low_on_memory_stops_the_publisher_and_not_the_consumer(
+    connect: Callable[..., Client], rabbitmq: RabbitMq
+) -> None:
+    client = connect(
+        exchange="", key="low", queues=[{"name": "low"}], consume=[{"queue": "low", "prefetch": 1}]
+    )
+    out, into = client.kernel.open("out"), client.kernel.open("in", auto_confirm=False)
+    out.send_many(_bodies(0, 100))
+    out.wait_confirmed(PATIENCE)
+    rabbitmq.control("set_vm_memory_high_watermark", "0.000001")
+    try:
+        out.send(b"too much")  # RabbitMQ blocks who publishes, and only then
+        client.events.wait("blocked")
+        assert client.statistics()["blocked"] is True
+        for body in _bodies(0, 100):
+            assert bytes(into.receive(PATIENCE)) == body
+            into.confirm()
+    finally:
+        rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+    client.events.wait("unblocked")
+    assert bytes(into.receive(PATIENCE)) == b"too much"
+    into.confirm()
+    out.wait_confirmed(PATIENCE)
+    assert client.statistics()["blocked"] is False
+
+
+def test_a_queue_that_the_server_names(connect: Callable[..., Client], rabbitmq: RabbitMq) -> None:
+    client = connect(
+        queues=[{"name": "", "exclusive": True, "durable": False}],
+        bindings=[{"exchange": "amq.topic", "queue": "", "key": "named.#"}],
+        consume=[{"queue": ""}],
+    )
+    with RawClient(rabbitmq.port) as raw:
+        raw.publish(b"x", "named.x", "amq.topic")
+        assert bytes(client.kernel.open("in").receive(PATIENCE)) == b"x"
+
+
+def test_amqplain(kernel_factory: KernelFactory, rabbitmq: RabbitMq) -> None:
+    Client(kernel_factory, rabbitmq.address, mechanism="AMQPLAIN").events.wait("connected")
+
+
+def test_a_message_for_an_exchange_that_is_not_there_is_dropped_if_that_is_wanted(
+    connect: Callable[..., Client],
+) -> None:
+    client = connect(when_refused="drop", mandatory=False)
+    out = client.kernel.open("out")
+    for exchange, body in (("", b"0"), ("nowhere", b"1"), ("", b"2")):
+        out.send_message(Message(body, Envelope(exchange=exchange, key="nobody")))
+    out.wait_confirmed(PATIENCE)
+    assert client.statistics()["messages_refused"] == 1
+    assert "'nowhere'" in client.events.wait("dropped").detail
