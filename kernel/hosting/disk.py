@@ -1,0 +1,72 @@
+"""Disk: what engines that keep things ask of the operating system, the same on all that we run on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class FileLock:
+    """A lock that the operating system takes back from a process that dies.  Held until ``release``."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ``Locked``, which says who has it."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 20).decode("ascii", "replace").strip()
+            os.close(self._descriptor)
+            raise Locked(f"process {holder}" if holder else "another process") from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        """Let others in."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Locked(Exception):
+    """Somebody else has the lock; the text says who."""
+
+
+def sync_data(descriptor: int) -> None:
+    """Return once the bytes of a file would survive a loss of power.
+
+    ``fdatasync`` leaves out the time of the last change, which costs a write of its own.  macOS does not have it, and its ``fsync``
+    stops at the cache of the drive; ``F_FULLFSYNC`` does not.
+    """
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    elif hasattr(fcntl, "F_FULLFSYNC"):
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Return once the names in a directory would survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def will_read(descriptor: int, offset: int, length: int) -> None:
+    """Have the operating system fetch bytes before they are asked for, where it can."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+
+
+def free_bytes(path: Path) -> int:
+    """Return how much this user may still write to the file system of ``path``."""
+    figures = os.statvfs(path)
+    return figures.f_bavail * figures.f_frsize
