@@ -11,7 +11,7 @@ PEERS := amqp-tools chromium gcc libc6-dev librabbitmq-client-java libzmq3-dev r
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
 NODE_PEERS := tests/interop/node
 
-.PHONY: help setup lock demo test quick check bench peers docs changelog clean
+.PHONY: help setup lock demo test quick check bench soak peers docs changelog clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -48,6 +48,9 @@ check: setup ## ruff, mypy --strict, import-linter
 
 bench: setup ## against the peers, in the same run; writes benchmarks/results.json and docs/measured.md
 	@$(BIN)/python -m benchmarks
+
+soak: setup ## real clients on one broker for an hour (SOAK="--seconds 60"); every message accounted for, memory looked at
+	$(BIN)/python -m tests.soak $(SOAK)
 
 peers: ## what interoperability tests want from Debian (root) and npm
 	@if dpkg -s $(PEERS) >/dev/null 2>&1; then echo "peers: all there: $(PEERS)"; \

@@ -12,7 +12,14 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from kernel.contracts.message import Envelope, run_of
 from plugins.engines.amqp.feed import Feed
@@ -520,10 +527,12 @@ class BrokerMachine(RuleBasedStateMachine):
         self.check_pushed(events)
 
 
-BrokerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+BrokerMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
 TestBrokerMachine = BrokerMachine.TestCase
 
 
 @pytest.mark.slow
-class TestBrokerMachineForLonger(BrokerMachine.TestCase):
-    settings = settings(max_examples=300, stateful_step_count=80, deadline=None)
+def test_longer_programs() -> None:
+    run_state_machine_as_test(
+        BrokerMachine, settings=settings(max_examples=300, stateful_step_count=80, deadline=None)
+    )
