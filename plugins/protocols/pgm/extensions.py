@@ -1,0 +1,185 @@
+"""Option extensions: what may stand between the header of a packet and its data (RFC 3208, 9 and 11.8).
+
+``Extensions`` is all of them that mean something to us, decoded.  Unknown ones are skipped, and so are the bits of
+the third byte (OPX, F, U) of those that are not about parity: OpenPGM leaves whatever memory had there.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+import msgspec
+
+from kernel.contracts.errors import RemoteProtocolError
+
+LENGTH, FRAGMENT, NAK_LIST, JOIN = 0x00, 0x01, 0x02, 0x03
+PARITY_PRM, PARITY_GRP, CURR_TGSIZE = 0x08, 0x09, 0x0A
+SYN, FIN, RST = 0x0D, 0x0E, 0x0F
+
+END = 0x80
+"""In the type of the last one."""
+NAK_LIST_MOST = 62
+MOST = 16
+"""Option extensions that a packet may have."""
+
+ENCODED = 0x08
+"""The F bit: the value belongs to a parity packet, and is itself parity (9, 11.2)."""
+
+_NETWORK_SIGNIFICANT = {NAK_LIST, PARITY_PRM}
+_FRAGMENT = Struct(">III")
+_U32 = Struct(">I")
+
+
+class MalformedPacket(RemoteProtocolError):
+    """Bytes that are no PGM packet, or a damaged one.  Never raised for what is merely unknown."""
+
+
+class Fragment(msgspec.Struct, frozen=True, gc=False):
+    """OPT_FRAGMENT: a piece of a larger unit (9.2)."""
+
+    first: int
+    """Sequence number of the packet with the first piece."""
+    offset: int
+    """Where this piece begins, in bytes."""
+    size: int
+    """Bytes of the whole unit."""
+
+
+class Reset(msgspec.Struct, frozen=True, gc=False):
+    """OPT_RST: the source gives up (9.8)."""
+
+    code: int = 0
+    unanswered: bool = False
+    """The N bit: NAKs would go unanswered."""
+
+
+class ParityParameters(msgspec.Struct, frozen=True, gc=False):
+    """OPT_PARITY_PRM: what a source offers (11.8.1)."""
+
+    group: int
+    """Packets in a transmission group."""
+    proactive: bool = False
+    on_demand: bool = False
+
+
+class Extensions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Those of one packet."""
+
+    fragment: Fragment | None = None
+    encoded: bool = False
+    """The fragment's numbers are parity of those of the group's packets."""
+    nak_list: tuple[int, ...] = ()
+    join: int | None = None
+    """The oldest packet that somebody who comes late may ask for (9.4)."""
+    syn: bool = False
+    fin: bool = False
+    reset: Reset | None = None
+    parity: ParityParameters | None = None
+    parity_group: int = 0
+    group_size: int | None = None
+
+
+NONE = Extensions()
+
+
+def encode(extensions: Extensions) -> tuple[bytes, int]:
+    """Return the bytes, and the bits of the header's options byte that tell of them."""
+    found = _options(extensions)
+    if not found:
+        return b"", 0
+    encoded = [bytes((kind, 4 + len(value), third, fourth)) + value for kind, third, fourth, value in found]
+    last = encoded[-1]
+    encoded[-1] = bytes((last[0] | END,)) + last[1:]
+    body = b"".join(encoded)
+    bits = 0x03 if any(kind in _NETWORK_SIGNIFICANT for kind, *_ in found) else 0x01
+    return b"\x00\x04" + (4 + len(body)).to_bytes(2, "big") + body, bits
+
+
+def _options(extensions: Extensions) -> list[tuple[int, int, int, bytes]]:
+    """Return type, third and fourth byte, and value of each; the network-significant first (9.1)."""
+    found: list[tuple[int, int, int, bytes]] = []
+    if extensions.nak_list:
+        numbers = extensions.nak_list
+        found.append((NAK_LIST, 0, 0, b"".join(map(_U32.pack, numbers))))
+    if extensions.parity is not None:
+        parity = extensions.parity
+        found.append((PARITY_PRM, 0, parity.proactive << 1 | parity.on_demand, _U32.pack(parity.group)))
+    if extensions.fragment is not None:
+        fragment = extensions.fragment
+        value = _FRAGMENT.pack(fragment.first, fragment.offset, fragment.size)
+        found.append((FRAGMENT, ENCODED if extensions.encoded else 0, 0, value))
+    if extensions.join is not None:
+        found.append((JOIN, 0, 0, _U32.pack(extensions.join)))
+    if extensions.parity_group:
+        found.append((PARITY_GRP, 0, 0, _U32.pack(extensions.parity_group)))
+    if extensions.group_size is not None:
+        found.append((CURR_TGSIZE, 0, 0, _U32.pack(extensions.group_size)))
+    if extensions.syn:
+        found.append((SYN, 0, 0, b""))
+    if extensions.fin:
+        found.append((FIN, 0, 0, b""))
+    if extensions.reset is not None:
+        found.append((RST, 0, extensions.reset.unanswered << 6 | extensions.reset.code & 0x3F, b""))
+    return found
+
+
+def decode(packet: bytes, at: int) -> tuple[Extensions, int]:
+    """Return the extensions that begin at ``at``, and where they end."""
+    if len(packet) < at + 4 or packet[at] & ~END != LENGTH or packet[at + 1] != 4:
+        raise MalformedPacket("option extensions that do not begin with OPT_LENGTH")
+    end = at + int.from_bytes(packet[at + 2 : at + 4], "big")
+    if end > len(packet):
+        raise MalformedPacket("option extensions that are longer than the packet")
+    fields: dict[str, object] = {}
+    at += 4
+    for _ in range(MOST):
+        if at + 4 > end:
+            raise MalformedPacket("option extensions without an end")
+        kind, length = packet[at], packet[at + 1]
+        if length < 4 or at + length > end:
+            raise MalformedPacket(f"an option extension of type {kind & 0x7F} that is {length} bytes long")
+        _decode_one(kind & 0x7F, packet[at : at + length], fields)
+        at += length
+        if kind & END:
+            return Extensions(**fields) if fields else NONE, end  # type: ignore[arg-type]
+    raise MalformedPacket(f"more than {MOST} option extensions")
+
+
+def _decode_one(kind: int, option: bytes, fields: dict[str, object]) -> None:
+    value = option[4:]
+    if kind == FRAGMENT:
+        fields["fragment"] = Fragment(*_FRAGMENT.unpack(_sized(value, 12, "OPT_FRAGMENT")))
+        fields["encoded"] = bool(option[2] & ENCODED)
+    elif kind == NAK_LIST:
+        if len(value) % 4 or len(value) > 4 * NAK_LIST_MOST:
+            raise MalformedPacket(f"OPT_NAK_LIST of {len(value)} bytes")
+        fields["nak_list"] = tuple(number for (number,) in _U32.iter_unpack(value))
+    elif kind == PARITY_PRM:
+        group = _number(value, "OPT_PARITY_PRM")
+        fields["parity"] = ParityParameters(group, bool(option[3] & 2), bool(option[3] & 1))
+    elif kind in _NUMBERS:
+        name, what = _NUMBERS[kind]
+        fields[name] = _number(value, what)
+    elif kind == SYN:
+        fields["syn"] = True
+    elif kind == FIN:
+        fields["fin"] = True
+    elif kind == RST:
+        fields["reset"] = Reset(option[3] & 0x3F, bool(option[3] & 0x40))
+
+
+_NUMBERS = {
+    JOIN: ("join", "OPT_JOIN"),
+    PARITY_GRP: ("parity_group", "OPT_PARITY_GRP"),
+    CURR_TGSIZE: ("group_size", "OPT_CURR_TGSIZE"),
+}
+
+
+def _number(value: bytes, what: str) -> int:
+    return int.from_bytes(_sized(value, 4, what), "big")
+
+
+def _sized(value: bytes, size: int, what: str) -> bytes:
+    if len(value) != size:
+        raise MalformedPacket(f"{what} with a value of {len(value)} bytes")
+    return value

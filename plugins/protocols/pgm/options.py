@@ -1,0 +1,67 @@
+"""What can be set of PGM, apart from the engine that hosts it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Packets = Annotated[int, msgspec.Meta(ge=2, le=1 << 30)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+class SourceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A source of PGM."""
+
+    rate: Count = 12_500_000
+    """Bytes a second, at the most, of all that is sent."""
+    repair_share: Share = 0.5
+    """The part of ``rate`` that repairs may take.  They go first, and new data has the rest for sure."""
+    window_packets: Packets = 65_536
+    """Packets that are kept to be sent again."""
+    window_bytes: Count = 64 * 1024 * 1024
+    """Bytes that are kept to be sent again."""
+    window_seconds: Seconds = 10.0
+    """Seconds that a packet is kept to be sent again."""
+    ambient: Seconds = 2.0
+    """Seconds between SPMs while data flows: what late-comers learn the way back from."""
+    heartbeat_first: Seconds = 0.02
+    """Seconds of silence after which an SPM tells how far the data went; doubled for each one more."""
+    heartbeat_most: Seconds = 10.0
+    """Seconds between heartbeats at the most."""
+    late_join: bool = True
+    """Allow those who come late to ask for all that is still in the window (OPT_JOIN)."""
+    repeat_guard: Seconds = 0.002
+    """Seconds during which a second request for the same packet is taken for one that crossed the answer."""
+
+
+class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A receiver of PGM."""
+
+    window_packets: Packets = 65_536
+    """Packets that are held, or waited for, while an earlier one is missing; beyond that the missing are given up."""
+    window_bytes: Count = 64 * 1024 * 1024
+    """Bytes that are held while an earlier packet is missing."""
+    join: Literal["now", "window"] | Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)] = "now"
+    """Where to begin with a source that is under way: ``now``, with what comes next; ``window``, with the oldest that it
+    allows to ask for; or a sequence number, or what is nearest to it."""
+    back_off: Seconds = 0.02
+    """Seconds of which a random part is waited before a repair is asked for; shorter where the round trip is."""
+    repeat: Seconds = 0.2
+    """Seconds after which an unanswered request is repeated, until round trips were measured.  The wait doubles each time."""
+    repeat_most: Seconds = 1.0
+    """Seconds between repeated requests at the most."""
+    confirmation_tries: Count = 20
+    """Requests for one packet that nobody confirms, after which it is given up."""
+    data_tries: Count = 20
+    """Requests for one packet that are confirmed and not fulfilled, after which it is given up."""
+    most_naks: Count = 1000
+    """Requests a second at the most, for all sources together; each may ask for 63 packets."""
+    source_expiry: Seconds = 300.0
+    """Seconds without any packet after which a source is taken for gone."""
+    max_sources: Count = 1000
+    """Sources that are listened to at once; more are ignored, and counted."""
+    max_unit: Count = 64 * 1024 * 1024
+    """Bytes that fragments (OPT_FRAGMENT) may make together; larger units are dropped, and counted."""

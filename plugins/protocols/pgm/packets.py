@@ -1,0 +1,216 @@
+"""Packets of PGM: what the bytes look like (RFC 3208, 8).
+
+Every packet has the same 16 bytes first: two ports, type, options, checksum, the source's global identifier and the
+length of the data.  A *TSI* (transport session identifier) is that identifier and the source's port, eight bytes here.
+Packets on their way to a source have the two ports the other way round.
+
+Hot paths (``source.py``, ``receiver.py``) pack and unpack plain data packets themselves, with ``DATA``; everything
+else goes through ``decode`` and the ``encode_*`` functions.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+import msgspec
+
+from plugins.protocols.pgm import extensions as ext
+from plugins.protocols.pgm.checksum import is_intact, sealed
+from plugins.protocols.pgm.extensions import Extensions, MalformedPacket
+
+SPM, POLL, POLR, ODATA, RDATA, NAK, NNAK, NCF, SPMR, ACK = 0, 1, 2, 4, 5, 8, 9, 10, 12, 13
+
+NAMES = {
+    SPM: "SPM", POLL: "POLL", POLR: "POLR", ODATA: "ODATA", RDATA: "RDATA",
+    NAK: "NAK", NNAK: "NNAK", NCF: "NCF", SPMR: "SPMR", ACK: "ACK",
+}  # fmt: skip
+
+VAR_PKTLEN = 0x40
+PARITY = 0x80
+
+HEADER = Struct(">HHBBH6sH")
+"""Source port, destination port, type, options, checksum, global source identifier, TSDU length."""
+DATA = Struct(">HHBBH6sHII")
+"""The same, and sequence number and trailing edge."""
+
+UPSTREAM = frozenset((POLR, NAK, NNAK, SPMR, ACK))
+"""Types whose ports are the other way round."""
+
+_WINDOW = Struct(">III")
+_AFI_OF_SIZE = {4: 1, 16: 2}
+_SIZE_OF_AFI = {1: 4, 2: 16}
+
+
+class Packet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What all have: whose conversation it belongs to, and to which port of the application."""
+
+    kind: int
+    tsi: bytes
+    """Global source identifier (six bytes) and source port (two)."""
+    port: int
+    """Data-destination port."""
+    extensions: Extensions = ext.NONE
+
+
+class SourcePath(Packet, frozen=True, kw_only=True, gc=False):
+    """SPM: a source's sign of life, and its window (8.1)."""
+
+    number: int
+    trail: int
+    lead: int
+    path: bytes
+    """Where NAKs go: an address of 4 or 16 bytes."""
+
+
+class Data(Packet, frozen=True, kw_only=True, gc=False):
+    """ODATA or RDATA (8.2)."""
+
+    number: int
+    trail: int
+    data: bytes
+    parity: bool = False
+    variable: bool = False
+    """OPT_VAR_PKTLEN: of a parity packet, that the group's packets differ in length."""
+
+
+class Request(Packet, frozen=True, kw_only=True, gc=False):
+    """NAK, NNAK or NCF: asking for repairs, and confirming that somebody did (8.3)."""
+
+    numbers: tuple[int, ...]
+    """That of the header, then those of the list."""
+    source: bytes
+    group: bytes
+    parity: bool = False
+
+
+def tsi_of(packet: bytes) -> bytes:
+    """Return whose conversation these bytes belong to."""
+    return packet[8:14] + (packet[2:4] if packet[4] in UPSTREAM else packet[0:2])
+
+
+def tsi_text(tsi: bytes) -> str:
+    """Return a TSI as people write it: the identifier in hexadecimal, a dot, and the port."""
+    return f"{tsi[:6].hex()}.{int.from_bytes(tsi[6:], 'big')}"
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def _packet(
+    kind: int, tsi: bytes, port: int, body: bytes, extensions: Extensions, data: bytes = b"", bits: int = 0
+) -> bytes:
+    options, more = ext.encode(extensions)
+    ours = int.from_bytes(tsi[6:], "big")
+    ports = (port, ours) if kind in UPSTREAM else (ours, port)
+    head = HEADER.pack(*ports, kind, bits | more, 0, tsi[:6], len(data))
+    return sealed(head + body + options + data)
+
+
+def encode(packet: Packet) -> bytes:
+    """Return the bytes of any packet."""
+    if isinstance(packet, SourcePath):
+        body = _WINDOW.pack(packet.number, packet.trail, packet.lead) + _address(packet.path)
+        return _packet(packet.kind, packet.tsi, packet.port, body, packet.extensions)
+    if isinstance(packet, Data):
+        body = packet.number.to_bytes(4, "big") + packet.trail.to_bytes(4, "big")
+        bits = (PARITY if packet.parity else 0) | (VAR_PKTLEN if packet.variable else 0)
+        return _packet(packet.kind, packet.tsi, packet.port, body, packet.extensions, packet.data, bits)
+    if isinstance(packet, Request):
+        body = packet.numbers[0].to_bytes(4, "big") + _address(packet.source) + _address(packet.group)
+        listed = Extensions(nak_list=packet.numbers[1:])
+        bits = PARITY if packet.parity else 0
+        return _packet(packet.kind, packet.tsi, packet.port, body, listed, bits=bits)
+    return _packet(packet.kind, packet.tsi, packet.port, b"", packet.extensions)
+
+
+def _address(address: bytes) -> bytes:
+    return _AFI_OF_SIZE[len(address)].to_bytes(2, "big") + b"\0\0" + address
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def decode(packet: bytes) -> Packet:
+    """Read a packet; ``MalformedPacket`` says what is wrong with it."""
+    if len(packet) < HEADER.size:
+        raise MalformedPacket(f"{len(packet)} bytes; a header has {HEADER.size}")
+    first, second, kind, options, checksum, identifier, length = HEADER.unpack_from(packet)
+    if kind not in NAMES:
+        raise MalformedPacket(f"type {kind:#04x}")
+    if not (is_intact(packet) if checksum else kind not in (ODATA, RDATA)):  # 0: none; not allowed for data
+        raise MalformedPacket(f"{NAMES[kind]} with a wrong checksum")
+    source, port = (second, first) if kind in UPSTREAM else (first, second)
+    common = (kind, identifier + source.to_bytes(2, "big"), port)
+    if kind in (ODATA, RDATA):
+        return _decode_data(packet, common, options, length)
+    if kind == SPM:
+        return _decode_spm(packet, common, options)
+    if kind in (NAK, NNAK, NCF):
+        return _decode_request(packet, common, options)
+    return Packet(kind=kind, tsi=common[1], port=port)
+
+
+_Common = tuple[int, bytes, int]
+
+
+def _extensions(packet: bytes, at: int, options: int) -> tuple[Extensions, int]:
+    return ext.decode(packet, at) if options & 0x01 else (ext.NONE, at)
+
+
+def _decode_data(packet: bytes, common: _Common, options: int, length: int) -> Data:
+    if len(packet) < DATA.size:
+        raise MalformedPacket(f"data in {len(packet)} bytes")
+    number, trail = int.from_bytes(packet[16:20], "big"), int.from_bytes(packet[20:24], "big")
+    extensions, at = _extensions(packet, DATA.size, options)
+    if len(packet) != at + length:
+        raise MalformedPacket(f"a TSDU of {len(packet) - at} bytes that says it has {length}")
+    kind, tsi, port = common
+    return Data(
+        kind=kind,
+        tsi=tsi,
+        port=port,
+        extensions=extensions,
+        number=number,
+        trail=trail,
+        data=packet[at:],
+        parity=bool(options & PARITY),
+        variable=bool(options & VAR_PKTLEN),
+    )
+
+
+def _decode_spm(packet: bytes, common: _Common, options: int) -> SourcePath:
+    if len(packet) < 28:
+        raise MalformedPacket(f"an SPM in {len(packet)} bytes")
+    number, trail, lead = _WINDOW.unpack_from(packet, 16)
+    path, at = _read_address(packet, 28)
+    extensions, _ = _extensions(packet, at, options)
+    kind, tsi, port = common
+    return SourcePath(
+        kind=kind, tsi=tsi, port=port, extensions=extensions, number=number, trail=trail, lead=lead, path=path
+    )
+
+
+def _decode_request(packet: bytes, common: _Common, options: int) -> Request:
+    number = int.from_bytes(packet[16:20], "big")
+    source, at = _read_address(packet, 20)
+    group, at = _read_address(packet, at)
+    extensions, _ = _extensions(packet, at, options)
+    kind, tsi, port = common
+    return Request(
+        kind=kind,
+        tsi=tsi,
+        port=port,
+        numbers=(number, *extensions.nak_list),
+        source=source,
+        group=group,
+        parity=bool(options & PARITY),
+    )
+
+
+def _read_address(packet: bytes, at: int) -> tuple[bytes, int]:
+    """Return the address whose family stands at ``at``, and where it ends."""
+    size = _SIZE_OF_AFI.get(int.from_bytes(packet[at : at + 2], "big"), 0)
+    end = at + 4 + size
+    if not size or end > len(packet):
+        raise MalformedPacket("an address of an unknown family, or half of one")
+    return packet[at + 4 : end], end

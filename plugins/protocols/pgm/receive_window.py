@@ -1,0 +1,116 @@
+"""Receive window: puts the packets of one source into order (RFC 3208, 3.4 and 6.1).
+
+What comes in order costs nothing here.  What comes too early is held until what is missing has come or is given up.
+``ready`` gets what may be delivered, and ``LOST`` in the place of what never will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from plugins.protocols.pgm.sequence import MASK, after, distance, span
+
+LOST = None
+"""Stands in ``ready`` where packets are missing for good."""
+
+
+class ReceiveWindow:
+    """From ``next``, the first that was not delivered, to ``lead``, the last that is known of.
+
+    Items are whatever the caller makes of packets; ``size`` of an item is its bytes.
+    """
+
+    __slots__ = ("_held", "_held_bytes", "_most", "_most_bytes", "lead", "lost", "next", "ready")
+
+    def __init__(self, first: int, most: int, most_bytes: int) -> None:
+        self.next = first
+        self.lead = after(first, -1)
+        self.ready: list[Any] = []
+        self.lost: list[tuple[int, int]] = []
+        """Ranges that were given up, for the caller to take out."""
+        self._most = most
+        self._most_bytes = most_bytes
+        self._held: dict[int, tuple[Any, int]] = {}
+        self._held_bytes = 0
+
+    def holds(self, number: int) -> bool:
+        """Whether a packet beyond the gap is here already."""
+        return number in self._held
+
+    def extend(self, lead: int) -> list[int]:
+        """The source has sent up to ``lead``: return the numbers that are new, all of them missing so far."""
+        beyond = distance(self.lead, lead)
+        if beyond <= 0:
+            return []
+        if distance(self.next, self.lead) + beyond >= self._most:  # no room to wait for all of them
+            self.give_up_before(after(lead, 1 - self._most))
+        new = span(after(self.lead), lead)
+        self.lead = lead
+        return new
+
+    def put(self, number: int, item: Any, size: int) -> Sequence[int] | None:
+        """Take a packet; return the numbers that are known to be missing since, None if it was here before."""
+        ahead = (number - self.next) & MASK
+        if ahead > MASK >> 1 or number in self._held:
+            return None
+        new: Sequence[int] = ()
+        if number == (self.lead + 1) & MASK and ahead < self._most:
+            self.lead = number
+        elif distance(self.lead, number) > 0:
+            new = self.extend(number)[:-1]
+        if number == self.next:
+            self.next = (number + 1) & MASK
+            self.ready.append(item)
+            if self._held:
+                self._deliver()
+            return new
+        self._held[number] = item, size
+        self._held_bytes += size
+        while self._held_bytes > self._most_bytes:
+            self.give_up_first()
+        return new
+
+    def skip(self, number: int) -> None:
+        """Stop waiting for one packet."""
+        self.lost.append((number, number))
+        self.put(number, LOST, 0)
+
+    def give_up_first(self) -> None:
+        """Stop waiting for the oldest that is missing, up to the next that is here."""
+        first = min(self._held, key=self._ahead)
+        self.give_up_before(first)
+
+    def give_up_before(self, limit: int) -> None:
+        """Stop waiting for anything older than ``limit``; deliver what of it is here."""
+        if distance(self.next, limit) <= 0:
+            return
+        for number in sorted((n for n in self._held if distance(n, limit) > 0), key=self._ahead):
+            self._lose(number)
+            self._take(number)
+        self._lose(limit)
+        if distance(self.lead, after(limit, -1)) > 0:
+            self.lead = after(limit, -1)
+        self._deliver()
+
+    def _lose(self, until: int) -> None:
+        """What is missing from ``next`` up to ``until`` is lost."""
+        if self.next != until:
+            self.lost.append((self.next, after(until, -1)))
+            if not self.ready or self.ready[-1] is not LOST:
+                self.ready.append(LOST)
+            self.next = until
+
+    def _deliver(self) -> None:
+        held = self._held
+        while self.next in held:
+            self._take(self.next)
+
+    def _take(self, number: int) -> None:
+        item, size = self._held.pop(number)
+        self._held_bytes -= size
+        self.ready.append(item)
+        self.next = after(number)
+
+    def _ahead(self, number: int) -> int:
+        return (number - self.next) & MASK

@@ -1,0 +1,257 @@
+"""Receiver: all sources that are heard on one port (RFC 3208, 6).  Sans-I/O.
+
+Packets come in with ``receive``; ``take`` has what may be delivered, ``events`` what is to be told, ``packets_to_send``
+the requests that go back.  Plain data packets that come in order have a way of their own through ``receive``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plugins.protocols.pgm import packets
+from plugins.protocols.pgm.chance import Chance
+from plugins.protocols.pgm.checksum import ALL_ONES
+from plugins.protocols.pgm.events import Event, What
+from plugins.protocols.pgm.extensions import NAK_LIST_MOST, MalformedPacket
+from plugins.protocols.pgm.options import ReceiverOptions
+from plugins.protocols.pgm.packets import (
+    DATA,
+    NAK,
+    NCF,
+    ODATA,
+    RDATA,
+    SPMR,
+    UPSTREAM,
+    Data,
+    Packet,
+    Request,
+    SourcePath,
+)
+from plugins.protocols.pgm.sequence import MASK
+from plugins.protocols.pgm.session import ReceiverStatistics, Session
+from plugins.protocols.pgm.token_bucket import TokenBucket
+
+IN_A_NAK = NAK_LIST_MOST + 1
+"""Packets that one NAK may ask for."""
+NAK_BURST = 0.05
+"""Seconds' worth of NAKs that may go at once."""
+FINISHED_EXPIRY = 10.0
+"""Seconds of silence after which a source that has finished is forgotten."""
+SPMR_BACK_OFF = 0.25
+"""Seconds of which a random part is waited before an SPM is asked for, and between two requests (13.)."""
+
+
+class Receiver:
+    """The sources of one group and port.  ``packets_to_send`` has to follow every ``receive``.
+
+    ``port`` is the application's; packets for others are counted and ignored.  ``group`` is an address of 4 or 16 bytes.
+    """
+
+    def __init__(self, options: ReceiverOptions, port: int, group: bytes, seed: int) -> None:
+        self.sessions: dict[bytes, Session] = {}
+        self.events: list[Event] = []
+        """What is to be told; the caller takes it out."""
+        self.statistics = ReceiverStatistics()
+        self._options = options
+        self._port = port
+        self._group = group
+        self._chance = Chance(seed)
+        self._naks = TokenBucket(options.most_naks, max(options.most_naks * NAK_BURST, 1))
+        self._out: list[tuple[bytes | None, bytes]] = []
+        self._fast: dict[tuple[bytes, int], Session] = {}
+        self._fresh: set[Session] = set()
+        self._ask_spm_at: dict[bytes, float] = {}
+        self._expire_at: float | None = None
+
+    # ------------------------------------------------------------------ packets in
+
+    def receive(self, batch: Sequence[bytes], now: float, address: object = None) -> None:
+        """Take packets that came from one address, in their order; what is malformed is counted."""
+        statistics = self.statistics
+        statistics.packets_in += len(batch)
+        unpack, from_bytes, fast, port = DATA.unpack_from, int.from_bytes, self._fast, self._port
+        for packet in batch:
+            size = len(packet)
+            statistics.bytes_in += size
+            if size >= 24 and packet[4:6] == b"\x04\0":
+                own, to, _, _, checksum, identifier, length, number, trail = unpack(packet)
+                session = fast.get((identifier, own))
+                if session is not None and to == port and length == size - 24 and address == session.address:
+                    if not checksum or from_bytes(packet + b"\0" if size & 1 else packet, "big") % ALL_ONES:
+                        statistics.malformed += 1
+                        continue
+                    session.heard = now
+                    window = session.window
+                    if window is not None and number == window.next and not session.recovery.missing:
+                        window.ready.append(packet[24:])
+                        window.next = (number + 1) & MASK
+                        window.lead = number
+                        session.trail = trail
+                    else:
+                        session.on_plain(ODATA, number, trail, packet[24:], now)
+                    self._fresh.add(session)
+                    continue
+            self._receive_other(packet, now, address)
+
+    def _receive_other(self, packet: bytes, now: float, address: object) -> None:
+        try:
+            decoded = packets.decode(packet)
+        except MalformedPacket:
+            self.statistics.malformed += 1
+            return
+        if decoded.port != self._port:
+            self.statistics.foreign += 1
+            return
+        if decoded.kind in UPSTREAM:
+            self._on_upstream(decoded, now)
+            return
+        session = self._session(decoded, now, address)
+        if session is None:
+            self.statistics.ignored += 1
+            return
+        session.heard = now
+        if isinstance(decoded, Data):
+            if not decoded.parity:
+                session.on_data(decoded, now)
+        elif isinstance(decoded, SourcePath):
+            session.on_spm(decoded, now)
+            self._ask_spm_at.pop(session.tsi, None)
+        elif isinstance(decoded, Request) and decoded.kind == NCF:
+            session.on_request(decoded, now, confirmation=True)
+        self._fresh.add(session)
+
+    def _on_upstream(self, packet: Packet, now: float) -> None:
+        """What another receiver says."""
+        session = self.sessions.get(packet.tsi)
+        if isinstance(packet, Request) and packet.kind == NAK and session is not None:
+            session.on_request(packet, now, confirmation=False)
+        elif packet.kind == SPMR and packet.tsi in self._ask_spm_at:
+            self._ask_spm_at[packet.tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
+
+    def _session(self, packet: Packet, now: float, address: object) -> Session | None:
+        session = self.sessions.get(packet.tsi)
+        if session is None:
+            return self._open(packet, now, address)
+        if address != session.address and address not in session.impostors:
+            session.impostors.add(address)
+            detail = f"{session.address} and {address} use the same one"
+            self.events.append(Event(what=What.DUPLICATE, tsi=packet.tsi, detail=detail))
+        return session if address == session.address else None
+
+    def _open(self, packet: Packet, now: float, address: object) -> Session | None:
+        """Begin to listen to a source, unless it is just saying good-bye or there are too many."""
+        if packet.kind not in (packets.SPM, ODATA, RDATA) or len(self.sessions) >= self._options.max_sources:
+            return None
+        if packet.extensions.fin or packet.extensions.reset is not None:
+            return None
+        tsi = packet.tsi
+        session = Session(
+            tsi, self._options, Chance(int(self._chance.below(1 << 53))), self.events, self.statistics
+        )
+        session.address = address
+        session.heard = now
+        self.sessions[tsi] = session
+        self._fast[tsi[:6], int.from_bytes(tsi[6:], "big")] = session
+        before = [
+            packets.tsi_text(other.tsi)
+            for other in self.sessions.values()
+            if other.address == address and other is not session and not other.finished
+        ]
+        detail = f"from {address}" + (f", like {', '.join(before)}: started again?" if before else "")
+        self.events.append(Event(what=What.APPEARED, tsi=tsi, detail=detail))
+        if self._expire_at is None:
+            self._expire_at = now + min(self._options.source_expiry, FINISHED_EXPIRY)
+        return session
+
+    # ------------------------------------------------------------------ what came of it
+
+    def take(self) -> list[tuple[bytes, list[bytes | None]]]:
+        """Return, for each source that has something new, its units in order; None stands for what was lost."""
+        taken = [(session.tsi, units) for session in self._fresh if (units := session.take())]
+        self._fresh.clear()
+        return taken
+
+    def packets_to_send(self, now: float) -> list[tuple[bytes | None, bytes]]:
+        """Return packets and where they go: to an address of 4 or 16 bytes, or None for the group."""
+        self.handle_timeout(now)
+        out, self._out = self._out, []
+        return out
+
+    # ------------------------------------------------------------------ time
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` has something to do."""
+        times = [
+            time
+            for session in self.sessions.values()
+            if (time := session.recovery.next_deadline()) is not None
+        ]
+        times += self._ask_spm_at.values()
+        if self._expire_at is not None:
+            times.append(self._expire_at)
+        return min(times, default=None)
+
+    def handle_timeout(self, now: float) -> None:
+        """Ask for what is due, and let go of who is silent."""
+        for session in self.sessions.values():
+            deadline = session.recovery.next_deadline()
+            if deadline is not None and deadline <= now:
+                self._ask(session, now)
+            if session.wants_spm and session.tsi not in self._ask_spm_at:
+                self._ask_spm_at[session.tsi] = now + self._chance.below(SPMR_BACK_OFF)
+        for tsi in [tsi for tsi, at in self._ask_spm_at.items() if at <= now]:
+            self._ask_for_spm(tsi, now)
+        if self._expire_at is not None and self._expire_at <= now:
+            self._expire(now)
+
+    def _ask(self, session: Session, now: float) -> None:
+        numbers = session.due(now)
+        if session.window is not None and session.window.ready:
+            self._fresh.add(session)
+        if session.path is None:
+            session.recovery.postponed(numbers, now + SPMR_BACK_OFF)
+            return
+        trail = session.window.next if session.window is not None else 0
+        numbers.sort(key=lambda number: (number - trail) & MASK)
+        for at in range(0, len(numbers), IN_A_NAK):
+            if not self._naks.has_one(now):
+                session.recovery.postponed(numbers[at:], self._naks.ready_at())
+                return
+            self._naks.tokens -= 1
+            part = numbers[at : at + IN_A_NAK]
+            nak = Request(
+                kind=NAK,
+                tsi=session.tsi,
+                port=self._port,
+                numbers=tuple(part),
+                source=session.path,
+                group=self._group,
+            )
+            self._out.append((session.path, packets.encode(nak)))
+            self.statistics.naks_out += 1
+            self.statistics.numbers_asked += len(part)
+            session.recovery.asked(part, now)
+
+    def _ask_for_spm(self, tsi: bytes, now: float) -> None:
+        session = self.sessions.get(tsi)
+        if session is None or not session.wants_spm:
+            del self._ask_spm_at[tsi]
+            return
+        self._ask_spm_at[tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
+        self._out.append((None, packets.encode(Packet(kind=SPMR, tsi=tsi, port=self._port))))
+        self.statistics.spmrs_out += 1
+
+    def _expire(self, now: float) -> None:
+        """Forget sources that are silent for too long."""
+        expiry = self._options.source_expiry
+        self._expire_at = now + min(expiry, FINISHED_EXPIRY)
+        for session in list(self.sessions.values()):
+            silent = now - session.heard
+            if silent < (min(expiry, FINISHED_EXPIRY) if session.finished else expiry):
+                continue
+            del self.sessions[session.tsi]
+            del self._fast[session.tsi[:6], int.from_bytes(session.tsi[6:], "big")]
+            self._ask_spm_at.pop(session.tsi, None)
+            self.events.append(Event(what=What.GONE, tsi=session.tsi, detail=f"silent for {silent:.0f} s"))
+        if not self.sessions:
+            self._expire_at = None

@@ -1,0 +1,72 @@
+"""What a source was asked for, and has yet to confirm or to send again (RFC 3208, 5.2 and 5.3)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+LONG_AGO = -math.inf
+REMEMBERED = 8192
+"""Times that are remembered before those that say nothing any more are forgotten."""
+
+
+class RepairQueue:
+    """Numbers to be sent again, in the order of asking, each once.
+
+    Many receivers that miss the same packet ask within one round trip of each other.  What was asked for or sent less than
+    ``guard`` seconds ago is not sent another time for that, and confirmed once more only when they have passed: it tells the
+    receivers that several have asked, so that they take more time before they do.
+    """
+
+    __slots__ = ("_confirm", "_confirmed", "_guard", "_later", "_pending", "_sent")
+
+    def __init__(self, guard: float) -> None:
+        self._guard = guard
+        self._pending: dict[int, None] = {}
+        self._sent: dict[int, float] = {}
+        self._confirmed: dict[int, float] = {}
+        self._confirm: deque[tuple[int, ...]] = deque()
+        self._later: deque[tuple[float, tuple[int, ...]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def ask(self, numbers: list[int], now: float) -> None:
+        """Somebody asks for packets that there are."""
+        since = now - self._guard
+        confirmed = self._confirmed
+        fresh = tuple(number for number in numbers if confirmed.get(number, LONG_AGO) <= since)
+        if fresh:
+            self._confirm.append(fresh)
+        repeated = tuple(number for number in numbers if since < confirmed.get(number, LONG_AGO) <= now)
+        if repeated:
+            self._later.append((now + self._guard, repeated))
+        for number in fresh:
+            confirmed[number] = now
+        for number in repeated:
+            confirmed[number] = now + self._guard
+        for number in numbers:
+            if self._sent.get(number, LONG_AGO) <= since:
+                self._pending[number] = None
+        if len(confirmed) + len(self._sent) > REMEMBERED:
+            self._confirmed = {number: at for number, at in confirmed.items() if at > since}
+            self._sent = {number: at for number, at in self._sent.items() if at > since}
+
+    def confirmation(self, now: float) -> tuple[int, ...] | None:
+        """Return numbers to be confirmed now, together; None when there are none."""
+        if self._confirm:
+            return self._confirm.popleft()
+        return self._later.popleft()[1] if self._later and self._later[0][0] <= now else None
+
+    def confirm_at(self) -> float:
+        """Return when there will be something to be confirmed."""
+        return LONG_AGO if self._confirm else self._later[0][0] if self._later else math.inf
+
+    def next(self, now: float) -> int | None:
+        """Return the number to be sent next; None when there is none."""
+        if not self._pending:
+            return None
+        number = next(iter(self._pending))
+        del self._pending[number]
+        self._sent[number] = now
+        return number

@@ -1,0 +1,320 @@
+"""Session: what a receiver knows of one source, and does about it (RFC 3208, 6).
+
+It begins with the first packet that is heard.  From then on the window puts packets into order, the recovery says what to ask
+for, and every change is told as an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from plugins.protocols.pgm.chance import Chance
+from plugins.protocols.pgm.events import Event, What
+from plugins.protocols.pgm.extensions import Reset
+from plugins.protocols.pgm.options import ReceiverOptions
+from plugins.protocols.pgm.packets import ODATA, Data, Request, SourcePath
+from plugins.protocols.pgm.reassembly import Reassembly
+from plugins.protocols.pgm.receive_window import ReceiveWindow
+from plugins.protocols.pgm.recovery import Recovery
+from plugins.protocols.pgm.sequence import after, distance
+
+EARLY_MOST = 256
+"""Packets that are kept while it is not known yet where to begin."""
+NO_WINDOW = 0x8000_0000
+"""SPM_LEAD of an SPM without window information, with a trailing edge of 0 (8.1)."""
+
+
+class ReceiverStatistics:
+    """Counters of a receiver, over all of its sessions."""
+
+    def __init__(self) -> None:
+        self.packets_in = self.bytes_in = 0
+        self.malformed = 0
+        """Packets that are none, or damaged."""
+        self.foreign = 0
+        """Packets for another port."""
+        self.ignored = 0
+        """Packets of sources that are not listened to."""
+        self.duplicates = 0
+        """Packets of data that had come before."""
+        self.gaps = 0
+        """Times that packets were found missing."""
+        self.recovered = 0
+        """Missing packets that came after all."""
+        self.lost = 0
+        """Packets that were given up."""
+        self.dropped_units = 0
+        """Fragmented units that could not be put together."""
+        self.naks_out = self.numbers_asked = self.spmrs_out = 0
+
+
+class _Early(msgspec.Struct, frozen=True, gc=False):
+    """A packet that came before it was known where to begin."""
+
+    kind: int
+    number: int
+    trail: int
+    item: bytes | Data
+    syn: bool = False
+
+
+class Session:
+    """One transport session, as its receiver sees it."""
+
+    def __init__(
+        self,
+        tsi: bytes,
+        options: ReceiverOptions,
+        chance: Chance,
+        events: list[Event],
+        statistics: ReceiverStatistics,
+    ) -> None:
+        self.tsi = tsi
+        self.port = 0
+        self.window: ReceiveWindow | None = None
+        """None until it is known where to begin."""
+        self.recovery = Recovery(options, chance)
+        self.path: bytes | None = None
+        """Where NAKs go; None until an SPM has said so."""
+        self.address: object = None
+        """Where its packets come from, as the network has it."""
+        self.impostors: set[object] = set()
+        """Other addresses from which packets of the same TSI came."""
+        self.heard = 0.0
+        self.finished = False
+        self.wants_spm = False
+        """An SPM would help: somebody should ask for one."""
+        self._options = options
+        self._events = events
+        self._statistics = statistics
+        self.trail: int | None = None
+        self._spm_number: int | None = None
+        self._join: int | None = None
+        self._early: list[_Early] = []
+        self._reassembly = Reassembly(options.max_unit)
+        self._fragments = False
+        self._mute = False  # the source says that NAKs would go unanswered
+
+    # ------------------------------------------------------------------ data
+
+    def on_plain(self, kind: int, number: int, trail: int, tsdu: bytes, now: float) -> None:
+        """A packet of data without options."""
+        if self.window is None and not self._begin_with(_Early(kind, number, trail, tsdu), now):
+            return
+        self._put(number, trail, tsdu, len(tsdu), now)
+
+    def on_data(self, data: Data, now: float) -> None:
+        """A packet of data with options."""
+        extensions = data.extensions
+        if extensions.fragment is None:
+            item: bytes | Data = data.data
+        else:
+            item = data
+            self._fragments = True
+        early = _Early(data.kind, data.number, data.trail, item, extensions.syn)
+        if self.window is None and not self._begin_with(early, now):
+            return
+        self._put(data.number, data.trail, item, len(data.data), now)
+
+    def _put(self, number: int, trail: int, item: bytes | Data, size: int, now: float) -> None:
+        window = self.window
+        assert window is not None
+        new = window.put(number, item, size)
+        if new is None:
+            self._statistics.duplicates += 1
+        else:
+            if new:
+                self._found(new, now)
+            if number in self.recovery.missing:
+                seconds = self.recovery.arrived(number, now)
+                self._statistics.recovered += 1
+                self._tell(What.RECOVERED, number, number, f"after {seconds * 1000:.1f} ms")
+            if window.lost:
+                self._forget_lost("the receive window is full")
+        if trail != self.trail:
+            self._on_trail(trail)
+
+    def take(self) -> list[bytes | None]:
+        """Return what is complete and in order, and ``LOST`` in the place of what is not."""
+        window = self.window
+        if window is None or not window.ready:
+            return []
+        ready, window.ready = window.ready, []
+        return self._units(ready) if self._fragments else ready
+
+    def _units(self, ready: list[bytes | Data | None]) -> list[bytes | None]:
+        """Put fragments together."""
+        units: list[bytes | None] = []
+        for item in ready:
+            if isinstance(item, Data):
+                assert item.extensions.fragment is not None
+                unit = self._reassembly.take(item.extensions.fragment, item.data)
+                if unit is not None:
+                    units.append(unit)
+            else:
+                self._reassembly.reset()
+                units.append(item)
+        self._statistics.dropped_units += self._reassembly.take_dropped()
+        return units
+
+    def _on_trail(self, trail: int) -> None:
+        """The source has nothing older than ``trail`` any more."""
+        if self.trail is not None and distance(self.trail, trail) <= 0:
+            return
+        self.trail = trail
+        window = self.window
+        if window is not None and distance(window.next, trail) > 0:
+            window.give_up_before(trail)
+            self._forget_lost("it is in the source's window no more")
+
+    def _found(self, numbers: Sequence[int], now: float) -> None:
+        window = self.window
+        assert window is not None
+        wanted = [number for number in numbers if distance(window.next, number) >= 0]
+        if wanted:
+            self._statistics.gaps += 1
+            self._tell(What.GAP, wanted[0], wanted[-1])
+            if not self._mute:
+                self.recovery.found(wanted, now)
+            if self.path is None:
+                self.wants_spm = True
+
+    def _forget_lost(self, why: str) -> None:
+        window = self.window
+        if window is None or not window.lost:
+            return
+        for first, last in merged(window.lost):
+            self._statistics.lost += distance(first, last) + 1
+            self._tell(What.LOST, first, last, why)
+        window.lost.clear()
+        missing = self.recovery.missing
+        for number in [number for number in missing if distance(window.next, number) < 0]:
+            del missing[number]
+
+    # ------------------------------------------------------------------ where to begin
+
+    def _begin_with(self, early: _Early, now: float) -> bool:
+        """Decide where to begin, now that data is there; False: not yet, it was kept or is not for us."""
+        if self._options.join == "now":
+            if early.kind != ODATA:
+                return False  # a repair for others
+        elif self._spm_number is None and not early.syn and len(self._early) < EARLY_MOST:
+            self._early.append(early)
+            self.wants_spm = True
+            return False
+        self._begin(early.number, now, late=not early.syn)
+        return True
+
+    def _begin(self, heard: int, now: float, *, late: bool) -> None:
+        """Begin with the packet ``heard``, or before it if that is wanted and allowed."""
+        first = heard
+        wanted, oldest = self._options.join, self._join
+        if wanted != "now" and oldest is not None and distance(oldest, heard) > 0:
+            first = oldest if wanted == "window" or distance(oldest, wanted) < 0 else wanted
+            if distance(first, heard) < 0:
+                first = heard
+        self.window = ReceiveWindow(first, self._options.window_packets, self._options.window_bytes)
+        if late:
+            self._tell(What.LATE_JOIN, first)
+        if first != heard:
+            self._found(self.window.extend(after(heard, -1)), now)
+        early, self._early = self._early, []
+        for packet in early:
+            size = len(packet.item.data if isinstance(packet.item, Data) else packet.item)
+            self._put(packet.number, packet.trail, packet.item, size, now)
+
+    # ------------------------------------------------------------------ SPMs
+
+    def on_spm(self, spm: SourcePath, now: float) -> None:
+        """The source's sign of life."""
+        stale = self._spm_number is not None and distance(self._spm_number, spm.number) <= 0
+        if stale:
+            if not self._restarted(spm):
+                return
+            self._restart(now)
+        self._spm_number = spm.number
+        self.path = spm.path
+        self.port = spm.port
+        self.wants_spm = False
+        if spm.extensions.join is not None:
+            self._join = spm.extensions.join
+        if not (spm.trail == 0 and spm.lead == NO_WINDOW):
+            self._on_edges(spm, now)
+        if spm.extensions.reset is not None:
+            self._on_reset(spm.extensions.reset, now)
+        if spm.extensions.fin and not self.finished:
+            self.finished = True
+            self._tell(What.FINISHED, detail=f"the last packet is {spm.lead}")
+
+    def _on_edges(self, spm: SourcePath, now: float) -> None:
+        if self.window is None:
+            heard = self._early[0].number if self._early else after(spm.lead)
+            self._begin(heard, now, late=distance(spm.trail, spm.lead) >= 0)
+        window = self.window
+        assert window is not None
+        self._found(window.extend(spm.lead), now)
+        self._forget_lost("the receive window is full")
+        self._on_trail(spm.trail)
+
+    def _restarted(self, spm: SourcePath) -> bool:
+        """Whether an SPM out of sequence is that of a source that has begun anew under the same TSI."""
+        window = self.window
+        return (
+            window is not None
+            and distance(window.lead, spm.lead) < -self._options.window_packets
+            and self._spm_number is not None
+            and spm.number < 16
+        )
+
+    def _restart(self, now: float) -> None:
+        self._tell(What.RESET, detail="it has begun anew")
+        self.window = None
+        self.recovery.missing.clear()
+        self.trail = self._join = self._spm_number = None
+
+    def _on_reset(self, reset: Reset, now: float) -> None:
+        if not self.finished:
+            self.finished = True
+            self._tell(What.RESET, detail=f"the source has given up, with code {reset.code}")
+        if reset.unanswered and not self._mute:
+            self._mute = True
+            if self.window is not None:
+                self.window.give_up_before(after(self.window.lead))
+                self._forget_lost("the source answers no more")
+
+    # ------------------------------------------------------------------ requests
+
+    def on_request(self, request: Request, now: float, *, confirmation: bool) -> None:
+        """An NCF, or somebody else's NAK."""
+        window = self.window
+        if window is None or request.parity:
+            return
+        if confirmation:
+            self.recovery.confirmed(request.numbers, now)
+        else:
+            self.recovery.asked_by_another(request.numbers, now)
+
+    def due(self, now: float) -> list[int]:
+        """Return the numbers to ask for, having given up those that were asked for too often."""
+        ask, given_up = self.recovery.take_due(now)
+        if given_up and self.window is not None:
+            for number in given_up:
+                self.window.skip(number)
+            self._forget_lost("nobody had it")
+        return ask
+
+    def _tell(self, what: What, first: int | None = None, last: int | None = None, detail: str = "") -> None:
+        self._events.append(Event(what=what, tsi=self.tsi, first=first, last=last, detail=detail))
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same ranges, those that touch made one; in the order in which they are."""
+    result: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if result and first == after(result[-1][1]):
+            result[-1] = result[-1][0], last
+        else:
+            result.append((first, last))
+    return result

@@ -1,0 +1,299 @@
+"""Source: the sending side of one transport session (RFC 3208, 5).  Sans-I/O.
+
+Data is queued with ``send`` or ``send_unit`` and leaves with ``packets_to_send``, as fast as the rate allows; what
+receivers say comes in with ``receive``.  All packets go to the group.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from plugins.protocols.pgm import extensions as ext
+from plugins.protocols.pgm import packets
+from plugins.protocols.pgm.checksum import ALL_ONES, sealed
+from plugins.protocols.pgm.extensions import Extensions, Fragment, MalformedPacket, Reset
+from plugins.protocols.pgm.options import SourceOptions
+from plugins.protocols.pgm.packets import (
+    DATA,
+    NAK,
+    NCF,
+    NNAK,
+    ODATA,
+    RDATA,
+    SPM,
+    SPMR,
+    Data,
+    Request,
+    SourcePath,
+)
+from plugins.protocols.pgm.repair_queue import RepairQueue
+from plugins.protocols.pgm.sequence import MASK, after
+from plugins.protocols.pgm.spm_schedule import SpmSchedule
+from plugins.protocols.pgm.token_bucket import TokenBucket
+from plugins.protocols.pgm.transmit_window import TransmitWindow
+
+BURST_SECONDS = 0.002
+"""What may be sent at once after a pause, as a part of what goes in a second ..."""
+BURST_LEAST = 64 * 1024
+"""... or this many bytes, if they are more: what one system call takes."""
+FINS = 3
+"""How often the end of a session is told."""
+FRAGMENT_OVERHEAD = 20
+"""Bytes of OPT_LENGTH and OPT_FRAGMENT."""
+SYN_OVERHEAD = FRAGMENT_OVERHEAD + 4
+"""Bytes of those and OPT_SYN."""
+
+
+class SourceStatistics:
+    """Counters."""
+
+    def __init__(self) -> None:
+        self.packets_out = self.bytes_out = self.repairs = self.naks_in = self.ncfs = self.spms = 0
+        self.malformed = self.beyond_repair = self.nnaks_in = 0
+
+
+class Source:
+    """One transport session.
+
+    ``tsi`` identifies it, ``port`` is the application's, ``path`` and ``group`` are addresses of 4 or 16 bytes: where
+    receivers send their NAKs, and where data goes.  A packet has ``packet_size`` bytes at the most.  ``first`` is the first
+    sequence number.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        tsi: bytes,
+        port: int,
+        path: bytes,
+        group: bytes,
+        *,
+        packet_size: int = 1472,
+        first: int = 0,
+    ) -> None:
+        self.tsi = tsi
+        self.tsdu_size = packet_size - DATA.size
+        """Bytes of data that a packet may have."""
+        self.statistics = SourceStatistics()
+        self._options = options
+        self._port = port
+        self._path = path
+        self._group = group
+        self._own_port = int.from_bytes(tsi[6:], "big")
+        self._head_sum = self._own_port + port + (ODATA << 8) + int.from_bytes(tsi[:6], "big")
+        self._window = TransmitWindow(
+            first, options.window_packets, options.window_bytes, options.window_seconds
+        )
+        burst = max(options.rate * BURST_SECONDS, BURST_LEAST)
+        self._all = TokenBucket(options.rate, burst)
+        self._repair_tokens = TokenBucket(options.rate * options.repair_share, burst * options.repair_share)
+        self._spms = SpmSchedule(options.ambient, options.heartbeat_first, options.heartbeat_most)
+        self._repairs = RepairQueue(options.repeat_guard)
+        self._queue: deque[tuple[bytes, Extensions]] = deque()
+        self.queued = 0
+        """Bytes that wait to be sent for the first time."""
+        self._spm_number = 0
+        self._begun = False
+        self._last_words = Extensions()
+        self._data_at: float | None = None
+
+    @property
+    def lead(self) -> int:
+        """The number of the last packet sent."""
+        return self._window.lead
+
+    @property
+    def trail(self) -> int:
+        """The number of the oldest packet that can be sent again."""
+        return self._window.trail
+
+    # ------------------------------------------------------------------ data in
+
+    def send(self, tsdus: Sequence[bytes]) -> None:
+        """Queue data, a packet each."""
+        none = ext.NONE
+        self._queue += [(tsdu, none) for tsdu in tsdus]
+        self.queued += sum(map(len, tsdus))
+
+    def send_unit(self, unit: bytes) -> None:
+        """Queue a unit of data, in fragments if it is larger than a packet (OPT_FRAGMENT)."""
+        if len(unit) <= self.tsdu_size:
+            self.send([unit])
+            return
+        piece = self.tsdu_size - FRAGMENT_OVERHEAD
+        first = after(self._window.lead, len(self._queue) + 1)
+        for offset in range(0, len(unit), piece):
+            data = unit[offset : offset + piece]
+            self._queue.append((data, Extensions(fragment=Fragment(first, offset, len(unit)))))
+            self.queued += len(data)
+
+    def close(self, reset: Reset | None = None) -> list[bytes]:
+        """Return the last packets: the end of the session, or that it was given up."""
+        self._last_words = Extensions(fin=reset is None, reset=reset)
+        return [self._spm() for _ in range(FINS)]
+
+    # ------------------------------------------------------------------ what receivers say
+
+    def receive(self, packet: bytes, now: float) -> None:
+        """Take a packet that came from the network; what is malformed or not for us is counted or ignored."""
+        try:
+            if len(packet) < packets.HEADER.size or packets.tsi_of(packet) != self.tsi:
+                return
+            decoded = packets.decode(packet)
+        except MalformedPacket:
+            self.statistics.malformed += 1
+            return
+        if isinstance(decoded, Request) and decoded.kind == NAK:
+            self._on_nak(decoded, now)
+        elif decoded.kind == NNAK:
+            self.statistics.nnaks_in += 1
+        elif decoded.kind == SPMR:
+            self._spms.at_once(now)
+
+    def _on_nak(self, nak: Request, now: float) -> None:
+        self.statistics.naks_in += 1
+        here = [number for number in dict.fromkeys(nak.numbers) if self._window.get(number) is not None]
+        if len(here) < len(nak.numbers):
+            self.statistics.beyond_repair += len(nak.numbers) - len(here)
+            self._spms.at_once(now)  # it tells how far back one may ask
+        if here:
+            self._repairs.ask(here, now)
+
+    # ------------------------------------------------------------------ packets out
+
+    def packets_to_send(self, now: float) -> list[bytes]:
+        """Return what may go now: confirmations, SPMs, repairs, new data, in that order (5.1.3)."""
+        self._window.expire(now)
+        self._all.fill(now)
+        self._repair_tokens.fill(now)
+        out: list[bytes] = []
+        self._confirm(out, now)
+        if self._spms.due() <= now:
+            out.append(self._spm())
+            self._spms.sent_spm(now)
+            self._all.tokens -= len(out[-1])
+        if self._repairs:
+            self._repair(out, now)
+        if self._queue and self._all.tokens > 0:
+            self._originals(out, now)
+        self.statistics.packets_out += len(out)
+        self.statistics.bytes_out += sum(map(len, out))
+        return out
+
+    def _confirm(self, out: list[bytes], now: float) -> None:
+        """Confirm what was asked for; a storm of requests finds no more than the repairs' share."""
+        while self._repair_tokens.tokens > 0:
+            numbers = self._repairs.confirmation(now)
+            if numbers is None:
+                break
+            out.append(self._ncf(numbers))
+            self._repair_tokens.tokens -= len(out[-1])
+            self._all.tokens -= len(out[-1])
+
+    def _repair(self, out: list[bytes], now: float) -> None:
+        bucket = self._repair_tokens
+        while bucket.tokens > 0 and self._all.tokens > 0:
+            number = self._repairs.next(now)
+            if number is None:
+                break
+            packet = self._window.get(number)
+            if packet is not None:
+                repair = self._as_repair(packet)
+                out.append(repair)
+                bucket.tokens -= len(repair)
+                self._all.tokens -= len(repair)
+                self.statistics.repairs += 1
+                self._spms.sent_data(now)
+
+    def _as_repair(self, packet: bytes) -> bytes:
+        """Return an RDATA packet with the content of this ODATA packet, and the trailing edge of now."""
+        head = packet[:4] + bytes((RDATA, packet[5], 0, 0)) + packet[8:20]
+        return sealed(head + self._window.trail.to_bytes(4, "big") + packet[24:])
+
+    def _originals(self, out: list[bytes], now: float) -> None:
+        """Number and send new data."""
+        window, queue, pack = self._window, self._queue, DATA.pack
+        own_port, port, identifier = self._own_port, self._port, self.tsi[:6]
+        tokens = self._all.tokens
+        window.stamp(now)
+        while queue and tokens > 0:
+            tsdu, extensions = queue.popleft()
+            size = len(tsdu)
+            self.queued -= size
+            number, trail = (window.lead + 1) & MASK, window.trail
+            if extensions is ext.NONE and self._begun:
+                padded = tsdu + b"\0" if size & 1 else tsdu
+                total = self._head_sum + size + number + trail + int.from_bytes(padded, "big")
+                checksum = ALL_ONES - total % ALL_ONES
+                head = pack(own_port, port, ODATA, 0, checksum, identifier, size, number, trail)
+                packet = head + tsdu
+            else:
+                packet = self._special(tsdu, extensions, number, trail)
+            window.add(packet)
+            tokens -= len(packet)
+            out.append(packet)
+        self._all.tokens = tokens
+        self._data_at = now
+        self._spms.sent_data(now)
+
+    def _special(self, tsdu: bytes, extensions: Extensions, number: int, trail: int) -> bytes:
+        """Return a packet with options: of a fragment, or the first of the session (OPT_SYN)."""
+        if not self._begun:
+            self._begun = True
+            if len(tsdu) + SYN_OVERHEAD <= self.tsdu_size:
+                extensions = Extensions(fragment=extensions.fragment, syn=True)
+        return packets.encode(
+            Data(
+                kind=ODATA,
+                tsi=self.tsi,
+                port=self._port,
+                extensions=extensions,
+                number=number,
+                trail=trail,
+                data=tsdu,
+            )
+        )
+
+    def _ncf(self, numbers: tuple[int, ...]) -> bytes:
+        self.statistics.ncfs += 1
+        return packets.encode(
+            Request(
+                kind=NCF, tsi=self.tsi, port=self._port, numbers=numbers, source=self._path, group=self._group
+            )
+        )
+
+    def _spm(self) -> bytes:
+        self.statistics.spms += 1
+        window = self._window
+        extensions = self._last_words
+        if self._options.late_join and not extensions.reset and not extensions.fin:
+            extensions = Extensions(join=window.trail)
+        spm = SourcePath(
+            kind=SPM,
+            tsi=self.tsi,
+            port=self._port,
+            extensions=extensions,
+            number=self._spm_number,
+            trail=window.trail,
+            lead=window.lead,
+            path=self._path,
+        )
+        self._spm_number = after(self._spm_number)
+        return packets.encode(spm)
+
+    # ------------------------------------------------------------------ time
+
+    def idle_since(self) -> float | None:
+        """Return when data was last sent, if nothing waits to be; None before there was any."""
+        return self._data_at
+
+    def next_deadline(self) -> float:
+        """Return when ``packets_to_send`` will have something."""
+        due = self._spms.due()
+        due = min(due, max(self._repairs.confirm_at(), self._repair_tokens.ready_at()))
+        if self._repairs:
+            due = min(due, max(self._all.ready_at(), self._repair_tokens.ready_at()))
+        if self._queue:
+            due = min(due, self._all.ready_at())
+        return due
