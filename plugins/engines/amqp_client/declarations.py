@@ -24,6 +24,7 @@ _ANSWERS = (
     exchange.BindOk,
     exchange.UnbindOk,
     queue.DeclareOk,
+    queue.DeleteOk,
     queue.BindOk,
     queue.UnbindOk,
 )

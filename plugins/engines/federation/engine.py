@@ -34,12 +34,13 @@ class Federation:
         self.here = Place("", "/")
         self.exchanges: dict[str, ExchangeState | None] = dict.fromkeys(options.exchanges)
         self.queues: dict[str, QueueState | None] = dict.fromkeys(options.queues)
+        self.broker_is_there = False
         self.as_they_are: set[str] = set()
         """What is there upstream but was declared otherwise: it is taken as it is (``declaring queue 'orders'``)."""
         self.messages_stopped = 0
         """Not let in: they have been here, or passed too many links."""
         self.link = Link(name, _purpose(options), options, self._make_session)
-        self._broker_is_there = trio.Event()
+        self._named = trio.Event()
 
     def __repr__(self) -> str:
         return f"<Federation {self.name}, {self.link}>"
@@ -54,7 +55,7 @@ class Federation:
             watches.add(watch)
         task_status.started(str(self.link.dialling.addresses[0]))
         try:
-            await self._broker_is_there.wait()
+            await self._named.wait()
             await self.link.run(host)
         finally:
             for watch in mine:
@@ -97,6 +98,7 @@ class Federation:
         ]
 
     def _on_broker(self, _: str, state: BrokerState | None) -> None:
+        self.broker_is_there = state is not None
         if state is None:
             return
         if not state.cluster_name:
@@ -104,7 +106,7 @@ class Federation:
                 f"give engine {self.options.broker!r} a cluster_name: upstreams must know it by one"
             )
         self.here = Place(state.cluster_name, state.vhost)
-        self._broker_is_there.set()
+        self._named.set()
 
     def _on_exchange(self, name: str, state: ExchangeState | None) -> None:
         self.exchanges[name] = state

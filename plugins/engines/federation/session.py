@@ -111,9 +111,11 @@ class FederationSession(Session):
         requests: list[Request] = []
         for each in self._exchanges:
             state = self.federation.exchanges[each.name]
-            if state is None or not self.declarations.up:
+            if not self.declarations.up or not self.federation.broker_is_there:
                 each.forget()
-            if state is not None:
+            if state is None:  # deleted, or away with its broker
+                requests += each.removal()
+            else:
                 hops = self.options.max_hops
                 wanted = wanted_upstream(state.bindings, self.here, each.name, self.upstream, hops)
                 requests += each.requests(state, wanted)

@@ -35,6 +35,16 @@ class UpstreamExchange:
         """What is declared is not known any more."""
         self._bound = None
 
+    def removal(self) -> list[Request]:
+        """Return what takes everything away that is there for the link, if it is known to be."""
+        before, self._bound = self._bound, None
+        if before is None:
+            return []
+        return [
+            (f"deleting queue {self.queue!r}", queue.Delete(queue=self.queue)),
+            _delete(self._inner("A")),
+        ]
+
     def requests(self, state: ExchangeState, wanted: frozenset[Wanted]) -> list[Request]:
         """Return what leads from what there is to what is wanted."""
         before, self._bound = self._bound, wanted

@@ -65,6 +65,12 @@ class Site:
         rows = self.kernel.inspect("bindings").rows
         return {row["routing_key"] for row in rows if row["destination_name"] in inner}
 
+    def wait_for_bindings_of(self, downstream: Site, *keys: str) -> None:
+        until(lambda: self.bound(downstream.name) == set(keys), downstream.name)
+
+    def wait_for_count(self, count: int) -> None:
+        until(lambda: self.count() >= count, self.name)
+
     def publish(self, *messages: tuple[str, bytes], **properties: Any) -> None:
         for key, body in messages:
             self.client.publish(body, key, "feed", properties)

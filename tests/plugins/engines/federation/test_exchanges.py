@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel.topology.plan import EnginePlan
-from plugins.protocols.amqp091.methods import exchange
+from plugins.protocols.amqp091.methods import exchange, queue
+from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.conftest import PATIENCE
-from tests.plugins.engines.federation.conftest import Site, numbered, until
+from tests.plugins.engines.federation.conftest import FEED, Site, numbered, until
 
 Make = Callable[..., Site]
 
@@ -90,7 +91,7 @@ def _everybody_gets_each_message_once(sites: list[Site]) -> None:
         for each in sites:
             each.publish(("k", b"%s %d" % (each.name.encode(), turn)))
         for each in sites:
-            until(lambda each=each, turn=turn: each.count() >= len(sites) * (turn + 1), each.name)
+            each.wait_for_count(len(sites) * (turn + 1))
     for each in sites:
         assert sorted(each.bodies(len(expected))) == sorted(expected)
         assert each.count() == 0
@@ -102,7 +103,7 @@ def test_a_ring_of_three(site: Make) -> None:
         each.wants("k")
         each.follow(before.address, max_hops=5)
     for each, before in zip(ring, [ring[-1], *ring[:-1]], strict=True):
-        until(lambda each=each, before=before: before.bound(each.name) == {"k"})
+        before.wait_for_bindings_of(each, "k")
     _everybody_gets_each_message_once(ring)
     assert sum(each.figures()["messages_stopped"] for each in ring) > 0  # it would have gone round
 
@@ -115,7 +116,8 @@ def test_a_star_of_four(site: Make) -> None:
     for each in star:
         each.wants("k")
     for leaf in leaves:
-        until(lambda leaf=leaf: hub.bound(leaf.name) == leaf.bound("hub") == {"k"})
+        hub.wait_for_bindings_of(leaf, "k")
+        leaf.wait_for_bindings_of(hub, "k")
     _everybody_gets_each_message_once(star)
 
 
@@ -195,6 +197,43 @@ def test_link_and_broker_may_live_in_different_threads(site: Make) -> None:
     until(lambda: len(up.bound("down")) == 20)
     up.publish(*[(f"k{number}", b"%d" % number) for number in range(20)])
     assert down.bodies(20) == [b"%d" % number for number in range(20)]
+
+
+KEPT = "federation: feed -> down"
+
+
+def _names(site: Site, what: str) -> set[str]:
+    return {row["name"] for row in site.kernel.inspect(what).rows}
+
+
+def test_an_exchange_that_is_deleted_leaves_nothing_upstream(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("k")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"k"})
+    down.delete_feed()
+    until(lambda: KEPT not in _names(up, "queues") and f"{KEPT} A" not in _names(up, "exchanges"))
+    down.client.ask(exchange.Declare(exchange="feed", type="topic"), exchange.DeclareOk)
+    down.wants("l")
+    until(lambda: up.bound("down") == {"l"})
+    up.publish(("l", b"x"))
+    assert down.bodies(1) == [b"x"]
+
+
+def test_a_broker_that_goes_and_comes_finds_what_was_kept(site: Make) -> None:
+    up, down = site("up"), site("down")
+    bound = {"queues": [{"name": "q"}], "bindings": [{"exchange": "feed", "queue": "q", "key": "k"}]}
+    down.wants("k")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"k"})
+    down.kernel.remove_engine("broker")
+    until(lambda: up.kernel.inspect("consumers").rows == ())
+    up.publish(*numbered(0, 10))
+    options = {"address": down.address, "cluster_name": "down", "exchanges": [FEED], **bound}
+    down.kernel.add_engine(EnginePlan(name="broker", kind="amqp", options=options))
+    until(lambda: down.figures()["messages_in"] == 10)
+    with RawClient(int(down.address.rpartition(":")[2])) as client:
+        until(lambda: client.ask(queue.Declare(queue="q", durable=True), queue.DeclareOk).message_count == 10)
 
 
 def test_a_link_shows_how_it_stands(site: Make) -> None:
