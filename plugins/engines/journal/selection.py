@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -30,16 +31,21 @@ class Selection:
         """Whether nothing is left out."""
         return not self.match and self.exchange is None and self.engine is None
 
+    @cached_property
+    def fits(self) -> Callable[[str], object]:
+        """Tells whether a key fits: returns None if not."""
+        return re.compile("|".join(map(key_regex, self.match)) or ".*", re.DOTALL).fullmatch
+
     def wants(self, envelopes: pa.StructArray) -> list[bool]:
         """Say of each envelope of a batch whether its messages are wanted."""
         keys, exchanges, engines = (
             envelopes.field(name).to_pylist() for name in ("key", "exchange", "engine")
         )
-        fits = re.compile("|".join(map(key_regex, self.match)) if self.match else ".*", re.DOTALL).fullmatch
+        fits = self.fits
         return [
             fits(key) is not None
             and self.exchange in (None, exchange)
-            and (self.engine is None or engine == self.engine or engine.startswith(self.engine + " "))
+            and (self.engine is None or engine == self.engine or engine.startswith(f"{self.engine}/"))
             for key, exchange, engine in zip(keys, exchanges, engines, strict=True)
         ]
 
@@ -79,6 +85,8 @@ def runs_of(stored: pa.RecordBatch, envelopes: dict[Any, Envelope]) -> list[tupl
 
     ``envelopes`` remembers what was made before, so that equal envelopes are the same object.
     """
+    if not stored.num_rows:
+        return []
     column = stored.column("envelope")
     indices, stamps = column.indices, stored.column("ts").cast(pa.int64())
     made = [_envelope(row, envelopes) for row in column.dictionary.to_pylist()]
@@ -94,10 +102,8 @@ def runs_of(stored: pa.RecordBatch, envelopes: dict[Any, Envelope]) -> list[tupl
 
 
 def _borders(*columns: pa.Array) -> list[int]:
-    """Return where a new run begins: at 0, and wherever a column changes."""
+    """Return where a new run begins: at 0, and wherever one of these columns, which are not empty, changes."""
     count = len(columns[0])
-    if not count:
-        return []
     changes = None
     for column in columns:
         here = compute.not_equal(column.slice(1), column.slice(0, count - 1))

@@ -1,0 +1,151 @@
+"""When what is due, on a clock that moves as a test says; which rows are wanted; runs as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.contracts.message import Envelope, Run, run_of
+from kernel.routing.key_trie import KeyTrie
+from plugins.engines.journal.journal_source import JournalSource
+from plugins.engines.journal.moments import moment_of
+from plugins.engines.journal.playback import Playback
+from plugins.engines.journal.selection import EVERYTHING, Selection, key_regex
+from plugins.engines.journal.writer import JournalWriter
+from plugins.protocols.journal_format.envelopes import Source
+from tests.plugins.engines.journal.conftest import Clock
+
+SECOND = 1_000_000
+
+
+def playback(speed: float) -> Playback:
+    """One message at each of 0, 1, 1.5 and 10 seconds, recorded long ago."""
+    made = Playback(speed)
+    made.add([(500 * SECOND + at, run_of([b"%d" % at])) for at in (0, SECOND, 1_500_000, 10 * SECOND)], end=4)
+    return made
+
+
+def played(made: Playback, start: float) -> list[tuple[float, bytes]]:
+    """Look only when something is due, as the engine's timer does."""
+    now, found = start, []
+    while (due := made.next_due(now)) is not None:
+        now = max(now, due)
+        found += [(now - start, body) for run in made.due(now, 1000) for body in run.bodies]
+    return found
+
+
+@pytest.mark.parametrize(
+    "speed, times",
+    [(1.0, [0, 1, 1.5, 10]), (2.0, [0, 0.5, 0.75, 5]), (0.1, [0, 10, 15, 100]), (0.0, [0, 0, 0, 0])],
+)
+def test_messages_are_as_far_apart_as_they_were(speed: float, times: list[float]) -> None:
+    found = played(playback(speed), 77.0)
+    assert [at for at, _ in found] == pytest.approx(times)
+    assert [body for _, body in found] == [b"0", b"1000000", b"1500000", b"10000000"]
+
+
+def test_nothing_is_early_and_what_is_late_comes_at_once() -> None:
+    made = playback(1.0)
+    assert len(made.due(100.0, 10)) == 1
+    assert made.due(100.999, 10) == []
+    assert [run.bodies for run in made.due(103.0, 10)] == [[b"1000000"], [b"1500000"]]
+    assert made.next_due(103.0) == 110.0
+
+
+def test_no_more_than_asked_for() -> None:
+    made = Playback(0)
+    made.add([(1, run_of([b"a", b"b"])), (1, run_of([b"c"])), (1, run_of([b"d"]))], end=4)
+    assert [run.bodies for run in made.due(0, 3)] == [[b"a", b"b"], [b"c"]]
+    assert (made.sent, made.waiting) == (3, 1)
+
+
+def test_the_position_is_that_of_whole_batches_that_are_done() -> None:
+    made = Playback(0)
+    made.add([(1, run_of([b"a", b"b"]))], end=10)
+    made.add([], end=20)  # nothing in it was wanted
+    made.add([(1, run_of([b"c"]))], end=30)
+    assert made.position(0) is None
+    assert made.position(1) is None
+    assert made.position(2) == 20
+    assert made.position(2) is None
+    assert made.position(3) == 30
+
+
+WORDS = st.sampled_from(["a", "bb", "*", "#", "", "w.x"])
+KEYS = st.lists(st.sampled_from(["a", "bb", "c", "", "*", "+"]), max_size=5).map(".".join)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=5).map(".".join) | KEYS.map("prefix:".__add__), KEYS)
+def test_patterns_mean_what_they_mean_to_a_route(pattern: str, key: str) -> None:
+    trie: KeyTrie[int] = KeyTrie()
+    trie.add(pattern, 1)
+    wanted = Selection(match=(pattern,))
+    assert (len(trie.match(key)) > 0) == (wanted.fits(key) is not None), key_regex(pattern)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Two runs and a multi-part one from two engines, a second apart."""
+    clock = Clock()
+    with JournalWriter(tmp_path, clock=clock) as writer:
+        for key, engine, run in (
+            ("weather.madrid", "north", run_of([b"a", b"b"])),
+            ("news", "south/1", run_of([b"c"])),
+            ("weather.wien", "south/2", run_of([(b"d", b"e"), (b"", b"f")], multipart=True)),
+        ):
+            envelope = Envelope(
+                key=key, exchange="feed" if key == "news" else "", properties={"headers": {"k": key}}
+            )
+            made = Run(run.bodies, run.size, envelope, run.multipart)
+            writer.append([(made, writer.stamp(), Source(engine, "r"))])
+            clock.now += 1
+    return tmp_path
+
+
+def read(
+    journal: Path, selection: Selection = EVERYTHING, start: int | str = "earliest", end: int | str = "latest"
+) -> list:
+    source = JournalSource(journal, start=moment_of(start), end=moment_of(end), selection=selection)
+    chunk = source.read()
+    assert chunk.over
+    return [(ts, run) for runs, _ in chunk.batches for ts, run in runs]
+
+
+def test_runs_come_back_as_they_were(journal: Path) -> None:
+    runs = read(journal)
+    assert [ts for ts, _ in runs] == [1000 * SECOND, 1001 * SECOND, 1002 * SECOND, 1002 * SECOND]
+    assert [body for _, run in runs for body in run.bodies] == [b"a", b"b", b"c", (b"d", b"e"), (b"", b"f")]
+    first = runs[0][1]
+    assert (first.envelope.key, first.envelope.properties["headers"], first.size) == (
+        "weather.madrid",
+        {"k": "weather.madrid"},
+        2,
+    )
+    assert runs[2][1].envelope is runs[3][1].envelope
+
+
+@pytest.mark.parametrize(
+    "selection, keys",
+    [
+        (Selection(match=("weather.*",)), ["weather.madrid", "weather.wien", "weather.wien"]),
+        (Selection(match=("news", "prefix:weather.w")), ["news", "weather.wien", "weather.wien"]),
+        (Selection(exchange="feed"), ["news"]),
+        (Selection(engine="south"), ["news", "weather.wien", "weather.wien"]),
+        (Selection(engine="south/1"), ["news"]),
+        (Selection(engine="sou"), []),
+    ],
+)
+def test_only_what_is_wanted(journal: Path, selection: Selection, keys: list[str]) -> None:
+    assert [run.envelope.key for _, run in read(journal, selection)] == keys
+
+
+def test_from_and_to_are_offsets_or_times(journal: Path) -> None:
+    assert [run.envelope.key for _, run in read(journal, start=1, end=3)] == ["weather.madrid", "news"]
+    assert [
+        run.envelope.key for _, run in read(journal, start="1970-01-01T00:16:41Z", end="1970-01-01T00:16:42Z")
+    ] == ["news"]
+    with pytest.raises(ValueError, match="'soon' is no offset, no moment"):
+        moment_of("soon")

@@ -1,0 +1,130 @@
+"""A journal played back in a running kernel: to its end, from where a consumer was, and on as it grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
+from kernel.testing.fixtures import KernelFactory
+from plugins.engines.journal.writer import JournalWriter
+from plugins.protocols.journal_format.consumers import positions, write_position
+from plugins.protocols.journal_format.names import SegmentName
+from tests.plugins.engines.journal.conftest import append, bodies_in, numbered
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "j"
+    with JournalWriter(path) as writer:
+        for first in range(0, 1000, 100):
+            append(writer, *numbered(first, first + 100))
+    return path
+
+
+@pytest.fixture
+def play(kernel_factory: KernelFactory, journal: Path) -> Callable[..., Kernel]:
+    def make(*, confirm: bool = True, high: int = 1000, **options: Any) -> Kernel:
+        return kernel_factory(
+            EnginePlan(name="app", kind="native"),
+            EnginePlan(
+                name="journal", kind="journal-replay", options={"path": str(journal), "speed": 0, **options}
+            ),
+            RoutePlan(source="journal", targets=("app",), confirm=confirm, marks=WaterMarks(high=high)),
+        )
+
+    return make
+
+
+def receive(kernel: Kernel, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    with kernel.open("app") as app:
+        while len(got) < count:
+            got += map(bytes, app.receive_many(timeout=PATIENCE))
+        app.confirm()
+    return got
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """The end of an engine's life is told to nobody in particular."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def state_of(kernel: Kernel) -> str:
+    return next(state.state for state in kernel.engine_states() if state.name == "journal")
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+@pytest.mark.parametrize("high", [10, 100_000])
+def test_all_of_it_comes_in_order_and_then_the_replay_ends(
+    play: Callable[..., Kernel], confirm: bool, high: int
+) -> None:
+    kernel = play(confirm=confirm, high=high)
+    assert receive(kernel, 1000) == numbered(0, 1000)
+    until(lambda: state_of(kernel) == "ended")
+
+
+def test_a_consumer_goes_on_where_everything_was_confirmed(
+    play: Callable[..., Kernel], journal: Path
+) -> None:
+    write_position(journal, "reader", 300)
+    kernel = play(consumer="reader", end=700)
+    assert receive(kernel, 400) == numbered(300, 700)
+    until(lambda: positions(journal) == {"reader": 700})
+    assert receive(play(consumer="reader"), 300) == numbered(700, 1000)
+
+
+def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
+    kernel = play(consumer="reader")
+    with kernel.open("app") as app:
+        got = app.receive_many(timeout=PATIENCE)
+        assert got[0] == b"0"
+        kernel.close(linger=0)
+        kernel.join(PATIENCE)
+    assert positions(journal).get("reader", 0) == 0
+
+
+def test_following_goes_on_with_what_is_added(play: Callable[..., Kernel], journal: Path) -> None:
+    kernel = play(follow=True, start=900)
+    got: list[bytes] = []
+    with JournalWriter(journal) as writer, kernel.open("app") as app:
+        for number in range(1000, 1050):
+            append(writer, b"%d" % number)
+            while not got or got[-1] != b"%d" % number:
+                got += map(bytes, app.receive_many(timeout=PATIENCE))
+    assert got == numbered(900, 1050)
+    assert state_of(kernel) == "running"
+
+
+def test_damage_is_told_and_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
+    path = SegmentName(0, 0).data_path(journal)
+    good = path.read_bytes()
+    half = len(good) // 2
+    path.write_bytes(good[:half] + b"?" + good[half + 1 :])
+    kernel = play()
+    got = receive(kernel, 900)
+    assert len(got) == len(set(got)) == 900
+    until(lambda: state_of(kernel) == "ended")
+    figures = {engine.name: engine.counters for engine in kernel.statistics().engines}["journal"]
+    assert figures == {} or figures["damaged_rows"] == 100
+
+
+def test_a_journal_may_be_copied_through_the_kernel(
+    kernel_factory: KernelFactory, journal: Path, tmp_path: Path
+) -> None:
+    kernel = kernel_factory(
+        EnginePlan(name="old", kind="journal-replay", options={"path": str(journal), "speed": 0}),
+        EnginePlan(name="new", kind="journal", options={"path": str(tmp_path / "copy")}),
+        RoutePlan(source="old", targets=("new",), confirm=True),
+    )
+    until(lambda: any(state.state == "ended" for state in kernel.engine_states()))
+    assert bodies_in(tmp_path / "copy") == bodies_in(journal)
