@@ -13,7 +13,7 @@ from typing import Protocol as Interface
 
 import msgspec
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Envelope, Run
 
 if TYPE_CHECKING:
     import trio
@@ -42,6 +42,10 @@ class Port(Interface):
 
     def send(self, runs: Sequence[Run]) -> bool:
         """Route runs.  False: a pipe is full and blocks, stop reading the source until ``on_writable``."""
+        ...
+
+    def wants(self, envelope: Envelope) -> bool:
+        """Whether a route from here lets messages under this envelope pass: then they have somewhere to go."""
         ...
 
     def take(self, most: int = ...) -> list[Run]:

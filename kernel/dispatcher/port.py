@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
 from kernel.contracts.engine import PortOwner
-from kernel.contracts.message import Run
+from kernel.contracts.message import Envelope, Run
 from kernel.dispatcher.ledger import Ledger
 from kernel.dispatcher.patience import Patience
 from kernel.dispatcher.route import Route
@@ -104,6 +104,10 @@ class Port:
             return True
         self.stop()
         return False
+
+    def wants(self, envelope: Envelope) -> bool:
+        """Whether a route from here lets messages under this envelope pass."""
+        return any(route.accepts(envelope) for route in self.routes)
 
     def writable(self) -> bool:
         """Whether nothing holds the source back."""

@@ -103,6 +103,10 @@ class Route:
             self._place(run, page)
         return True
 
+    def accepts(self, envelope: Envelope) -> bool:
+        """Whether the route's filter lets messages under this envelope pass."""
+        return self._accepts is None or self._accepts(envelope)
+
     def retry(self) -> None:
         """A pipe came or can take more: pass on what was held."""
         self.set_aside = False

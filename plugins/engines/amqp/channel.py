@@ -94,12 +94,13 @@ class Channel:
 
     def publish(self, run: Run, now: float, *, mandatory: bool, route: Route | None = None) -> None:
         """Publish messages that were checked, and have the client told what it wants to know of them."""
+        feed = self.session.feed
         accepted = self.vhost.publish(run, now, route)
         if accepted is None:
             accepted = len(run.bodies)
-            if mandatory:
+            # A message that a route of the topology lets pass has somewhere to go (decision 9).
+            if mandatory and not feed.takes(run.envelope):
                 self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", run)
-        feed = self.session.feed
         mark = feed.offer(run) if feed.wanted else 0
         if self.confirms is not None:
             unsafe = self.vhost.store.mark if run.envelope.persistent else 0

@@ -64,6 +64,10 @@ class Feed:
         self.messages_out += len(run.bodies)
         return port.sent() + self._waiting_count if port.confirms else 0
 
+    def takes(self, envelope: Envelope) -> bool:
+        """Whether a route lets messages under this envelope pass."""
+        return bool(self.wanted) and self._open_port().wants(envelope)
+
     def flush(self) -> None:
         """Send what was offered in this turn."""
         if self._waiting:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import Envelope, run_of
 from tests.kernel.dispatcher.conftest import Owner, System
 
 
@@ -381,3 +381,17 @@ class _Lives:
     def die(self, number: int, _: int) -> None:
         if number in self.ports:
             self.system.ports[self.ports.pop(number)].close()
+
+
+def test_a_port_knows_whether_a_route_lets_an_envelope_pass(system: System) -> None:
+    wants = Envelope(key="wanted")
+    system.port("a")
+    system.turn()
+    assert not system.ports["a"].wants(wants)
+    system.route("a", "b", wants=lambda envelope: envelope.key == "wanted")
+    system.turn()
+    assert system.ports["a"].wants(wants)
+    assert not system.ports["a"].wants(Envelope(key="other"))
+    system.route("a", "c")
+    system.turn()
+    assert system.ports["a"].wants(Envelope(key="other"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernel.contracts.engine import EngineEvent, Poller, PortOwner
-from kernel.contracts.message import Run
+from kernel.contracts.message import Envelope, Run
 
 Callback = Callable[[], Any]
 
@@ -45,6 +45,9 @@ class FakePort:
 
     def confirmed(self) -> int:
         return 0
+
+    def wants(self, envelope: Envelope) -> bool:
+        return envelope.key != "unwanted"
 
     def take(self, most: int = 1 << 30) -> list[Run]:
         runs = list(self.waiting)

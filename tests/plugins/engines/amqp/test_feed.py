@@ -8,7 +8,7 @@ import pytest
 
 from kernel.contracts.message import Envelope, run_of
 from plugins.engines.amqp.options import ExchangeOptions, QueueOptions
-from plugins.protocols.amqp091.events import Acknowledged
+from plugins.protocols.amqp091.events import Acknowledged, Returned
 from plugins.protocols.amqp091.methods import basic, confirm, queue
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.raw_client import RawClient
@@ -128,3 +128,17 @@ def test_what_amqp_cannot_say_is_refused_and_reported(
     assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1
     assert [event.what for event in server.host.events] == ["refused"]
     assert server.feed_port.confirmed_in == 3
+
+
+def test_a_mandatory_message_that_a_route_lets_pass_is_not_returned(server: Server) -> None:
+    server.feed_port.routes.append("feed -> elsewhere")
+    with RawClient(server.port) as client:
+        client.publish(b"goes elsewhere", "no queue", mandatory=True)
+        client.publish(b"nobody takes this", "unwanted", mandatory=True)
+        assert list(client.wait_for(Returned).run.bodies) == [b"nobody takes this"]
+
+
+def test_without_routes_a_mandatory_message_needs_a_queue(server: Server) -> None:
+    with RawClient(server.port) as client:
+        client.publish(b"x", "no queue", mandatory=True)
+        assert client.wait_for(Returned).reply_text == "NO_ROUTE"
