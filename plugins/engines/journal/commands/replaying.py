@@ -63,12 +63,14 @@ def replay(
         routes=(RoutePlan(source="journal", targets=("target",), confirm=True),),
     )
     with Kernel(plan) as kernel, progress("replaying", stop - first) as step:
-        return _watch(kernel, first, step)
+        _watch(kernel, first, step)
+        step(stop - first)
+    click.echo(f"everything up to offset {stop} was confirmed")
+    return 0
 
 
-def _watch(kernel: Kernel, first: int, step: Any) -> int:
-    """Wait for the end; say how it went."""
-    position = first
+def _watch(kernel: Kernel, position: int, step: Any) -> None:
+    """Wait for the end, which comes when all is confirmed."""
     while True:
         states = {state.name: state for state in kernel.engine_states()}
         figures = {engine.name: engine.counters for engine in kernel.statistics().engines}["journal"]
@@ -77,8 +79,7 @@ def _watch(kernel: Kernel, first: int, step: Any) -> int:
         position = now
         state = states["journal"]
         if state.state == "ended":
-            click.echo(f"everything up to offset {position} was confirmed")
-            return 0
+            return
         if state.failures:
             raise click.ClickException(state.last_failure)
         time.sleep(_LOOK)

@@ -1,0 +1,245 @@
+"""``kernel journal``, as it is typed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from kernel import EnginePlan, Envelope, RoutePlan
+from kernel.cli.main import run
+from kernel.contracts.message import run_of
+from kernel.testing.fixtures import KernelFactory
+from plugins.engines.journal.commands.group import COMMANDS
+from plugins.engines.journal.writer import JournalWriter, WriterSettings
+from plugins.protocols.journal_format.consumers import positions, write_position
+from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.index import SIZE
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.segment import Segment
+from tests.plugins.engines.journal.conftest import append, bodies_in, numbered
+
+FIRST = SegmentName(0, 0)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, small: WriterSettings) -> Path:
+    """20 messages of two keys, and one that is no text."""
+    path = tmp_path / "j"
+    with JournalWriter(path, small) as writer:
+        for number, body in enumerate([*numbered(0, 20), b"\xff\x00"]):
+            envelope = Envelope(
+                key=f"weather.{number % 2}", exchange="feed", properties={"headers": {"n": number}}
+            )
+            writer.append([(run_of([body], envelope), writer.stamp(), Source("broker", "r"))])
+    return path
+
+
+@pytest.fixture
+def typed(capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+    """Run ``kernel journal ...``; return the exit status, what it printed, and what it complained of."""
+
+    def call(*words: object) -> tuple[int, bytes, str]:
+        status = run(["journal", *map(str, words)])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return status, out, err.decode()
+
+    return call
+
+
+def spoil(journal: Path) -> None:
+    path = FIRST.data_path(journal)
+    at = Segment(journal, FIRST).entries()[1].position + 50
+    good = path.read_bytes()
+    path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+
+
+def test_help_names_every_command(typed: Any) -> None:
+    _, out, _ = typed("--help")
+    assert all(f"\n  {name} " in out.decode() for name in COMMANDS)
+    for name in COMMANDS:
+        status, out, _ = typed(name, "--help")
+        assert (status, b"Usage: kernel journal" in out) == (0, True)
+
+
+def test_ls(typed: Any, journal: Path) -> None:
+    write_position(journal, "spark", 15)
+    _, out, _ = typed("ls", journal, "--json")
+    answer = json.loads(out)
+    assert (answer["earliest"], answer["end"]) == (0, 21)
+    assert sum(segment["rows"] for segment in answer["segments"]) == 21
+    assert answer["consumers"] == [{"consumer": "spark", "next_offset": 15, "lag": 6}]
+    _, out, _ = typed("ls", journal)
+    assert b"00000000000000000000-0000" in out
+    assert b"spark" in out
+
+
+def test_head_and_tail(typed: Any, journal: Path) -> None:
+    _, out, _ = typed("head", journal, "-n", 3, "--format", "raw")
+    assert out == b"0\n1\n2\n"
+    _, out, _ = typed("tail", journal, "-n", 3, "--format", "raw")
+    assert out == b"18\n19\n\xff\x00\n"
+    _, out, _ = typed("tail", journal, "-n", 7, "--format", "raw", "--key", "weather.1")
+    assert out == b"".join(b"%d\n" % number for number in range(7, 20, 2))
+    _, out, _ = typed("tail", journal, "-n", 1)
+    offset, _, key, size, _ = out.decode().split(" ", 4)
+    assert (offset, key, size) == ("20", "weather.0", "2")
+
+
+def test_cat_in_every_form(typed: Any, journal: Path) -> None:
+    _, out, _ = typed("cat", journal, "--from", 19, "--format", "json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["offset"] for row in rows] == [19, 20]
+    assert (rows[0]["body"], rows[0]["headers"], rows[0]["exchange"]) == ("19", {"n": 19}, "feed")
+    assert rows[1]["body_base64"] == "/wA="
+    _, out, _ = typed("cat", journal, "--to", 2, "--format", "csv")
+    table = list(csv.DictReader(io.StringIO(out.decode())))
+    assert [(row["offset"], row["key"], row["body"]) for row in table] == [
+        ("0", "weather.0", "0"),
+        ("1", "weather.1", "1"),
+    ]
+    _, out, _ = typed("cat", journal, "--exchange", "other")
+    assert out == b""
+
+
+def test_what_is_typed_wrong_is_said(typed: Any, journal: Path, tmp_path: Path) -> None:
+    assert "has no journal in it" in typed("ls", tmp_path)[2]
+    status, _, err = typed("cat", journal, "--from", "soon")
+    assert status == 2
+    assert "'soon' is no offset, no moment" in err
+
+
+def test_rows_that_are_gone_are_said(typed: Any, journal: Path) -> None:
+    FIRST.index_path(journal).unlink()
+    status, _, err = typed("cat", journal, "--from", 0)
+    assert status == 1
+    assert "are no longer there; the journal begins at offset" in err
+
+
+def test_stat_counts(typed: Any, journal: Path) -> None:
+    _, out, _ = typed("stat", journal, "--json")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"key": "weather.0", "messages": 11, "bytes": 17},
+        {"key": "weather.1", "messages": 10, "bytes": 15},
+    ]
+    _, out, err = typed("stat", journal, "--by", "engine", "--from", 20)
+    assert out.split()[-3:] == [b"broker", b"1", b"2"]
+    assert "1 messages, 1 of engine" in err
+    assert typed("stat", journal, "--from", 21)[0] == 0
+
+
+def test_verify_names_damage(typed: Any, journal: Path) -> None:
+    assert typed("verify", journal)[0] == 0
+    spoil(journal)
+    status, out, err = typed("verify", journal)
+    assert status == 1
+    assert f"{FIRST.data_path(journal)}: offset 1: the CRC does not agree" in err
+    assert b"20 rows in" in out
+
+
+def test_repair_makes_indexes_good(typed: Any, journal: Path) -> None:
+    index = FIRST.index_path(journal)
+    good = index.read_bytes()
+    index.write_bytes(good[:SIZE] + b"?" + good[SIZE + 1 : -SIZE])
+    SegmentName(JournalReader(journal).segments()[-1].name.base, 0).index_path(journal).unlink()
+    assert typed("verify", journal)[0] == 1
+    status, out, _ = typed("repair", journal)
+    assert status == 0
+    assert b"1 rows and 1 index entries were made good" in out
+    assert index.read_bytes() == good
+    assert bodies_in(journal) == [*numbered(0, 20), b"\xff\x00"]
+    assert typed("verify", journal)[0] == 0
+
+
+def test_repair_wants_the_journal_for_itself(typed: Any, journal: Path) -> None:
+    with JournalWriter(journal):
+        status, _, err = typed("repair", journal)
+    assert status == 1
+    assert "is writing this journal" in err
+
+
+def test_compact(typed: Any, journal: Path) -> None:
+    status, out, _ = typed("compact", journal)
+    assert status == 0
+    assert b"are now 1 batches" in out
+    assert typed("compact", journal)[1] == b"there is nothing to compact\n"
+    assert bodies_in(journal)[:20] == numbered(0, 20)
+
+
+def test_compact_to_parquet_takes_what_is_sealed_out(typed: Any, journal: Path, tmp_path: Path) -> None:
+    status, _, _ = typed("compact", journal, "--parquet", tmp_path / "pq")
+    assert status == 0
+    earliest = JournalReader(journal).bounds().earliest
+    assert earliest > 0
+    moved = sorted(ds.dataset(tmp_path / "pq").to_table().column("offset").to_pylist())
+    assert moved == list(range(earliest))
+
+
+def test_nothing_is_taken_out_that_could_not_be_written(typed: Any, journal: Path, tmp_path: Path) -> None:
+    spoil(journal)
+    assert typed("compact", journal, "--parquet", tmp_path / "pq")[0] == 1
+    assert JournalReader(journal).bounds().earliest == 0
+
+
+def test_export_is_read_by_others(typed: Any, journal: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # again: the same files
+        status, out, _ = typed("export", journal, tmp_path / "pq", "--by", "date", "--by", "key")
+        assert (status, out.startswith(b"21 rows")) == (0, True)
+    table = ds.dataset(tmp_path / "pq", partitioning="hive").to_table().sort_by("offset")
+    assert table.column("offset").to_pylist() == list(range(21))
+    assert table.column("body").to_pylist()[:20] == numbered(0, 20)
+    assert set(table.column("key").to_pylist()) == {"weather.0", "weather.1"}
+    typed("export", journal, tmp_path / "some", "--key", "weather.1", "--from", 10)
+    assert sorted(ds.dataset(tmp_path / "some").to_table().column("offset").to_pylist()) == [
+        11,
+        13,
+        15,
+        17,
+        19,
+    ]
+
+
+def test_replay_to_another_kernel(journal: Path, kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(
+        EnginePlan(
+            name="net", kind="stream", options={"address": "backend+tcp://127.0.0.1:0", "mode": "listen"}
+        ),
+        EnginePlan(name="log", kind="journal", options={"path": str(journal.with_name("copy"))}),
+        RoutePlan(source="net", targets=("log",), confirm=True),
+    )
+    address = f"backend+tcp://{kernel.address_of('net')}"
+    command = [sys.executable, "-m", "kernel", "journal", "replay", str(journal), address, "--speed", "0"]
+    done = subprocess.run([*command, "--consumer", "copy"], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("everything up to offset 21 was confirmed\n", "")
+    assert positions(journal) == {"copy": 21}
+    (first, *_) = JournalReader(journal.with_name("copy")).batches(columns=["key", "headers", "body"])
+    assert first.to_pylist()[0] == {"key": "weather.0", "headers": '{"n":0}', "body": b"0"}
+
+
+def test_tail_follows_until_ctrl_c(journal: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-m", "kernel", "journal", "tail", str(journal), "-n", "1", "-f", "--format", "raw"],
+        stdout=subprocess.PIPE,
+    )
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == b"\xff\x00\n"
+        with JournalWriter(journal) as writer:
+            for body in numbered(0, 3):
+                append(writer, body)
+                assert program.stdout.readline() == body + b"\n"
+        program.send_signal(signal.SIGINT)
+        assert program.wait(10) == 130
+    finally:
+        program.kill()
+        program.communicate()

@@ -1,0 +1,158 @@
+"""Retention and compaction: what may go, what must stay, and what a reader that is at work sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kernel.contracts.message import Envelope, run_of
+from plugins.engines.journal.compaction import compact
+from plugins.engines.journal.lock import JournalBusy, compaction_lock
+from plugins.engines.journal.options import KeepOptions
+from plugins.engines.journal.retention import delete, expired
+from plugins.engines.journal.writer import JournalWriter, WriterSettings
+from plugins.protocols.journal_format.consumers import write_position
+from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.reader import Bounds, JournalReader
+from tests.plugins.engines.journal.conftest import Clock, append, bodies_in, numbered
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def journal(tmp_path: Path, small: WriterSettings, clock: Clock) -> Path:
+    """30 commits, one a second from 1000 s on, in some segments."""
+    with JournalWriter(tmp_path, small, clock=clock) as writer:
+        for number, body in enumerate(numbered(0, 30)):
+            append(
+                writer,
+                body,
+                envelope=Envelope(key=f"k.{number % 2}", properties={"headers": {"a": number % 2}}),
+            )
+            clock.now += 1
+    return tmp_path
+
+
+def starts(journal: Path) -> list[int]:
+    return [segment.start for segment in JournalReader(journal).summaries()]
+
+
+def kept(journal: Path, keep: KeepOptions, now: float = 1030) -> list[int]:
+    """Return the first offsets of the segments that stay."""
+    gone = {segment.start for segment in expired(journal, keep, int(now * SECOND))}
+    return [start for start in starts(journal) if start not in gone]
+
+
+def test_without_limits_all_is_kept(journal: Path) -> None:
+    assert kept(journal, KeepOptions(), now=1e9) == starts(journal)
+
+
+def test_by_size_the_oldest_go_first(journal: Path) -> None:
+    segments = JournalReader(journal).summaries()
+    total = sum(segment.bytes for segment in segments)
+    assert kept(journal, KeepOptions(bytes=total)) == starts(journal)
+    assert kept(journal, KeepOptions(bytes=total - 1)) == starts(journal)[1:]
+    assert kept(journal, KeepOptions(bytes=1)) == starts(journal)[-1:], "the one that is written to stays"
+
+
+def test_by_age_only_what_is_wholly_old_goes(journal: Path) -> None:
+    first, second = JournalReader(journal).summaries()[:2]
+    age = (1030 * SECOND - first.max_ts) / SECOND
+    assert kept(journal, KeepOptions(seconds=age)) == starts(journal)
+    assert kept(journal, KeepOptions(seconds=age - 0.5)) == starts(journal)[1:]
+    assert second.start in kept(journal, KeepOptions(seconds=age - 0.5))
+
+
+def test_consumers_are_waited_for(journal: Path) -> None:
+    second = starts(journal)[1]
+    write_position(journal, "fast", 30)
+    write_position(journal, "slow", second)
+    assert kept(journal, KeepOptions(bytes=1)) == starts(journal)[1:]
+    assert kept(journal, KeepOptions(bytes=1, for_consumers=False)) == starts(journal)[-1:]
+    assert kept(journal, KeepOptions(unread_only=True)) == starts(journal)[1:]
+    write_position(journal, "slow", second - 1)
+    assert kept(journal, KeepOptions(unread_only=True)) == starts(journal)
+
+
+def test_without_consumers_nothing_counts_as_read(journal: Path) -> None:
+    assert kept(journal, KeepOptions(unread_only=True)) == starts(journal)
+
+
+def test_what_is_deleted_is_gone_and_a_writer_goes_on(journal: Path) -> None:
+    gone = expired(journal, KeepOptions(bytes=1), 0)
+    delete(journal, gone)
+    with JournalWriter(journal) as writer:
+        append(writer, b"30")
+    assert JournalReader(journal).bounds() == Bounds(gone[-1].end, 31)
+    assert bodies_in(journal) == numbered(gone[-1].end, 31)
+
+
+def test_compaction_changes_no_row(journal: Path) -> None:
+    before = pa.Table.from_batches(JournalReader(journal).batches())
+    sealed = starts(journal)[-1]
+    (done,) = compact(journal)
+    assert (done.batches_before, done.batches) == (sealed, 1)
+    assert done.bytes < done.bytes_before / 5
+    assert pa.Table.from_batches(JournalReader(journal).batches()).equals(before)
+    assert [segment.name for segment in JournalReader(journal).segments()] == [
+        SegmentName(0, 1),
+        SegmentName(sealed, 0),
+    ]
+    assert len(list(journal.glob("*.arrows"))) == 2
+    assert compact(journal) == [], "nothing is gained by doing it again"
+
+
+def test_compaction_while_a_reader_reads_and_a_writer_writes(journal: Path, small: WriterSettings) -> None:
+    reading = JournalReader(journal).batches(columns=["body"])
+    got = next(reading).column(0).to_pylist()
+    with JournalWriter(journal, small) as writer:
+        compact(journal)
+        for body in numbered(30, 40):
+            append(writer, body)
+        compact(journal)
+        got += [body for batch in reading for body in batch.column(0).to_pylist()]
+    assert got == numbered(0, 40)
+    assert bodies_in(journal) == numbered(0, 40)
+
+
+def test_compacted_segments_are_no_larger_than_asked_for(journal: Path) -> None:
+    compact(journal, segment_bytes=20_000)
+    names = [segment.name for segment in JournalReader(journal).segments()]
+    assert len(names) > 2
+    assert all(name.generation == 1 for name in names[:-1])
+    assert bodies_in(journal) == numbered(0, 30)
+
+
+def test_what_is_damaged_is_left_alone_and_told(journal: Path) -> None:
+    path = SegmentName(0, 0).data_path(journal)
+    good = path.read_bytes()
+    path.write_bytes(good[:2000] + b"?" + good[2001:])
+    told: list[Damaged] = []
+    assert compact(journal, on_damage=told.append) == []
+    assert [damage.start for damage in told] == [0]
+    assert {path.name for path in journal.glob("*-0001*")} == set()
+
+
+def test_two_do_not_compact_at_once(journal: Path) -> None:
+    with (
+        compaction_lock(journal),
+        pytest.raises(JournalBusy, match=r"process \d+ is compacting this journal"),
+    ):
+        compact(journal)
+    with compaction_lock(journal):
+        JournalWriter(journal).close()  # a writer begins nevertheless
+
+
+def test_multi_part_messages_and_sources_survive_compaction(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path, WriterSettings(roll_bytes=1)) as writer:
+        for number in range(3):
+            run = run_of([(b"a", b"%d" % number)], Envelope(key="k"), multipart=True)
+            writer.append([(run, writer.stamp(), Source(f"e{number}", "r"))])
+    before = pa.Table.from_batches(JournalReader(tmp_path).batches())
+    compact(tmp_path)
+    assert pa.Table.from_batches(JournalReader(tmp_path).batches()).equals(before)
+    assert before.column("engine").to_pylist() == ["e0", "e1", "e2"]
