@@ -60,7 +60,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 def state_of(kernel: Kernel) -> str:
-    return next(state.state for state in kernel.engine_states() if state.name == "journal")
+    return next(str(state.state) for state in kernel.engine_states() if state.name == "journal")
 
 
 @pytest.mark.parametrize("confirm", [False, True])

@@ -1,0 +1,119 @@
+"""examples/journal.toml: AMQP publishers with confirmations, a broker that is killed, and the journal that is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from plugins.protocols.journal_format.reader import JournalReader
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "journal.toml"
+
+
+class Broker:
+    """The example as a process of its own, that may be killed and started again."""
+
+    def __init__(self, journal: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.port = server.getsockname()[1]
+        self._environment = {**os.environ, "AMQP_PORT": str(self.port), "JOURNAL_DIR": str(journal)}
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-W", "error", "-m", "kernel", "run", str(EXAMPLE)]
+        self._process = subprocess.Popen(
+            command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self._process.stdout is not None
+        said: list[str] = []
+        while " ready " not in (line := self._process.stdout.readline()):
+            said.append(line)
+            assert line, "".join(said)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=30)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    started = Broker(tmp_path / "journal")
+    yield started
+    started.kill()
+
+
+def connect(port: int) -> Any:
+    import pika
+
+    return pika.BlockingConnection(pika.ConnectionParameters(port=port))
+
+
+@pytest.mark.peer("pika")
+def test_what_is_published_to_the_feed_is_kept_with_all_that_amqp_says(
+    broker: Broker, tmp_path: Path
+) -> None:
+    import pika
+
+    with connect(broker.port) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        properties = pika.BasicProperties(
+            content_type="text/plain", headers={"n": 1, "deep": {"list": ["a", None]}}, priority=3, delivery_mode=2,
+            message_id="m-1",
+        )  # fmt: skip
+        channel.basic_publish("feed", "weather.wien", b"sunny", properties)
+        channel.basic_publish("amq.topic", "weather.wien", b"of another exchange")
+    (batch,) = JournalReader(tmp_path / "journal").batches()
+    (row,) = batch.to_pylist()
+    assert (row["exchange"], row["key"], row["body"]) == ("feed", "weather.wien", b"sunny")
+    assert (row["engine"], row["content_type"], row["priority"]) == ("broker", "text/plain", 3)
+    assert row["headers"] == '{"n":1,"deep":{"list":["a",null]}}'
+    assert '"message_id":"m-1"' in row["properties"]
+
+
+@pytest.mark.slow
+@pytest.mark.peer("pika")
+def test_whatever_was_confirmed_outlives_a_killed_broker(broker: Broker, tmp_path: Path) -> None:
+    import pika
+
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    confirmed: list[bytes] = []
+    number = 0
+    for _ in range(4):
+        timer = threading.Timer(chance.uniform(0.1, 0.8), broker.kill)
+        timer.start()
+        try:
+            with connect(broker.port) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                while True:
+                    number += 1
+                    channel.basic_publish("feed", f"k.{number % 3}", b"%d" % number)  # returns when confirmed
+                    confirmed.append(b"%d" % number)
+        except (pika.exceptions.AMQPError, OSError):
+            pass
+        timer.join()
+        broker.start()
+    broker.stop()
+    kept: list[bytes] = []
+    for batch in JournalReader(tmp_path / "journal").batches(columns=["body"]):
+        kept += batch.column(0).to_pylist()
+    assert len(confirmed) > 20
+    assert set(confirmed) <= set(kept), f"seed {seed}"
+    assert kept == sorted(set(kept), key=int), f"seed {seed}: each once, in order"
