@@ -38,7 +38,7 @@ class RawClient:
         self._socket = wire or socket.create_connection(("127.0.0.1", port), timeout=10)
         if wire is None:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = ClientConnection(ClientOptions(heartbeat=0, **options), 0.0)
+        self._connection = ClientConnection(ClientOptions(**{"heartbeat": 0, **options}), 0.0)
         self._events: list[Event] = []
         self.wait_for(ConnectionOpened)
         self.open_channel(1)
