@@ -95,7 +95,7 @@ def _user(row: Row) -> dict[str, Any]:
         "password_hash": row["password_hash"],
         "hashing_algorithm": f"rabbit_password_hashing_{row['hashing']}",
         "tags": row["tags"],
-        "limits": {},
+        "limits": {} if row["max_connections"] is None else {"max-connections": row["max_connections"]},
     }
 
 

@@ -14,6 +14,7 @@ from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
 from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
 from kernel.hosting.wire import TlsWire, Wire
+from plugins.engines.amqp.rates import Bucket
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
@@ -71,6 +72,10 @@ class ConnectionHost:
         self._watched: tuple[bool, bool] = (False, False)
         self._armed: float | None = None
         self._read_size = FIRST_READ_SIZE
+        rate = engine.options.publish_rate
+        self._rate = Bucket(rate, self._host.now()) if rate else None
+        self.paused = False
+        """Whether reading waits because it publishes faster than it may."""
 
     def __repr__(self) -> str:
         return f"<ConnectionHost {self.peer} {self.session!r}, {self._unwritten} bytes unwritten>"
@@ -79,6 +84,11 @@ class ConnectionHost:
     def tls(self) -> bool:
         """Whether the client came over TLS."""
         return isinstance(self._wire, TlsWire)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it is for us to say when it is read again."""
+        return self._held_back or self.blocked or self.paused
 
     @property
     def unwritten(self) -> int:
@@ -160,10 +170,25 @@ class ConnectionHost:
         self.bytes_in += len(data)
         self._take(self._connection.receive_data(data, now), now)
         self._read_size = fair_read_size(self._read_size, len(data), self._host.now() - now)
+        if self._rate is not None:
+            self._read_size = SMALLEST_READ
+
+    def _keep_rate(self, rate: Bucket, published: int, now: float) -> None:
+        seconds = rate.take(published, now)
+        if seconds > 0 and not self.ended:
+            self.paused = True
+            self._host.set_timer(now + seconds, self._on_rate, rate)
+
+    def _on_rate(self) -> None:
+        self.paused = False
+        self._watch()
 
     def _take(self, events: list[Event], now: float) -> None:
         self._engine.is_busy(self)
+        before = self.session.messages_in
         self.session.handle(events, now)
+        if self._rate is not None:
+            self._keep_rate(self._rate, self.session.messages_in - before, now)
         self._engine.finish_turn(now)
 
     def _on_writable(self) -> None:
@@ -173,7 +198,7 @@ class ConnectionHost:
 
     def _on_timer(self) -> None:
         self._armed = None
-        if self._held_back or self.blocked:
+        if self._waits:
             self._excuse()
         now = self._host.now()
         deadline = self._connection.next_deadline()
@@ -200,7 +225,7 @@ class ConnectionHost:
         self.bytes_out += before - self._unwritten
 
     def _watch(self) -> None:
-        readable = not (self._held_back or self.blocked) and self._unwritten < UNWRITTEN_BYTES
+        readable = not self._waits and self._unwritten < UNWRITTEN_BYTES
         wanted = (readable, bool(self._out))
         if wanted != self._watched and not self.ended:
             if readable:
@@ -235,6 +260,8 @@ class ConnectionHost:
         self.session.end(self._host.now())
         self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
         self._host.set_timer(None, self._on_timer, self)
+        if self.paused:
+            self._host.set_timer(None, self._on_rate, self._rate)
         self._wire.close()
         self._out.clear()
         self._engine.has_ended(self, reason)

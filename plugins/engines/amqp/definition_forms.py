@@ -1,6 +1,6 @@
 """The form of RabbitMQ's definitions (``rabbitmqctl export_definitions``): JSON, one list for each sort of thing.
 
-Keys that are not here (limits, metadata, versions) say nothing that this server would go by.
+Keys that are not here (metadata, versions) say nothing that this server would go by.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class UserDefinition(msgspec.Struct, frozen=True):
     password_hash: str = ""
     hashing_algorithm: str = "rabbit_password_hashing_sha256"
     tags: list[str] | str = ""
+    limits: dict[str, Any] = {}
+    """``max-connections``; negative: no limit.  Others are not kept."""
 
 
 class VhostDefinition(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from plugins.engines.amqp.importing import Importer, import_file
 from plugins.engines.amqp.inspection import inspect
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.origin import certified_name, is_on_this_machine
+from plugins.engines.amqp.rates import Bucket
 from plugins.engines.amqp.session import Session
 from plugins.engines.amqp.users import Users
 from plugins.engines.broker.alarms import held_in_queues
@@ -95,6 +96,8 @@ class AmqpEngine:
         """Make the broker, join the dispatcher, listen; return the address."""
         self.host = host
         now = host.now()
+        rate = self.options.connections_per_second
+        self._rate = Bucket(rate, now) if rate else None
         seed = SystemRandom().getrandbits(128)
         clock = time.time()
         self.kept = open_store(self.options, self.name, host, clock - now, self._on_stored)
@@ -177,7 +180,8 @@ class AmqpEngine:
     # Connections
 
     def _on_accept(self, connected: socket.socket, peer: str) -> None:
-        if len(self._connections) + self._shaking >= self.options.max_connections:
+        full = len(self._connections) + self._shaking >= self.options.max_connections
+        if full or (self._rate is not None and not self._rate.take_one(self.host.now())):
             self._refused += 1
             connected.close()
             return

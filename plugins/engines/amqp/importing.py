@@ -102,6 +102,10 @@ class Importer:
             account.permissions = dict.fromkeys(self._broker.vhosts, account.everywhere) | account.permissions
             account.everywhere = None
         account.password = password
+        limit = user.limits.get("max-connections", -1)
+        if not isinstance(limit, int):
+            raise ValueError(f"max-connections is {limit!r}, not a number")
+        account.max_connections = limit if limit >= 0 else None
         account.tags = tuple(tag for tag in tags if tag)
 
     def _vhost(self, vhost: VhostDefinition) -> None:

@@ -93,6 +93,7 @@ def _users(users: Users, broker: Broker) -> Iterator[Row]:
             "password_hash": account.password.as_hash(),
             "hashing": account.password.hashing,
             "tags": list(account.tags),
+            "max_connections": account.max_connections,
         }
 
 
@@ -127,6 +128,8 @@ def _connection(connection: ConnectionHost) -> Iterator[Row]:
 def _state(connection: ConnectionHost) -> str:
     if connection.blocked:
         return "blocked"
+    if connection.paused:
+        return "flow"
     return "running" if connection.session.vhost else "starting"
 
 

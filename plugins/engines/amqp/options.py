@@ -31,6 +31,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Queues that may be read and purged, exchanges that may be bound to."""
     from_anywhere: bool = True
     """Whether the user may come from another machine."""
+    max_connections: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How many connections the user may have open at a time; 0: any number."""
 
     def __post_init__(self) -> None:
         if self.password and self.password_hash:
@@ -144,6 +146,10 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How long a client may take to log in."""
     max_connections: int = 10_000
     """More are hung up on at once."""
+    connections_per_second: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """How many may come; more are hung up on at once.  0: any number."""
+    publish_rate: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Messages a second that each connection may publish: it is read no faster.  0: any number."""
     max_body_bytes: int = 134_217_728
     """The largest message that is taken."""
     memory_limit: int | str = "40%"

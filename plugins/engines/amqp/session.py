@@ -114,7 +114,7 @@ class Session:
         assert self.login is not None, "the protocol asks to open after the login only"
         try:
             vhost = self.broker.vhost(event.virtual_host)
-            self.login.require_vhost(vhost.name)
+            self.login.enter(vhost.name)
         except BrokerError as refusal:
             self.connection.close(refusal.code, refusal.text, 10, 40)
             return
@@ -134,7 +134,8 @@ class Session:
         self.channels.clear()
         self._delivering.clear()
         self._confirming = Confirming()
-        if self.vhost is not None:
+        if self.vhost is not None and self.login is not None:
+            self.login.leave()
             self.vhost.release(self, now)
 
     # Channels

@@ -39,6 +39,10 @@ class Account:
         self.from_anywhere = from_anywhere
         self.everywhere = everywhere
         self.permissions: dict[str, Permissions] = {}
+        self.max_connections: int | None = None
+        """How many connections it may have open at a time; None: any number."""
+        self.connections = 0
+        """How many it has open."""
         self.tags = tags
 
     @classmethod
@@ -52,6 +56,7 @@ class Account:
         allowed = Permissions(user.configure or ".*", user.write or ".*", user.read or ".*")
         account = cls(password, from_anywhere=user.from_anywhere, everywhere=None if user.vhosts else allowed)
         account.permissions = dict.fromkeys(user.vhosts, allowed)
+        account.max_connections = user.max_connections or None
         return account
 
     def allowed_in(self, vhost: str) -> Permissions | None:
@@ -66,10 +71,21 @@ class Login:
         self.name = name
         self.account = account
 
-    def require_vhost(self, vhost: str) -> None:
-        """Refuse a virtual host that is not for this user."""
-        if self.account.allowed_in(vhost) is None:
+    def enter(self, vhost: str) -> None:
+        """Count one more connection; refuse a virtual host that is not for this user, and a connection too many."""
+        account = self.account
+        most = account.max_connections
+        if account.allowed_in(vhost) is None:
             raise NotAllowed(f"access to vhost '{vhost}' refused for user '{self.name}'")
+        if most is not None and account.connections >= most:
+            raise NotAllowed(
+                f"connection refused for user '{self.name}': user connection limit ({most}) is reached"
+            )
+        account.connections += 1
+
+    def leave(self) -> None:
+        """The connection is over."""
+        self.account.connections -= 1
 
     def require(self, operation: Operation, kind: str, name: str, vhost: str) -> None:
         """Refuse an operation on a queue or exchange that is not for this user."""
@@ -120,4 +136,6 @@ class Users:
         account = self.accounts.get(login.name)
         if account is None or not account.password.is_given_by(secret.decode("utf-8", "surrogateescape")):
             raise NotAllowed("New secret was refused by one of the backends")
+        login.leave()
         login.account = account
+        account.connections += 1

@@ -173,6 +173,7 @@ def test_from_rabbitmq_and_back(kernel: Run, path: Path, tmp_path: Path, rabbitm
         )
     rabbitmq.control("add_vhost", "moved")
     rabbitmq.control("add_user", "mover", "secret")
+    rabbitmq.control("set_user_limits", "mover", '{"max-connections": 3}')
     rabbitmq.control("set_permissions", "-p", "moved", "mover", "^m", "", ".*")
     try:
         rabbitmq.control("export_definitions", str(theirs))

@@ -30,7 +30,7 @@ EXPORTED: dict[str, Any] = {
             "password_hash": TEST12_HASH,
             "hashing_algorithm": "rabbit_password_hashing_sha256",
             "tags": ["administrator"],
-            "limits": {},
+            "limits": {"max-connections": 5},
         }
     ],
     "vhosts": [{"name": "/", "limits": [], "metadata": {"tags": []}}, {"name": "other"}],
@@ -105,12 +105,13 @@ def test_everything_is_made(run: Callable[..., Imported], broker: Broker, users:
     login = users.log_in("PLAIN", b"\0eve\0test12", loopback=False)
     assert login is not None
     with pytest.raises(NotAllowed):
-        login.require_vhost("/")
-    login.require_vhost("other")
+        login.enter("/")
+    login.enter("other")
     login.require("configure", "queue", "eve-1", "other")
     for operation, name in (("configure", "adam-1"), ("write", "")):
         with pytest.raises(AccessRefused):
             login.require(operation, "queue", name, "other")
+    assert users.accounts["eve"].max_connections == 5
     assert users.accounts["eve"].tags == ("administrator",)
 
 
@@ -130,9 +131,9 @@ def test_guest_becomes_what_the_definitions_say_and_stays_on_this_machine(
     assert users.log_in("PLAIN", b"\0guest\0test12", loopback=False) is None
     login = users.log_in("PLAIN", b"\0guest\0test12", loopback=True)
     assert login is not None
-    login.require_vhost("/")
+    login.enter("/")
     with pytest.raises(NotAllowed):
-        login.require_vhost("new")
+        login.enter("new")
     assert login.account.tags == ("administrator", "monitoring")
     assert login.account.allowed_in("/") == Permissions()
 
@@ -142,6 +143,7 @@ def test_guest_becomes_what_the_definitions_say_and_stays_on_this_machine(
     [
         ({"users": [{"name": "a", "password_hash": "AAAA"}]}, "$.users[0]: a sha256 password hash has 36 octets"),
         ({"users": [{"name": "a", "password_hash": "?"}]}, "$.users[0]: "),
+        ({"users": [{"name": "a", "limits": {"max-connections": "x"}}]}, "$.users[0]: max-connections is 'x', not a"),
         ({"users": [{"name": "a", "hashing_algorithm": "rot13"}]}, "$.users[0]: hashing_algorithm 'rot13' is none"),
         (
             {"permissions": [{"user": "no", "vhost": "/", "configure": "", "write": "", "read": ""}]},
