@@ -137,7 +137,7 @@ class Cleaner:
                 if low <= start < high
             ]
             bodies = messages.bodies[low:high]
-            self.log.add_messages(group, entries, bodies, messages.envelope, messages.priority, None)
+            self.log.add_messages(group, entries, bodies, messages.envelope, messages.priority)
         group.moved.append(Moved(record.start, begins, group.size))
         self._saved += group.size - begins
 

@@ -147,6 +147,10 @@ class DiskStore:
         finally:
             self._restoring = None
 
+    def remember(self, definition: Definition) -> None:
+        """Keep what cannot be made of a definition now."""
+        self._definitions[definition.number] = definition
+
     def begin_numbers(self, after: int) -> None:
         """Give new things numbers that no record has."""
         self._next_number = max(self._next_number, after + 1)

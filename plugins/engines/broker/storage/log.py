@@ -12,14 +12,15 @@ behind the last group that was safe does no harm, being either unreadable or the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Run
 from plugins.engines.broker.storage.attempt import Attempt
+from plugins.engines.broker.storage.collected import Collected, JoinedRun
 from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
 from plugins.engines.broker.storage.files import Files, Writable
 from plugins.engines.broker.storage.framing import Damage, Kind
@@ -28,7 +29,6 @@ from plugins.engines.broker.storage.intervals import Intervals
 from plugins.engines.broker.storage.message_records import (
     Entry,
     EnvelopeCache,
-    bodies_of,
     encode_messages,
 )
 from plugins.engines.broker.storage.place import Place
@@ -40,22 +40,13 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.cleaner import Cleaner
 
 RETRY_SECONDS = 1.0
+_MOST_UNSYNCED_SECONDS = 1.0
+"""As long as more comes, acknowledgements that nobody waits for are synced after so long."""
 _MOST_RANGES = 1000
 """Ranges in one record: so many are lost if it is damaged."""
 
-Held: TypeAlias = "tuple[Kept, Entry]"
 Preamble: TypeAlias = Callable[[], Iterable[tuple[Kind, bytes]]]
 """What each segment begins with, so that those before it are not needed for it."""
-
-
-class _Collected(msgspec.Struct):
-    """What the next group is made of."""
-
-    notes: list[tuple[Kind, bytes]] = []
-    runs: list[tuple[Run, list[Held], Place]] = []
-    last_run: Run | None = None
-    settling: dict[Kept, None] = {}
-    demanded: bool = False
 
 
 class LogCounters(msgspec.Struct):
@@ -63,6 +54,7 @@ class LogCounters(msgspec.Struct):
 
     syncs: int = 0
     last_sync_seconds: float = 0.0
+    synced_at: float = 0.0
     written_bytes: int = 0
     write_failures: int = 0
     damaged: set[tuple[int, int]] = set()
@@ -130,7 +122,7 @@ class Log:
         self._current: Segment | None = None
         self._file: Writable | None = None
         self._busy = False
-        self._collected = _Collected()
+        self._collected = Collected()
         self._removals: list[Segment] = []
         self._cannot_remove = False
         """Whether that failed: it is tried again when there is something else to write, too."""
@@ -190,8 +182,7 @@ class Log:
     @property
     def dirty(self) -> bool:
         """Whether something is in no group yet."""
-        collected = self._collected
-        return bool(collected.runs or collected.settling or collected.notes)
+        return bool(self._collected)
 
     # Groups
 
@@ -210,45 +201,34 @@ class Log:
         self._submit(group)
 
     def _collect(self, group: Group) -> None:
-        collected, self._collected = self._collected, _Collected()
+        collected, self._collected = self._collected, Collected()
         group.demanded = collected.demanded or bool(collected.notes)
         for kind, payload in collected.notes:
             group.add(kind, payload)
-        for run, held, place in collected.runs:
-            self._add_run(group, run, held, place)
+        for joined in collected.joined():
+            self._add_run(group, joined)
         for kept in collected.settling:
             ranges = [(kept.number, first, stop) for first, stop in Intervals(kept.settled).ranges()]
             kept.settled = []
             for index in range(0, len(ranges), _MOST_RANGES):
                 group.add(Kind.SETTLED, encode_ranges(ranges[index : index + _MOST_RANGES]))
 
-    def _add_run(self, group: Group, run: Run, held: list[Held], place: Place) -> None:
-        # What has gone already need not be written.
-        entries = [entry for kept, entry in held if kept.live.overlaps(entry.first, entry.last)]
-        if not entries:
-            return
+    def _add_run(self, group: Group, joined: JoinedRun) -> None:
+        envelope = joined.envelope
         try:
-            envelope = self.envelopes.encode(run.envelope)
+            octets = self.envelopes.encode(envelope)
         except LocalProtocolError as error:
-            self._report("not stored", f"messages to {run.envelope.key!r} that AMQP cannot say: {error}")
+            self._report("not stored", f"messages to {envelope.key!r} that AMQP cannot say: {error}")
             return
-        self.add_messages(group, entries, bodies_of(run), envelope, run.envelope.priority, place)
+        start, stop = self.add_messages(group, joined.entries, joined.bodies, octets, envelope.priority)
+        group.places += [(place, start, stop) for place in joined.places]
 
     def add_messages(
-        self,
-        group: Group,
-        entries: list[Entry],
-        bodies: Any,
-        envelope: bytes,
-        priority: int,
-        place: Place | None,
+        self, group: Group, entries: list[Entry], bodies: Sequence[bytes], envelope: bytes, priority: int
     ) -> tuple[int, int]:
         """Add a message record to a group; return where it begins and ends."""
-        start, stop = group.add(Kind.MESSAGES, encode_messages(entries, bodies, envelope, priority))
         group.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
-        if place is not None:
-            group.places.append((place, start, stop))
-        return start, stop
+        return group.add(Kind.MESSAGES, encode_messages(entries, bodies, envelope, priority))
 
     def _submit(self, group: Group) -> None:
         self._busy = True
@@ -264,7 +244,8 @@ class Log:
                 file.close()
             self._current = self._file = file = None
         removals, self._removals = self._removals, []
-        sync = self._sync and (group.wants_sync or head is not None or bool(removals))
+        late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
+        sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
         attempt = Attempt(self.files, group, segment, file, head, removals, sync=sync)
         self._writer.submit(lambda: attempt.run(self._on_attempted), RETRY_SECONDS if group.attempts else 0.0)
 
@@ -286,6 +267,7 @@ class Log:
             self._report("can write", f"again, at attempt {attempt.group.attempts}")
         if attempt.sync:
             self.counters.syncs += 1
+            self.counters.synced_at = monotonic()
             self.counters.last_sync_seconds = attempt.seconds
         self._on_written(attempt.group, segment)
 

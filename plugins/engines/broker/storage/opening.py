@@ -96,9 +96,12 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
         try:
             with store.restoring(number):
                 _define(broker.add_vhost(definition.vhost), definition, recovery, now)
-        except BrokerError as refusal:
+        except BrokerError as refusal:  # a plugin is missing, say: with it, the next start will do better
             store.report("not restored", f"{definition.vhost}: {refusal.text}")
-    for number in set(store.log.kept) - set(store.queues):
+            store.remember(definition)
+            if number in store.log.kept:
+                recovery.backlog_of(store.log.kept[number])
+    for number in set(store.log.kept) - set(found.definitions) | set(store.log.kept) & found.dropped:
         if number not in found.dropped:
             store.report("lost", f"the definition of queue number {number}, and so its messages")
         store.log.close_queue(store.log.kept[number])

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from kernel.contracts.message import Run, run_of
+from plugins.engines.broker.arguments import QUEUE_ARGUMENTS
+from plugins.engines.broker.errors import PreconditionFailed
 from plugins.protocols.amqp091.content import ContentProperties, envelope_of
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.durable import DurableBroker
@@ -213,6 +215,33 @@ def test_after_a_clean_end_it_is_known_what_was_delivered() -> None:
     # And only the end that was the last one counts.
     again = DurableBroker(DurableBroker(before.disk.after_kill()).close())
     assert again.take() == [(b"0", True), (b"1", False), (b"2", False)]
+
+
+def test_what_cannot_be_restored_now_is_kept_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = DurableBroker(segment_bytes=1000)
+    before.vhost.declare_exchange("special", "topic", durable=True)
+    before.vhost.bind("special", before.declare("special", max_length=10), "a")
+    before.declare("busy")
+    before.vhost.publish(persistent(b"kept", key="special"), 0.0)
+    before.settle()
+    with monkeypatch.context() as patch:
+        patch.delitem(QUEUE_ARGUMENTS, "x-max-length")
+        patch.setitem(QUEUE_ARGUMENTS, "x-max-length", _refuse)
+        without = before.reopened(segment_bytes=1000)
+        assert [what for what, _ in without.reports] == ["not restored"] * 2
+        for number in range(200):
+            without.vhost.publish(numbered(number, number + 1, key="busy"), 0.0)
+            without.settle()
+            without.take_all("busy")
+            without.settle()
+    assert "000000000001.log" not in without.disk.names()
+    after = without.reopened()
+    assert after.take_all("special") == [b"kept"]
+    assert [binding.key for binding in after.queue("special").incoming.values()] == ["a"]
+
+
+def _refuse(value: object) -> object:
+    raise PreconditionFailed("not today")
 
 
 def test_an_exclusive_queue_goes_with_the_process() -> None:
