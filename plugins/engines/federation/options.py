@@ -15,7 +15,7 @@ class FederationOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknow
     """A link from a broker elsewhere (upstream) to one of this kernel (downstream), to which a route must lead."""
 
     broker: str
-    """The engine of kind ``amqp`` that is downstream; it needs a ``cluster_name``."""
+    """The engine of kind ``amqp`` that is downstream; it needs a ``cluster_name``.  Its ``vhost`` is the one that is federated."""
     exchanges: tuple[str, ...] = ()
     """Exchanges that get what is published to those of the same names upstream, as far as they have bindings for it."""
     queues: tuple[str, ...] = ()

@@ -54,6 +54,20 @@ def test_a_message_arrives_as_it_was_with_one_step_in_its_trace(site: Make) -> N
     ]
 
 
+def test_what_a_headers_exchange_asks_for_is_asked_upstream(site: Make) -> None:
+    feed = {"name": "feed", "type": "headers"}
+    up, down = site("up", exchanges=[feed]), site("down", exchanges=[feed])
+    down.wants()
+    wish = {"x-match": "all", "kind": "a"}
+    down.client.ask(queue.Bind(queue="q", exchange="feed", arguments=wish), queue.BindOk)
+    down.follow(up.address)
+    up.wait_for_bindings_of(down, "")
+    for kind in ("b", "a"):
+        up.publish(("", kind.encode()), headers={"kind": kind})
+    assert down.bodies(1) == [b"a"]
+    assert down.figures()["messages_in"] == 1
+
+
 def _chain(site: Make, max_hops: int) -> tuple[Site, Site, Site]:
     first, second, third = site("first"), site("second"), site("third")
     second.follow(first.address, max_hops=max_hops)
