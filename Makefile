@@ -31,7 +31,7 @@ lock: ## write requirements/dev.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --output-file requirements/dev.lock pyproject.toml
 
-demo: setup ## real AMQP clients, a broker, a bridge and a second kernel; ends with a table
+demo: setup ## real AMQP clients, a broker, a bridge, a second kernel and Spark; ends with a table
 	@$(BIN)/python -m examples.demo
 
 test: setup ## every test whose peers are there (KERNEL_REQUIRE_PEERS=1: a missing peer fails)

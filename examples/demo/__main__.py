@@ -1,22 +1,32 @@
-"""``make demo``: real AMQP clients, a broker, a bridge, a second kernel; ends with a table whose numbers have to agree.
+"""``make demo``: real AMQP clients, a broker, a bridge, a second kernel, Spark; ends with a table whose numbers have to agree.
 
     publish_with_pika.py     ->  kernel run broker.toml  ->  consume_with_pika.py
     publish_with_aio_pika.py ->          |
                                          +-- backend protocol -->  subscriber.py (a second kernel)
+                                         |
+                                         +-- journal -->  aggregate_with_spark.py --+
+                                         |                                          |
+    consume_results_with_pika.py  <------+<------------ backend protocol -----------+
+
+In the end ``kernel pipeline run traffic`` writes a page about what is in the journal.
 
 Every part is a process of its own on the loopback interface, on free ports.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import queue
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +37,27 @@ from rich.table import Table
 from examples.demo.feed import PARTS, records
 
 HERE = Path(__file__).parent
-PATIENCE = 100.0
-"""Seconds that the whole may take."""
+PATIENCE = 280.0
+"""Seconds that the whole may take, on a machine that is busy with other things."""
 
 
 class Part:
     """One process, and what it says."""
 
     def __init__(
-        self, name: str, command: list[str], said: queue.Queue[tuple[str, dict[str, Any]]], **env: str
+        self,
+        name: str,
+        command: list[str],
+        said: queue.Queue[tuple[str, dict[str, Any]]],
+        log: Path | None = None,
+        **env: str,
     ) -> None:
         self.name = name
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent), **env}
-        self.process = subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.PIPE, env=environment, text=True
-        )
+        with log.open("ab") if log else nullcontext() as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, *command], stdout=subprocess.PIPE, stderr=errors, env=environment, text=True
+            )
         threading.Thread(target=self._listen, args=(said,), daemon=True).start()
 
     def _listen(self, said: queue.Queue[tuple[str, dict[str, Any]]]) -> None:
@@ -57,7 +73,7 @@ class Part:
 
 
 class Demonstration:
-    """The five processes and the figures that they tell."""
+    """The processes and the figures that they tell."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -66,15 +82,20 @@ class Demonstration:
         self.figures: dict[str, dict[str, Any]] = {}
         self.expected = sum(1 for part in range(PARTS) for _ in records(part))
         self.deadline = time.monotonic() + PATIENCE
+        self.folder = Path(tempfile.mkdtemp(prefix="kernel-demo-"))
         self.env = {
+            "JOURNAL_DIR": str(self.folder / "journal"),
+            "CHECKPOINT_DIR": str(self.folder / "checkpoint"),
+            "RESULTS_PORT": str(free_port()),
             "AMQP_PORT": str(free_port()),
             "BRIDGE_PORT": str(free_port()),
             "EXPECTED": str(self.expected),
         }
 
     def start(self, name: str, *command: str) -> None:
-        """Start a process."""
-        self.parts.append(Part(name, list(command), self.said, **self.env))
+        """Start a process.  Spark's complains of what is no fault, such as a worker that it stops itself."""
+        log = self.folder / "spark.log" if name in ("spark", "report") else None
+        self.parts.append(Part(name, list(command), self.said, log, **self.env))
 
     def wait_for(self, name: str, key: str) -> dict[str, Any]:
         """Wait until a process says something, and note what the others say meanwhile."""
@@ -87,10 +108,13 @@ class Demonstration:
         try:
             name, told = self.said.get(timeout=max(self.deadline - time.monotonic(), 0.01))
         except queue.Empty:
-            raise SystemExit(f"demo: not finished after {PATIENCE:.0f} s; so far: {self.figures}") from None
+            told = f"not finished after {PATIENCE:.0f} s; so far: {self.figures}"
+            raise SystemExit(f"demo: {told}; see {self.folder}/spark.log") from None
         self.figures.setdefault(name, {}).update(told)
         if told.get("gone") and not self.figures[name].get("done"):
-            raise SystemExit(f"demo: {name} ended early with exit status {told['gone']}")
+            raise SystemExit(
+                f"demo: {name} ended early with exit status {told['gone']}; see {self.folder}/spark.log"
+            )
         return name
 
     def run(self) -> bool:
@@ -101,18 +125,49 @@ class Demonstration:
         self.start("broker", "-m", "kernel", "run", "--json", str(HERE / "broker.toml"))
         wait_for_port(int(self.env["AMQP_PORT"]), self.deadline)
         self.start("consumer", "-m", module + "consume_with_pika")
+        self.start("results", "-m", module + "consume_results_with_pika")
         self.wait_for("consumer", "ready")
+        self.wait_for("results", "ready")
+        self.console.print("Spark starts ...")
+        self.start("spark", "-m", module + "aggregate_with_spark")
+        self.wait_for("spark", "ready")
         self.console.print(f"{self.expected:,} records; AMQP on port {self.env['AMQP_PORT']}")
         self.start("pika", "-m", module + "publish_with_pika")
         self.start("aio-pika", "-m", module + "publish_with_aio_pika")
         self.show_progress()
-        broker = next(part for part in self.parts if part.name == "broker")
-        broker.process.terminate()
-        self.wait_for("broker", "gone")
+        for name in ("spark", "broker"):
+            next(part for part in self.parts if part.name == name).process.terminate()
+            self.wait_for(name, "gone")
+        self.console.print("Spark writes a report ...")
+        self.start("report", "-m", "kernel", "pipeline", "run", "traffic", *self.report_arguments())
+        self.wait_for("report", "gone")
         return self.table()
 
+    def report_arguments(self) -> list[str]:
+        """What the page is to be about, and where the feed says when and by whom something was sent."""
+        settings = {
+            "sent": "timestamp_micros(get_json_object(string(body), '$.sent') div 1000)",
+            "number": "get_json_object(string(body), '$.number')",
+            "publisher": "concat('publisher ', get_json_object(string(body), '$.number') % 2)",
+            "step": str(PARTS),
+            "by": "if(exchange = 'feed', split_part(key, '.', 2), key)",  # the country
+        }
+        pairs = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
+        out = ("--journal", self.env["JOURNAL_DIR"], "--out", str(self.folder / "report"))
+        return ["--master", "local[2]", *out, *pairs]
+
+    def reported(self) -> tuple[int, int, int]:
+        """What the report's tables say: messages of the feed, missing, and duplicates."""
+        with (self.folder / "report" / "sequences.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        return (
+            sum(int(row["messages"]) for row in rows),
+            sum(int(row["missing"]) for row in rows),
+            sum(int(row["duplicates"]) for row in rows),
+        )
+
     def show_progress(self) -> None:
-        """Show bars until all four are done."""
+        """Show bars until all are done."""
         columns = (
             TextColumn("{task.description:32}"),
             BarColumn(),
@@ -124,6 +179,7 @@ class Demonstration:
             "aio-pika": "published by aio-pika",
             "consumer": "consumed from the broker (pika)",
             "subscriber": "received over the bridge",
+            "results": "counted by Spark, received (pika)",
         }
         with Progress(*columns, console=self.console) as progress:
             half = {part: sum(1 for _ in records(part)) for part in range(PARTS)}
@@ -159,7 +215,17 @@ class Demonstration:
             agree = agree and lost == 0 and told["duplicates"] == 0
             row = [f"{told['delivered']:,}", str(lost), str(told["duplicates"]), f"{told['per_second']:,.0f}"]
             table.add_row(text, *row, *(f"{told[name]:.1f}" for name in ("p50", "p99", "most")))
+        windows = self.figures["results"]
+        kept, missing, twice = self.reported()
+        table.add_row("counted by Spark", f"{windows['delivered']:,}", f"{published - windows['delivered']}")
+        table.add_row("in the journal", f"{kept:,}", str(missing), str(twice))
+        agree = agree and windows["delivered"] == kept == published and missing == twice == 0
         self.console.print(table)
+        self.console.print(
+            f"Spark counted {windows['countries']} countries in {windows['windows']} windows of a second. The report: "
+            f"{self.folder / 'report' / 'index.html'}",
+            soft_wrap=True,
+        )
         self.console.print("[green]the numbers agree" if agree else "[red]the numbers do not agree")
         return agree
 
@@ -169,6 +235,8 @@ class Demonstration:
             if part.process.poll() is None:
                 part.process.kill()
             part.process.wait()
+        for name in ("journal", "checkpoint"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 def routed_by(broker: dict[str, Any]) -> int | None:

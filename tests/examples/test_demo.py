@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +14,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_demonstration_ends_with_numbers_that_agree() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=115,
+        timeout=290,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the numbers agree" in done.stdout
     assert "routed to bridge" in done.stdout
+    assert "counted by Spark" in done.stdout
+    report = Path(re.search(r"The report: (\S+)", done.stdout)[1])  # type: ignore[index]
+    assert report.read_text(encoding="utf-8").count("<svg") == 3
+    shutil.rmtree(report.parents[1])

@@ -36,6 +36,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.ending_offset != "latest" or options.ending_timestamp:
             raise SparkOptionError("a stream has no end: leave out endingOffset and endingTimestamp")
         self._last: int | None = None
+        self._told: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {_NEXT: bounds(self._reader(), self.options)[0]}
@@ -46,6 +47,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         first, end = self._unread(start[_NEXT])
+        self._tell(
+            start[_NEXT]
+        )  # Spark asks when the batch before is done, and says so itself one batch later
         if self._last is not None:
             end = min(end, self._last)
         if isinstance(limit, ReadMaxRows):
@@ -66,11 +70,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self.options, partition, self.columns)
 
     def commit(self, end: dict[str, int]) -> None:
-        if self.options.consumer:
-            write_position(self.journal, self.options.consumer, end[_NEXT])
+        self._tell(end[_NEXT])
 
     def stop(self) -> None:
         """Hold nothing back: each read opens what it needs."""
+
+    def _tell(self, position: int) -> None:
+        if self.options.consumer and (self._told is None or position > self._told):
+            write_position(self.journal, self.options.consumer, position)
+            self._told = position
 
     def _reader(self) -> JournalReader:
         return JournalReader(self.journal)

@@ -32,12 +32,16 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def sized(feed: DataFrame) -> DataFrame:
-    """Add ``size``, the bytes of the body."""
+    """Add ``size``, the bytes of the body, if it is not there."""
+    if "size" in feed.columns:
+        return feed
     return feed.withColumn("size", F.coalesce(F.octet_length("body"), F.lit(0)).cast("long"))
 
 
 def timed(feed: DataFrame, sent: str) -> DataFrame:
-    """Add ``latency``, the seconds from ``sent`` (a SQL expression, a timestamp) until the message was kept."""
+    """Add ``latency``, the seconds from ``sent`` (a SQL expression, a timestamp) until the message was kept, if it is not there."""
+    if "latency" in feed.columns:
+        return feed
     return feed.withColumn("latency", (F.unix_micros("ts") - F.unix_micros(F.expr(sent))) / 1e6)
 
 

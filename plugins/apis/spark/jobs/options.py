@@ -16,6 +16,8 @@ class TrafficOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Who counts: each has numbers of its own."""
     step: int = 1
     """By how much a publisher counts up."""
+    by: str = "key"
+    """What the table tells apart, besides routes: the key, or a part of it as in ``split_part(key, '.', 1)``."""
     keys: int = 1000
     """How many routes and keys the table has, the busiest first."""
 
@@ -73,5 +75,7 @@ class WindowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Seconds from the start of one window to the next; 0: as many as a window has, so that they do not overlap."""
     late: float = 10.0
     """Seconds that a message may be late by: so long a window is kept open."""
+    exchange: str = ""
+    """The exchange that is sent to."""
     prefix: str = "window"
     """First word of the routing key of what is sent; ``by``'s value follows after a dot."""

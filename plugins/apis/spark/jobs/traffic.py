@@ -36,13 +36,13 @@ _STEPS_A_DECADE = 4
 """Rows of the latency heat map."""
 
 
-def per_route_and_key(feed: DataFrame, sent: str = "sent") -> DataFrame:
-    """Return a row for each engine, route and key: counts, bytes, rate, latency percentiles (seconds)."""
+def per_route_and_key(feed: DataFrame, sent: str = "sent", by: str = "key") -> DataFrame:
+    """Return a row for each engine, route and key (or what ``by`` makes of it): counts, bytes, rate, latency percentiles (seconds)."""
     seconds = (F.max(F.unix_micros("ts")) - F.min(F.unix_micros("ts"))) / 1e6
     p50, p99 = _percentiles()
     return (
         timed(sized(feed), sent)
-        .groupBy("engine", "route", "key")
+        .groupBy("engine", "route", F.expr(by).alias("key"))
         .agg(
             F.count("*").alias("messages"),
             F.sum("size").alias("bytes"),
@@ -87,10 +87,26 @@ def latencies(feed: DataFrame, width: float, sent: str = "sent") -> DataFrame:
 
 
 def report(feed: DataFrame, options: TrafficOptions) -> Report:
-    """Return the report on a feed."""
-    whole = span(feed)
-    if whole is None:
-        return Report(title="Traffic", figures=(), parts=(), note="The feed is empty.")
+    """Return the report on a feed, which is read once: what is asked of it several times is kept, without the bodies."""
+    narrow = _narrow(feed, options).persist()
+    try:
+        whole = span(narrow)
+        if whole is None:
+            return Report(title="Traffic", figures=(), parts=(), note="The feed is empty.")
+        return _report(narrow, whole, options)
+    finally:
+        narrow.unpersist()
+
+
+def _narrow(feed: DataFrame, options: TrafficOptions) -> DataFrame:
+    told = {"key": F.expr(options.by)}
+    if options.number:
+        told |= {"number": F.expr(options.number), "publisher": F.expr(options.publisher)}
+    whole = timed(sized(feed), options.sent).withColumns(told)
+    return whole.select("offset", "ts", "engine", "route", "size", "latency", *told)
+
+
+def _report(feed: DataFrame, whole: Span, options: TrafficOptions) -> Report:
     width = bucket_width(whole)
     figures = [
         Figure(label="messages", value=whole.messages, unit="messages"),
@@ -99,12 +115,12 @@ def report(feed: DataFrame, options: TrafficOptions) -> Report:
         Figure(label="mean rate", value=whole.messages / whole.seconds, unit="messages/s"),
     ]
     parts: list[Part] = [_throughput(feed, whole, width)]
-    heat = _latency_map(feed, whole, width, options.sent)
+    heat = _latency_map(feed, whole, width)
     if heat is not None:
-        figures += _latency_figures(feed, options.sent)
+        figures += _latency_figures(feed)
         parts.append(heat)
     if options.number:
-        more = sequences.findings(feed, options.number, options.publisher, options.step)
+        more = sequences.findings(feed, "number", "publisher", options.step)
         figures += more.figures
         parts += more.parts
     parts += [_matrix_map(feed), _keys_table(feed, options)]
@@ -115,8 +131,8 @@ def _percentiles() -> tuple[Column, Column]:
     return F.percentile_approx("latency", 0.5, 1000), F.percentile_approx("latency", 0.99, 1000)
 
 
-def _latency_figures(feed: DataFrame, sent: str) -> list[Figure]:
-    ((p50, p99, most),) = rows_of(timed(feed, sent).agg(*_percentiles(), F.max("latency")))
+def _latency_figures(feed: DataFrame) -> list[Figure]:
+    ((p50, p99, most),) = rows_of(feed.agg(*_percentiles(), F.max("latency")))
     return [
         Figure(label="latency, median", value=p50, unit="seconds"),
         Figure(label="latency, p99", value=p99, unit="seconds"),
@@ -139,8 +155,8 @@ def _throughput(feed: DataFrame, whole: Span, width: float) -> Lines:
     )
 
 
-def _latency_map(feed: DataFrame, whole: Span, width: float, sent: str) -> HeatMap | None:
-    found = {(start, step): messages for start, step, messages in rows_of(latencies(feed, width, sent))}
+def _latency_map(feed: DataFrame, whole: Span, width: float) -> HeatMap | None:
+    found = {(start, step): messages for start, step, messages in rows_of(latencies(feed, width))}
     if not found:
         return None
     starts = buckets(whole, width)
@@ -170,11 +186,7 @@ def _matrix_map(feed: DataFrame) -> HeatMap:
 
 
 def _keys_table(feed: DataFrame, options: TrafficOptions) -> Table:
-    frame = (
-        per_route_and_key(feed, options.sent)
-        .orderBy(F.desc("messages"), "engine", "route", "key")
-        .limit(options.keys)
-    )
+    frame = per_route_and_key(feed).orderBy(F.desc("messages"), "engine", "route", "key").limit(options.keys)
     return Table(
         name="keys",
         title="Routes and keys",

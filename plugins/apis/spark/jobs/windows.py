@@ -10,7 +10,7 @@ from plugins.apis.spark.jobs.options import WindowOptions
 
 
 def windows(feed: DataFrame, options: WindowOptions) -> DataFrame:
-    """Return a message for each window and value: ``key``, ``content_type`` and a JSON ``body``.
+    """Return a message for each window and value: ``exchange``, ``key``, ``content_type`` and a JSON ``body``.
 
     The body has start and end (µs since 1970), value, messages, bytes, and the first and last offset that it is made of.
     A window is sent once, when it can no longer change.
@@ -40,6 +40,7 @@ def windows(feed: DataFrame, options: WindowOptions) -> DataFrame:
         "last_offset",
     )
     return counted.select(
+        F.lit(options.exchange).alias("exchange"),
         F.concat_ws(".", F.lit(options.prefix), "value").alias("key"),
         F.lit("application/json").alias("content_type"),
         F.encode(F.to_json(body), "UTF-8").alias("body"),

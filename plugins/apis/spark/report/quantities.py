@@ -24,6 +24,8 @@ def spell(value: Any, unit: Unit = "") -> str:
         return str(value)
     if isinstance(value, float) and math.isnan(value):
         return _NOTHING
+    if unit == "" and isinstance(value, int):
+        return f"{value:,}".replace(",", "\u202f")
     suffix = "/s" if unit.endswith("/s") else ""
     if unit == "share":
         return f"{_short(value * 100)} %"

@@ -310,8 +310,14 @@ def test_a_stream_with_a_name_tells_how_far_it_has_come(journal: Journal) -> Non
     journal.numbers(25)
     _stream(journal).commit({"offset": 10})
     assert positions(journal.path) == {}
-    _stream(journal, consumer="report").commit({"offset": 20})
+    stream = _stream(journal, consumer="report")
+    for done in (0, 10):  # asked for the next batch, all before it is done
+        stream.latestOffset({"offset": done}, ReadMaxRows(10))
+        assert positions(journal.path) == {"report": done}
+    stream.commit({"offset": 20})
     assert positions(journal.path) == {"report": 20}
+    stream.commit({"offset": 15})
+    assert positions(journal.path) == {"report": 20}, "it never goes back"
 
 
 def test_a_stream_has_no_end(journal: Journal) -> None:

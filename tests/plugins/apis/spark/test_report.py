@@ -76,6 +76,7 @@ def _report() -> Report:
         (None, "bytes", "\u2013"),
         (float("nan"), "", "\u2013"),
         ("text", "bytes", "text"),
+        (28_298, "", "28\u202f298"),
         (True, "", "True"),
         (NOON, "", "2026-11-21 12:00:00"),
     ],

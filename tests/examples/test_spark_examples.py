@@ -1,0 +1,79 @@
+"""The examples of Spark, run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.message import Envelope
+from plugins.protocols.journal_format.consumers import positions
+from plugins.protocols.journal_format.reader import JournalReader
+from tests.plugins.apis.spark.journals import Journal
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """A journal with five messages of three keys."""
+    journal = Journal(tmp_path / "journal")
+    for key, body in [
+        ("a.error", b"1"),
+        ("a.info", b"22"),
+        ("b.error", b"333"),
+        ("a.info", b"4"),
+        ("a.info", b""),
+    ]:
+        journal.append([body], Envelope(key=key, properties={"headers": {"n": 1}}))
+    return journal
+
+
+def _run(*command: str, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_count_by_key_shows_a_table(journal: Journal) -> None:
+    lines = _run(str(EXAMPLES / "spark" / "count_by_key.py"), str(journal)).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert cells == [["key", "count"], ["a.error", "1"], ["a.info", "3"], ["b.error", "1"]]
+
+
+def test_copy_errors_copies_each_once(journal: Journal, tmp_path: Path) -> None:
+    arguments = (str(journal), str(tmp_path / "errors"), str(tmp_path / "checkpoint"))
+    _run(str(EXAMPLES / "spark" / "copy_errors.py"), *arguments)
+    rows = [row for batch in JournalReader(tmp_path / "errors").batches() for row in batch.to_pylist()]
+    assert [(row["key"], row["body"], row["headers"]) for row in rows] == [
+        ("a.error", b"1", '{"n":1}'),
+        ("b.error", b"333", '{"n":1}'),
+    ]
+    assert positions(journal.path) == {"errors": 5}
+
+
+def test_a_job_of_a_stranger_runs_as_ours_do(journal: Journal, tmp_path: Path) -> None:
+    """Its distribution is on the path with an entry point, as an installation leaves it."""
+    package = EXAMPLES / "third_party_job"
+    metadata = tmp_path / "site" / "kernel_longest-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kernel-longest\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[kernel.plugins]\nlongest = kernel_longest.plugin\n")
+    path = os.pathsep.join((str(package), str(tmp_path / "site")))
+    command = ("-m", "kernel", "pipeline", "run", "longest", "--master", "local[1]", "--set", "count=2")
+    out = tmp_path / "out"
+    told = _run(*command, "--journal", str(journal), "--out", str(out), PYTHONPATH=path)
+    assert told == f"{out}/index.html\n"
+    assert (out / "longest.csv").read_text().splitlines() == ["offset,key,bytes", "2,b.error,3", "1,a.info,2"]
+    assert "The longest messages" in (out / "index.html").read_text()
