@@ -253,7 +253,7 @@ class AmqpEngine:
 
     def finish_turn(self, now: float) -> None:
         """Settle the broker, feed the routes, write to the clients."""
-        self.broker.settle(now)
+        self.broker.settle_queues(now)
         self._watches.look()
         self.feed.flush()
         self.alarm_watch.turn(now)
@@ -267,6 +267,8 @@ class AmqpEngine:
                 if low:
                     connection.block(low)
             connection.finish()
+        # Last: the writer would fight for the interpreter's lock while clients are told.
+        self.broker.store.flush()
         if self._busy or self.broker.touched:
             self._finish_soon()
         self._arm()

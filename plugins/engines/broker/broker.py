@@ -58,11 +58,15 @@ class Broker:
         return self.vhosts.setdefault(name, VirtualHost(name, self))
 
     def settle(self, now: float) -> None:
+        """Settle the queues, and let the store write."""
+        self.settle_queues(now)
+        self.store.flush()
+
+    def settle_queues(self, now: float) -> None:
         """Let every queue that was touched do what follows from it, until nothing more follows."""
         for vhost in self.vhosts.values():
             if vhost.touched:
                 vhost.settle(now)
-        self.store.flush()
 
     @property
     def touched(self) -> bool:
