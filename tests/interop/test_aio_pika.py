@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import aio_pika
 import aio_pika.abc
@@ -11,7 +12,7 @@ import aio_pika.exceptions
 import pytest
 from aio_pika.patterns import RPC
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import Broker, KernelProcess
 
 pytestmark = pytest.mark.peer("aio-pika")
 
@@ -139,3 +140,40 @@ def test_remote_procedure_calls(broker: Broker, name: str) -> None:
         await rpc.close()
 
     run(broker, program)
+
+
+def test_a_robust_connection_comes_back_with_all_that_it_had(tmp_path: Path) -> None:
+    """The broker is killed and started again; exchange, queue, binding and consumer are there again."""
+
+    async def main(process: KernelProcess) -> None:
+        connection = await aio_pika.connect_robust(process.broker.url, reconnect_interval=0.1)
+        async with asyncio.timeout(30), connection:
+            channel = await connection.channel()
+            exchange = await channel.declare_exchange("x", aio_pika.ExchangeType.DIRECT)
+            queue = await channel.declare_queue("q", auto_delete=True)
+            await queue.bind(exchange, "k")
+            received: asyncio.Queue[bytes] = asyncio.Queue()
+
+            async def on_message(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+                await message.ack()
+                received.put_nowait(message.body)
+
+            await queue.consume(on_message)
+            for number in range(3):
+                while True:  # it does not publish again by itself what it could not publish
+                    try:
+                        await exchange.publish(aio_pika.Message(b"%d" % number), "k", mandatory=True)
+                    except (aio_pika.exceptions.AMQPException, RuntimeError):
+                        await asyncio.sleep(0.05)
+                    else:
+                        break
+                assert await received.get() == b"%d" % number
+                lost = asyncio.Event()
+                connection.close_callbacks.add(lambda *_, lost=lost: lost.set())
+                process.kill()
+                process.start()
+                await lost.wait()
+                await connection.connected.wait()
+
+    with KernelProcess(tmp_path) as process:
+        asyncio.run(main(process))
