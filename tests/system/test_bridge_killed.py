@@ -90,6 +90,25 @@ confirm = true
 """
 )
 
+EMBEDDED = """
+[engines.broker]
+kind = "amqp"
+address = "127.0.0.1:{broker}"
+data_dir = "{folder}/data"
+exchanges = [{{ name = "feed", type = "fanout" }}]
+queues = [{{ name = "feed" }}]
+
+[engines.net]
+kind = "stream"
+mode = "{mode}"
+address = "backend+tcp://127.0.0.1:{net}"
+
+[[routes]]
+from = "{source}"
+to = "{target}"
+confirm = true
+"""
+
 SINK = """
 import os, sys
 from kernel.testing.fixtures import plan_of
@@ -108,6 +127,7 @@ with Kernel(plan_of(listener(address=sys.argv[1]), route("net", "app", confirm=T
 
 SOURCE = """
 import sys
+from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import plan_of
 from kernel.topology.system import Kernel
 from tests.system.conftest import dialler, route
@@ -115,10 +135,12 @@ from tests.system.conftest import dialler, route
 with Kernel(plan_of(dialler(sys.argv[1]), route("app", "net", confirm=True))) as kernel:
     kernel.wait_running()
     app = kernel.open("app")
+    kept = Envelope(key="feed", persistent=True)
     number = int(sys.argv[2])
     print(number, flush=True)
     while number < int(sys.argv[3]):
-        app.send_many([b"%07d" % at for at in range(number, number + 50)])
+        for at in range(number, number + 50):
+            app.send_message(Message(b"%07d" % at, kept))
         number += 50
         app.wait_confirmed()
         print(number, flush=True)  # promised
@@ -179,16 +201,25 @@ def test_from_amqp_to_backend(
     stages += [bridge, sink]
     for stage in stages:
         stage.start()
+    publishing = _publish(
+        kernel_factory, broker.port, total, exchange="", key="feed", queues=[{"name": "feed"}]
+    )
+    kill_at_random([broker, bridge, sink], seed, kills, total, lambda: _lines(path))
+    publishing.join()
+    until(lambda: _lines(path) >= total and len(_numbers(path)) == total)
+    assert sum(_numbers(path).values()) - total <= kills * TWICE
+
+
+def _publish(make: KernelFactory, port: int, total: int, **options: object) -> threading.Thread:
+    """Publish numbers to a broker that may go and come; return the thread, which ends when all are confirmed."""
     publisher = {
-        "addresses": [f"127.0.0.1:{broker.port}"],
+        "addresses": [f"127.0.0.1:{port}"],
         "reconnect": FAST,
-        "queues": [{"name": "feed"}],
-        "exchange": "",
-        "key": "feed",
         "persistent": True,
         "in_flight": WINDOW,
+        **options,
     }
-    kernel = kernel_factory(
+    kernel = make(
         EnginePlan(name="broker", kind="amqp-client", options=publisher),
         EnginePlan(name="app", kind="native"),
         RoutePlan(source="app", targets=("broker",), confirm=True, marks=WaterMarks(high=1000)),
@@ -202,10 +233,7 @@ def test_from_amqp_to_backend(
 
     publishing = threading.Thread(target=publish)
     publishing.start()
-    kill_at_random([broker, bridge, sink], seed, kills, total, lambda: _lines(path))
-    publishing.join()
-    until(lambda: _lines(path) >= total and len(_numbers(path)) == total)
-    assert sum(_numbers(path).values()) - total <= kills * TWICE
+    return publishing
 
 
 @pytest.mark.parametrize("seed", [3, 4])
@@ -223,14 +251,55 @@ def test_from_backend_to_amqp(
     kill_at_random([broker, bridge, source], seed, kills, total, lambda: promised[0])
     until(lambda: promised[0] >= total)
     bridge.stop()
+    _check_queue(broker.port, total, kills)
+
+
+def _check_queue(port: int, total: int, kills: int) -> None:
     got: Counter[int] = Counter()
-    with RawClient(broker.port) as client:
+    with RawClient(port) as client:
         waiting = client.ask(queue.Declare(queue="feed", durable=True), queue.DeclareOk).message_count
         client.send(basic.Consume(queue="feed", no_ack=True))
         while sum(got.values()) < waiting:
             got.update(int(bytes(body)) for body in client.wait_for(Delivered).run.bodies)
     assert set(got) >= set(range(total))
     assert sum(got.values()) - total <= kills * TWICE
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_broker_that_is_the_bridge_itself(
+    kernel_factory: KernelFactory, stages: list[Stage], tmp_path: Path, seed: int
+) -> None:
+    """A publisher's confirm is the sink's: nothing is kept in between."""
+    total, kills = 40_000, 9
+    ports, path = {"broker": free_port(), "net": free_port()}, tmp_path / "received"
+    ends = {"mode": "dial", "source": "broker", "target": "net", "folder": tmp_path}
+    bridge = KernelRun(tmp_path, "bridge", EMBEDDED.format(**ports, **ends))
+    sink = Program(SINK, lambda: [f"backend+tcp://127.0.0.1:{ports['net']}", str(path)])
+    stages += [bridge, sink]
+    for stage in stages:
+        stage.start()
+    publishing = _publish(kernel_factory, ports["broker"], total, exchange="feed", mandatory=False)
+    kill_at_random([bridge, sink], seed, kills, total, lambda: _lines(path))
+    publishing.join()
+    until(lambda: _lines(path) >= total and len(_numbers(path)) == total)
+    assert sum(_numbers(path).values()) - total <= kills * TWICE
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_a_broker_that_keeps_what_it_confirms(stages: list[Stage], tmp_path: Path, seed: int) -> None:
+    """What comes over a route is confirmed when it is on the disk."""
+    total, kills = 15_000, 9
+    ports = {"broker": free_port(), "net": free_port()}
+    ends = {"mode": "listen", "source": "net", "target": "broker", "folder": tmp_path}
+    bridge = KernelRun(tmp_path, "bridge", EMBEDDED.format(**ports, **ends))
+    promised = [0]
+    source = Source(f"backend+tcp://127.0.0.1:{ports['net']}", promised, total)
+    stages += [bridge, source]
+    for stage in stages:
+        stage.start()
+    kill_at_random([bridge, source], seed, kills, total, lambda: promised[0])
+    until(lambda: promised[0] >= total)
+    _check_queue(ports["broker"], total, kills)
 
 
 class Source:
