@@ -7,7 +7,7 @@ the queues hand over no more (the session's window) and, beyond a mark, no more 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kernel.contracts.errors import LocalProtocolError
@@ -19,6 +19,7 @@ from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
 from plugins.protocols.amqp091.methods import connection as connection_methods
+from plugins.protocols.amqp091.states import ConnectionState
 
 if TYPE_CHECKING:
     from plugins.engines.amqp.engine import AmqpEngine
@@ -130,7 +131,7 @@ class ConnectionHost:
             self.blocked = False
             self.session.tell(connection_methods.Unblocked())
 
-    def finish(self) -> None:
+    def finish(self, now: float) -> None:
         """Write what this turn brought."""
         if self.ended:
             return
@@ -139,7 +140,7 @@ class ConnectionHost:
         except LocalProtocolError as error:
             # A mistake of ours costs this client its connection, and nobody else anything.
             self._connection.close(541, f"INTERNAL_ERROR - {error}")
-            self.session.end(self._host.now())
+            self.session.end(now)
         if self.session.waits_for_store():
             return
         self._write()
@@ -148,7 +149,7 @@ class ConnectionHost:
         if self._connection.closed() and not self._out:
             self._end("closed")
             return
-        self.session.window.refill(WINDOW_BYTES - self._unwritten, self._host.now())
+        self.session.window.refill(WINDOW_BYTES - self._unwritten, now)
         self._watch()
         self._arm()
 
@@ -164,11 +165,11 @@ class ConnectionHost:
             return
         now = self._host.now()
         if not data:
-            self._take(self._connection.receive_eof(now), now)
+            self._take([self._connection.receive_eof(now)], now)
             self._lost("the client hung up")
             return
         self.bytes_in += len(data)
-        self._take(self._connection.receive_data(data, now), now)
+        self._take(self._connection.receive_in_steps(data, now), now)
         self._read_size = fair_read_size(self._read_size, len(data), self._host.now() - now)
         if self._rate is not None:
             self._read_size = SMALLEST_READ
@@ -183,10 +184,11 @@ class ConnectionHost:
         self.paused = False
         self._watch()
 
-    def _take(self, events: list[Event], now: float) -> None:
+    def _take(self, steps: Iterable[list[Event]], now: float) -> None:
         self._engine.is_busy(self)
         before = self.session.messages_in
-        self.session.handle(events, now)
+        for events in steps:
+            self.session.handle(events, now)
         if self._rate is not None:
             self._keep_rate(self._rate, self.session.messages_in - before, now)
         self._engine.finish_turn(now)
@@ -203,7 +205,7 @@ class ConnectionHost:
         now = self._host.now()
         deadline = self._connection.next_deadline()
         if deadline is not None and deadline <= now:
-            self._take(self._connection.handle_timeout(now), now)
+            self._take([self._connection.handle_timeout(now)], now)
         elif not self.ended:
             self._arm()
 
@@ -244,6 +246,8 @@ class ConnectionHost:
 
     def _arm(self) -> None:
         """Set a timer, unless one is set for earlier: the deadline moves with every read, the timer need not."""
+        if self._armed is not None and self._connection.state is ConnectionState.OPEN:
+            return  # it only moves away
         deadline = self._connection.next_deadline()
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._armed = deadline

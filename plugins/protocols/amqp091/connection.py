@@ -56,6 +56,12 @@ def _properties(options: CommonOptions, capabilities: dict[str, bool]) -> dict[s
     return {**own, "capabilities": capabilities, **options.properties}
 
 
+_CLOSES = (b"\x00\x14\x00\x28", b"\x00\x0a\x00\x32")
+"""channel.close and connection.close: what came before them is answered before them."""
+
+_OWNER_DECIDES = (ConnectionState.LOGIN, ConnectionState.OPENING)
+
+
 class ServerConnection(Conversation):
     """The server's side.
 
@@ -70,6 +76,9 @@ class ServerConnection(Conversation):
         super().__init__(options, ServerContents(options.max_body_size), now)
         self._server_options = options
         self.client_properties: Mapping[str, Any] = NO_ARGUMENTS
+
+    def _waits_for_owner(self, data: bytes, position: int) -> bool:
+        return data[position + 7 : position + 11] in _CLOSES or self.state in _OWNER_DECIDES
 
     def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
         version = frames.ACCEPTED_HEADERS.get(octets)

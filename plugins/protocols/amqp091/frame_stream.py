@@ -6,6 +6,7 @@ waits in a list until the frame that it begins can be whole.  What frames mean i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from kernel.contracts.message import Buffer
@@ -52,34 +53,57 @@ class FrameStream:
         """Close the connection for a fault of the peer."""
         raise NotImplementedError
 
+    def _waits_for_owner(self, data: bytes, position: int) -> bool:
+        """Whether the owner is to deal with the events before the frame at ``position`` is looked at."""
+        return False
+
     def receive_data(self, data: Buffer, now: float) -> list[Event]:
         """Take bytes from the peer; return what they mean, in order."""
+        return [event for events in self.receive_in_steps(data, now) for event in events]
+
+    def receive_in_steps(self, data: Buffer, now: float) -> Iterator[list[Event]]:
+        """The same, for an owner that deals with each step's events before it asks for the next.
+
+        What a peer sends without waiting for answers is then answered in its order: a request before the close of
+        its channel that came in the same bytes.
+        """
         self._now = now
         self._heartbeats.received(now)
         if self._deaf or self.state is ConnectionState.CLOSED or not data:
-            return []
+            return
+        chunk = self._with_pending(data)
+        position = 0
+        while chunk:
+            events: list[Event] = []
+            position, whole = self._read(chunk, position, events)
+            if whole:
+                rest = chunk[position:]
+                self._pending = [rest] if rest else []
+                self._pending_size = len(rest)
+                chunk = b""
+            yield events
+
+    def _with_pending(self, data: Buffer) -> bytes:
+        """Return all that is to be read now; nothing if a frame is still not whole."""
         chunk = data if type(data) is bytes else bytes(data)
         if self._pending:
             self._pending.append(chunk)
             self._pending_size += len(chunk)
             if self._pending_size < self._needed:
-                return []
+                return b""
             chunk = b"".join(self._pending)
-        events: list[Event] = []
-        position = self._read(chunk, events)
-        rest = chunk[position:]
-        self._pending = [rest] if rest else []
-        self._pending_size = len(rest)
-        return events
+        return chunk
 
-    def _read(self, data: bytes, events: list[Event]) -> int:
-        """Read whole frames; return where they end.  ``_needed`` says when to try again."""
-        position = 0
+    def _read(self, data: bytes, position: int, events: list[Event]) -> tuple[int, bool]:
+        """Read whole frames; return where they end, and whether that is all for now: if not, the owner comes first.
+
+        ``_needed`` says when to try again.
+        """
         end = len(data)
         while self.state is not ConnectionState.CLOSED and not self._deaf:
             if end - position < 8:
                 self._needed = 8
-                return position
+                return position, True
             try:
                 if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
                     taken = self._read_protocol_header(data[position : position + 8], events)
@@ -91,13 +115,15 @@ class FrameStream:
                     following = self._frame_end(data, position)
                     if following > end:
                         self._needed = following - position
-                        return position
+                        return position, True
+                    if events and self._waits_for_owner(data, position):
+                        return position, False
                     start, position = position, following
                     self._frame(data, start, following - 1, events)
                 position = following
             except ConnectionFault as fault:
                 self._fail(fault, events)
-        return end
+        return end, True
 
     def _frame_end(self, data: bytes, position: int) -> int:
         """Return the position after the frame, which may lie beyond the data."""

@@ -1,0 +1,130 @@
+"""Clients that do not wait for answers: what they asked is answered in their order, as RabbitMQ answers it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from plugins.protocols.amqp091.credentials import plain_response
+from plugins.protocols.amqp091.frames import METHOD, METHODS, PROTOCOL_HEADER, frame_header
+from plugins.protocols.amqp091.methods import basic, channel, connection, queue
+from plugins.protocols.amqp091.methods.method import Method
+from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.raw_client import frame
+
+CLOSE = channel.Close(reply_code=200)
+HANDSHAKE: Methods = [
+    (
+        0,
+        connection.StartOk(
+            client_properties={}, mechanism="PLAIN", response=plain_response("guest", "guest")
+        ),
+    ),
+    (0, connection.TuneOk(channel_max=10, frame_max=131072, heartbeat=0)),
+    (0, connection.Open()),
+    (1, channel.Open()),
+]
+Methods = list[tuple[int, Method]]
+
+
+@pytest.fixture(
+    params=["ours", pytest.param("rabbitmq", marks=[pytest.mark.peer("rabbitmq"), pytest.mark.slow])]
+)
+def port(request: pytest.FixtureRequest) -> int:
+    """Where each of the two listens."""
+    broker: Server = request.getfixturevalue("server" if request.param == "ours" else "rabbitmq")
+    return broker.port
+
+
+def say(port: int, methods: Methods, answers: int) -> list[str]:
+    """Say all of it at once, and return the names of the first so many answers."""
+    octets = b"".join(frame(METHOD, number, method.encode()) for number, method in methods)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+        wire.sendall(PROTOCOL_HEADER + octets)
+        answered = b""
+        while len(names := _names(answered)) < answers:
+            data = wire.recv(65536)
+            assert data, names
+            answered += data
+    return names
+
+
+def _names(octets: bytes) -> list[str]:
+    names, position = [], 0
+    while position + 7 <= len(octets):
+        kind, number, size = frame_header.unpack_from(octets, position)
+        payload = octets[position + 7 : position + 7 + size]
+        position += size + 8
+        if kind == METHOD and position <= len(octets):
+            method = METHODS[payload[:4]].decode(payload)
+            name = getattr(method, "queue", "") or getattr(method, "reply_code", "")
+            names.append(f"{number} {method.name} {name}".strip())
+    return names
+
+
+WELCOME = ["0 connection.start", "0 connection.tune", "0 connection.open-ok", "1 channel.open-ok"]
+
+
+def test_the_whole_handshake_at_once(port: int) -> None:
+    assert say(port, HANDSHAKE, 4) == WELCOME
+
+
+def test_a_request_is_answered_before_the_close_that_follows_it(port: int) -> None:
+    declare = queue.Declare(queue="pipelined.1", exclusive=True)
+    assert say(port, [*HANDSHAKE, (1, declare), (1, CLOSE)], 6) == [
+        *WELCOME,
+        "1 queue.declare-ok pipelined.1",
+        "1 channel.close-ok",
+    ]
+
+
+def test_a_channel_that_is_opened_again_gets_its_own_answers(server: Server) -> None:
+    """RabbitMQ forgets the channel.open that follows a close in the same bytes."""
+    again: Methods = [
+        (1, queue.Declare(queue="pipelined.1", exclusive=True)),
+        (1, CLOSE),
+        (1, channel.Open()),
+        (1, queue.Declare(queue="pipelined.2", exclusive=True)),
+        (1, CLOSE),
+        (1, channel.Open()),
+        (1, basic.Qos()),
+    ]
+    assert say(server.port, [*HANDSHAKE, *again], 11) == [
+        *WELCOME,
+        "1 queue.declare-ok pipelined.1",
+        "1 channel.close-ok",
+        "1 channel.open-ok",
+        "1 queue.declare-ok pipelined.2",
+        "1 channel.close-ok",
+        "1 channel.open-ok",
+        "1 basic.qos-ok",
+    ]
+
+
+def test_a_refusal_meets_the_channel_that_has_earned_it(port: int) -> None:
+    """The close that follows crosses the refusal: each is answered, and then the channel can be opened again."""
+    refused: Methods = [
+        (1, queue.Declare(queue="pipelined.none", passive=True)),
+        (1, CLOSE),
+        (1, channel.CloseOk()),
+        (1, channel.Open()),
+        (1, basic.Qos()),
+    ]
+    assert say(port, [*HANDSHAKE, *refused], 8) == [
+        *WELCOME,
+        "1 channel.close 404",
+        "1 channel.close-ok",
+        "1 channel.open-ok",
+        "1 basic.qos-ok",
+    ]
+
+
+def test_what_came_before_the_end_is_answered_before_it(server: Server) -> None:
+    """RabbitMQ drops what its channels have not yet answered when the connection is closed."""
+    methods: Methods = [(1, queue.Declare(queue="q")), (0, connection.Close(reply_code=200))]
+    assert say(server.port, [*HANDSHAKE, *methods], 6) == [
+        *WELCOME,
+        "1 queue.declare-ok q",
+        "0 connection.close-ok",
+    ]
