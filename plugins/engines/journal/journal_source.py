@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernel.contracts.message import Envelope, Run
 from plugins.engines.journal.moments import Moment, offset_of
-from plugins.engines.journal.selection import Selection, runs_of
+from plugins.engines.journal.selection import Selection
+from plugins.engines.journal.stored_runs import StoredRuns, TimedRun
 from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.reader import JournalReader
@@ -20,7 +20,7 @@ CHUNK_ROWS = 20_000
 class Chunk(NamedTuple):
     """What was read in one go."""
 
-    batches: list[tuple[list[tuple[int, Run]], int]]
+    batches: list[tuple[list[TimedRun], int]]
     """The runs of each stored batch, with their times, and the offset after it."""
     offset: int
     """The offset after the last row that was looked at, wanted or not."""
@@ -45,7 +45,7 @@ class JournalSource:
         self._reader = JournalReader(path)
         self._selection = selection
         self._on_damage = on_damage
-        self._envelopes: dict[object, Envelope] = {}
+        self._runs = StoredRuns()
         known = positions(path).get(consumer) if consumer else None
         self.offset = offset_of(self._reader, start) if known is None else known
         self._batches: Iterator[Any] | None = None
@@ -55,12 +55,12 @@ class JournalSource:
     def read(self) -> Chunk:
         """Read the next rows.  Raises ``OutOfRange``, and ``Damaged`` unless that is taken."""
         stop = self._reader.bounds().end if self._follow else self._end
-        batches: list[tuple[list[tuple[int, Run]], int]] = []
+        batches: list[tuple[list[TimedRun], int]] = []
         rows = 0
         self._batches = self._batches or self._reader.stored(self.offset, stop, on_damage=self._on_damage)
         for stored in self._batches:
             self.offset = stored.column("offset")[-1].as_py() + 1
-            batches.append((runs_of(self._selection.of(stored), self._envelopes), self.offset))
+            batches.append((self._runs.of(self._selection.of(stored)), self.offset))
             rows += stored.num_rows
             if rows >= CHUNK_ROWS:
                 break

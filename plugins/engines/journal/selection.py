@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
-from pyarrow import compute
-
-from kernel.contracts.message import Envelope, Run
-from plugins.protocols.journal_format.envelopes import fields_of
 
 PREFIX = "prefix:"
 
@@ -32,18 +26,20 @@ class Selection:
         return not self.match and self.exchange is None and self.engine is None
 
     @cached_property
-    def fits(self) -> Callable[[str], object]:
-        """Tells whether a key fits: returns None if not."""
-        return re.compile("|".join(map(key_regex, self.match)) or ".*", re.DOTALL).fullmatch
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(key_regex, self.match)) or ".*", re.DOTALL)
+
+    def fits(self, key: str) -> bool:
+        """Whether a key fits."""
+        return self._pattern.fullmatch("." + key) is not None
 
     def wants(self, envelopes: pa.StructArray) -> list[bool]:
         """Say of each envelope of a batch whether its messages are wanted."""
         keys, exchanges, engines = (
             envelopes.field(name).to_pylist() for name in ("key", "exchange", "engine")
         )
-        fits = self.fits
         return [
-            fits(key) is not None
+            self.fits(key)
             and self.exchange in (None, exchange)
             and (self.engine is None or engine == self.engine or engine.startswith(f"{self.engine}/"))
             for key, exchange, engine in zip(keys, exchanges, engines, strict=True)
@@ -62,81 +58,13 @@ EVERYTHING = Selection()
 
 
 def key_regex(pattern: str) -> str:
-    """Return the regular expression for a key pattern (AMQP 0-9-1, 3.1.3.3; or ``prefix:``)."""
-    if pattern.startswith(PREFIX):
-        return re.escape(pattern.removeprefix(PREFIX)) + ".*"
-    # each word is followed by a dot, in the pattern and, by the look ahead, in the key
-    words = ["[^.]*" if word == "*" else re.escape(word) for word in pattern.split(".")]
-    text = ""
-    for number, word in enumerate(words):
-        last = number == len(words) - 1
-        if word == re.escape("#"):
-            if last:
-                text = text.removesuffix(r"\.") + (r"(?:\..*)?" if number else ".*")
-            else:
-                text += r"(?:[^.]*\.)*"
-        else:
-            text += word if last else word + r"\."
-    return f"(?:{text})"
+    """Return the regular expression for a key, with a dot in front, that fits a pattern.
 
-
-def runs_of(stored: pa.RecordBatch, envelopes: dict[Any, Envelope]) -> list[tuple[int, Run]]:
-    """Return the messages of a stored batch as runs, each with its time in microseconds.
-
-    ``envelopes`` remembers what was made before, so that equal envelopes are the same object.
+    A pattern is words with dots between them (AMQP 0-9-1, 3.1.3.3), or ``prefix:`` and the beginning of a key.
     """
-    if not stored.num_rows:
-        return []
-    column = stored.column("envelope")
-    indices, stamps = column.indices, stored.column("ts").cast(pa.int64())
-    made = [_envelope(row, envelopes) for row in column.dictionary.to_pylist()]
-    bodies = stored.column("body").to_pylist()
-    parts = stored.column("parts")
-    sizes: Sequence[Any] = parts.to_pylist() if parts.null_count < len(parts) else ()
-    runs: list[tuple[int, Run]] = []
-    borders = _borders(indices, stamps)
-    for start, stop in zip(borders, [*borders[1:], len(bodies)], strict=True):
-        envelope, ts = made[indices[start].as_py()], stamps[start].as_py()
-        runs += [(ts, run) for run in _runs(bodies[start:stop], sizes[start:stop], envelope)]
-    return runs
+    if pattern.startswith(PREFIX):
+        return r"\." + re.escape(pattern.removeprefix(PREFIX)) + ".*"
+    return "".join(_WORDS.get(word) or r"\." + re.escape(word) for word in pattern.split("."))
 
 
-def _borders(*columns: pa.Array) -> list[int]:
-    """Return where a new run begins: at 0, and wherever one of these columns, which are not empty, changes."""
-    count = len(columns[0])
-    changes = None
-    for column in columns:
-        here = compute.not_equal(column.slice(1), column.slice(0, count - 1))
-        changes = here if changes is None else compute.or_(changes, here)
-    return [0, *(at + 1 for at in compute.indices_nonzero(changes).to_pylist())]
-
-
-def _runs(bodies: list[bytes], sizes: Sequence[Any], envelope: Envelope) -> list[Run]:
-    if not any(size is not None for size in sizes):
-        return [Run(bodies, sum(map(len, bodies)), envelope)]
-    runs: list[Run] = []
-    for body, size in zip(bodies, sizes, strict=True):
-        if size is None:
-            runs.append(Run([body], len(body), envelope))
-        else:
-            runs.append(Run([_split(body, size)], len(body), envelope, multipart=True))
-    return runs
-
-
-def _split(body: bytes, sizes: list[int]) -> tuple[bytes, ...]:
-    parts = []
-    at = 0
-    for size in sizes:
-        parts.append(body[at : at + size])
-        at += size
-    return tuple(parts)
-
-
-def _envelope(row: dict[str, Any], known: dict[Any, Envelope]) -> Envelope:
-    identity = tuple(row.values())
-    envelope = known.get(identity)
-    if envelope is None:
-        if len(known) >= 10_000:
-            known.clear()
-        envelope = known[identity] = Envelope(**fields_of(row))
-    return envelope
+_WORDS = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}

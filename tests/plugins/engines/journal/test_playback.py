@@ -83,7 +83,7 @@ def test_patterns_mean_what_they_mean_to_a_route(pattern: str, key: str) -> None
     trie: KeyTrie[int] = KeyTrie()
     trie.add(pattern, 1)
     wanted = Selection(match=(pattern,))
-    assert (len(trie.match(key)) > 0) == (wanted.fits(key) is not None), key_regex(pattern)
+    assert (len(trie.match(key)) > 0) == wanted.fits(key), key_regex(pattern)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def read(
 
 def test_runs_come_back_as_they_were(journal: Path) -> None:
     runs = read(journal)
-    assert [ts for ts, _ in runs] == [1000 * SECOND, 1001 * SECOND, 1002 * SECOND, 1002 * SECOND]
+    assert [ts for ts, _ in runs] == [1000 * SECOND, 1001 * SECOND, 1002 * SECOND]
     assert [body for _, run in runs for body in run.bodies] == [b"a", b"b", b"c", (b"d", b"e"), (b"", b"f")]
     first = runs[0][1]
     assert (first.envelope.key, first.envelope.properties["headers"], first.size) == (
@@ -124,16 +124,16 @@ def test_runs_come_back_as_they_were(journal: Path) -> None:
         {"k": "weather.madrid"},
         2,
     )
-    assert runs[2][1].envelope is runs[3][1].envelope
+    assert runs[2][1].multipart
 
 
 @pytest.mark.parametrize(
     "selection, keys",
     [
-        (Selection(match=("weather.*",)), ["weather.madrid", "weather.wien", "weather.wien"]),
-        (Selection(match=("news", "prefix:weather.w")), ["news", "weather.wien", "weather.wien"]),
+        (Selection(match=("weather.*",)), ["weather.madrid", "weather.wien"]),
+        (Selection(match=("news", "prefix:weather.w")), ["news", "weather.wien"]),
         (Selection(exchange="feed"), ["news"]),
-        (Selection(engine="south"), ["news", "weather.wien", "weather.wien"]),
+        (Selection(engine="south"), ["news", "weather.wien"]),
         (Selection(engine="south/1"), ["news"]),
         (Selection(engine="sou"), []),
     ],

@@ -1,0 +1,101 @@
+"""Stored batches back into runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import compute
+
+from kernel.contracts.message import Envelope, Run
+from plugins.protocols.journal_format.envelopes import fields_of
+
+_REMEMBERED = 10_000
+
+TimedRun = tuple[int, Run]
+"""When it was received (microseconds), and the messages."""
+
+
+class StoredRuns:
+    """Makes runs of stored batches; equal envelopes become the same object, so that runs of one flow are seen as such."""
+
+    def __init__(self) -> None:
+        self._envelopes: dict[tuple[Any, ...], Envelope] = {}
+        self._dictionary: pa.StructArray | None = None
+        self._of_dictionary: list[Envelope] = []
+
+    def of(self, stored: pa.RecordBatch) -> list[TimedRun]:
+        """Return the messages of a stored batch: a run for each stretch of one envelope and one time."""
+        if not stored.num_rows:
+            return []
+        column = stored.column("envelope")
+        stamps = stored.column("ts").cast(pa.int64())
+        borders = _borders(column.indices, stamps)
+        first = pa.array(borders, pa.int64())
+        envelopes = self._table(column.dictionary)
+        numbers, times = column.indices.take(first).to_pylist(), stamps.take(first).to_pylist()
+        bodies = stored.column("body").to_pylist()
+        parts = stored.column("parts")
+        spans = zip(times, numbers, borders, [*borders[1:], len(bodies)], strict=True)
+        if parts.null_count == len(parts):
+            runs = []
+            for ts, number, start, stop in spans:
+                these = bodies[start:stop]
+                runs.append((ts, Run(these, sum(map(len, these)), envelopes[number])))
+            return runs
+        sizes = parts.to_pylist()
+        return [
+            (ts, run)
+            for ts, number, start, stop in spans
+            for run in _divided(bodies[start:stop], sizes[start:stop], envelopes[number])
+        ]
+
+    def _table(self, dictionary: pa.StructArray) -> list[Envelope]:
+        """Return the envelopes of a batch; most batches have those of the one before."""
+        if self._dictionary is None or not dictionary.equals(self._dictionary):
+            self._dictionary = dictionary
+            self._of_dictionary = [self._envelope(row) for row in dictionary.to_pylist()]
+        return self._of_dictionary
+
+    def _envelope(self, row: dict[str, Any]) -> Envelope:
+        values = tuple(row.values())
+        envelope = self._envelopes.get(values)
+        if envelope is None:
+            if len(self._envelopes) >= _REMEMBERED:
+                self._envelopes.clear()
+            envelope = self._envelopes[values] = Envelope(**fields_of(row))
+        return envelope
+
+
+def _borders(*columns: pa.Array) -> list[int]:
+    """Return where a new run begins: at 0, and wherever one of these columns, which are not empty, changes."""
+    count = len(columns[0])
+    changes = None
+    for column in columns:
+        here = compute.not_equal(column.slice(1), column.slice(0, count - 1))
+        changes = here if changes is None else compute.or_(changes, here)
+    return [0, *compute.add(compute.indices_nonzero(changes), 1).to_pylist()]
+
+
+def _divided(bodies: list[bytes], sizes: Sequence[list[int] | None], envelope: Envelope) -> list[Run]:
+    """Return runs of single-part messages, and of multi-part ones, in order."""
+    runs: list[Run] = []
+    for body, size in zip(bodies, sizes, strict=True):
+        multipart = size is not None
+        message: Any = body if size is None else _split(body, size)
+        if runs and runs[-1].multipart is multipart:
+            runs[-1].bodies.append(message)  # type: ignore[attr-defined]
+            runs[-1].size += len(body)
+        else:
+            runs.append(Run([message], len(body), envelope, multipart))
+    return runs
+
+
+def _split(body: bytes, sizes: list[int]) -> tuple[bytes, ...]:
+    parts = []
+    at = 0
+    for size in sizes:
+        parts.append(body[at : at + size])
+        at += size
+    return tuple(parts)
