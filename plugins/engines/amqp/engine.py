@@ -266,7 +266,7 @@ class AmqpEngine:
                     connection.hold_back()
                 if low:
                     connection.block(low)
-            connection.finish()
+            connection.finish(now)
         # Last: the writer would fight for the interpreter's lock while clients are told.
         self.broker.store.flush()
         if self._busy or self.broker.touched:
