@@ -114,19 +114,20 @@ class Queue:
     def settle(self, now: float) -> None:
         """Do what follows from all that happened: expire, hand out, shed what is too much."""
         self._touched = False
-        if self._may_expire and self.backlog.count:
+        backlog = self.backlog
+        if self._may_expire and backlog.count:
             # A message of time-to-live 0 may still reach a consumer that is ready for it: hence "before now".
             self._expire(now - 1e-9)
-        if self.consumer_count and self.backlog.count:
+        if self.consumer_count and backlog.count:
             self._hand_out()
-        if self._may_expire and self.backlog.count:
+        if self._may_expire and backlog.count:
             self._expire(now)
-            expiry = self.backlog.next_expiry()
+            expiry = backlog.next_expiry()
             if expiry is not None:
                 self.vhost.broker.call_at(expiry, self)
         if self._limited and not self._rejects:
             self._shed(now)
-        if self.backlog.size - self.backlog.paged > self.most_resident:
+        if backlog.size > self.most_resident and backlog.size - backlog.paged > self.most_resident:
             self.vhost.store.page_out(self)
 
     def take(self, now: float) -> Span | None:

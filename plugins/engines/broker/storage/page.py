@@ -78,12 +78,12 @@ class Page:
         (segment, start, end) = self.pieces[-1]
         if piece.segment is not segment or piece.start < start or first < self.stop:
             return False
-        end = max(end, piece.stop)
-        span = end - start
-        wanted = self.size + size + _OVERHEAD * (self.count + stop - first)
-        if span > LARGEST or span > 8 * wanted + _WORTH_READING:
-            return False
-        self.pieces[-1] = Piece(segment, start, end)
+        if piece.stop > end:
+            span = piece.stop - start
+            wanted = self.size + size + _OVERHEAD * (self.count + stop - first)
+            if span > LARGEST or span > 8 * wanted + _WORTH_READING:
+                return False
+            self.pieces[-1] = Piece(segment, start, piece.stop)
         if first == self.stop:
             self.ranges[-1] = self.ranges[-1][0], stop
         else:

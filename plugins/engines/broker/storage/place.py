@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.segment import Segment
 
 
-class Place(msgspec.Struct, eq=False):
+class Place(msgspec.Struct, eq=False, gc=False):
     """Octets ``start`` up to ``stop`` of a segment; no segment: not safe on disk yet."""
 
     log: Log
