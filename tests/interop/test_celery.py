@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import Broker, KernelProcess
 from tests.interop.until import PATIENCE, until
 
 pytestmark = [pytest.mark.peer("celery"), pytest.mark.slow]
@@ -43,12 +43,10 @@ class Worker:
     def log(self) -> str:
         return self._log.read_text()
 
-    def stop(self) -> float:
-        """Ask it to stop; return how long that took."""
-        started = time.monotonic()
+    def stop(self) -> None:
+        """Ask it to stop, and see that it does."""
         self._process.terminate()
         assert self._process.wait(PATIENCE) == 0, self.log()
-        return time.monotonic() - started
 
     def kill(self) -> None:
         """Kill it and the processes that it has forked."""
@@ -89,6 +87,10 @@ class Celery:
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the application's connections; Celery itself leaves that to the end of the process."""
         if self.app.conf.result_backend == "rpc://":
             self.app.backend.result_consumer.stop()
         import_module("kombu.pools").reset()
@@ -127,7 +129,7 @@ def test_a_day_with_results_over_rpc(start: Start) -> None:
     assert celery.call("now", eta=soon).get(PATIENCE) >= soon.timestamp()
     called = time.time()
     assert celery.call("now", countdown=0.5).get(PATIENCE) >= called + 0.5
-    assert worker.stop() < 15
+    worker.stop()
 
 
 def test_groups_chains_and_chords(start: Start, tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_groups_chains_and_chords(start: Start, tmp_path: Path) -> None:
     assert CELERY.group(pairs).apply_async().get(PATIENCE) == [2 * n for n in range(10)]
     assert CELERY.chain(sign("add", 1, 2), sign("add", 3), sign("add", 4)).apply_async().get(PATIENCE) == 10
     assert CELERY.chord(pairs, sign("total")).apply_async().get(PATIENCE) == 90
-    assert worker.stop() < 15
+    worker.stop()
 
 
 def test_a_task_that_waits_for_its_time_goes_back_when_the_worker_stops(start: Start) -> None:
@@ -147,7 +149,7 @@ def test_a_task_that_waits_for_its_time_goes_back_when_the_worker_stops(start: S
     first = celery.start_worker()
     result = celery.call("add", 1, 2, countdown=3)
     until(lambda: f"{result.id}] received" in first.log())
-    assert first.stop() < 15
+    first.stop()
     celery.start_worker()
     assert result.get(PATIENCE) == 3
 
@@ -165,6 +167,20 @@ def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: P
     assert notes.read_text() == "begun\n" * 2
 
 
+def test_a_worker_comes_back_with_its_broker(name: str, tmp_path: Path) -> None:
+    with KernelProcess(tmp_path) as process:
+        before = Celery(process.broker, name, tmp_path, "rpc://")
+        worker = before.start_worker()
+        assert before.call("add", 1, 2).get(PATIENCE) == 3
+        before.disconnect()
+        process.kill()
+        process.start()
+        after = Celery(process.broker, name, tmp_path, "rpc://")
+        assert after.call("add", 3, 4).get(PATIENCE) == 7
+        after.close()
+        worker.stop()
+
+
 def test_workers_are_controlled_from_afar(start: Start, tmp_path: Path) -> None:
     celery = start()
     workers = [celery.start_worker(), celery.start_worker()]
@@ -180,4 +196,5 @@ def test_workers_are_controlled_from_afar(start: Start, tmp_path: Path) -> None:
     stuck.revoke(terminate=True, signal="SIGKILL")
     with pytest.raises(CELERY.exceptions.TaskRevokedError):
         stuck.get(PATIENCE)
-    assert max(worker.stop() for worker in workers) < 15
+    for worker in workers:
+        worker.stop()
