@@ -44,7 +44,7 @@ def _key(at: int, bindings: int) -> str:
 
 
 def look_up(link: Connection, bindings: int) -> None:
-    """Say how many nanoseconds it takes to find the queues for a key that was never seen before."""
+    """Say how many nanoseconds of processor time it takes to find the queues for a key that was never seen before."""
     broker = Broker()
     vhost = broker.vhost("/")
     queue = vhost.declare_queue("queue", None, 0.0)
@@ -52,10 +52,10 @@ def look_up(link: Connection, bindings: int) -> None:
         vhost.bind("amq.topic", queue, _pattern(at))
     envelopes = [Envelope(exchange="amq.topic", key=_key(at, bindings)) for at in range(LOOK_UPS)]
     find = vhost.routes.find
-    start = time.perf_counter_ns()
+    start = time.thread_time_ns()
     for envelope in envelopes:
         find(envelope)
-    link.send((time.perf_counter_ns() - start) / LOOK_UPS)
+    link.send((time.thread_time_ns() - start) / LOOK_UPS)
 
 
 def _measure(flow: flood.Exchange, deliveries: int, scale: float) -> Figures:
