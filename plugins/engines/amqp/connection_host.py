@@ -72,6 +72,7 @@ class ConnectionHost:
         """Whether reading waits for an alarm to be lifted."""
         self._watched: tuple[bool, bool] = (False, False)
         self._armed: float | None = None
+        self._armed_when_open = False
         self._read_size = FIRST_READ_SIZE
         rate = engine.options.publish_rate
         self._rate = Bucket(rate, self._host.now()) if rate else None
@@ -246,8 +247,10 @@ class ConnectionHost:
 
     def _arm(self) -> None:
         """Set a timer, unless one is set for earlier: the deadline moves with every read, the timer need not."""
-        if self._armed is not None and self._connection.state is ConnectionState.OPEN:
-            return  # it only moves away
+        is_open = self._connection.state is ConnectionState.OPEN
+        if self._armed is not None and self._armed_when_open and is_open:
+            return  # it only moves away: but for the end of the handshake, after which heartbeats are due
+        self._armed_when_open = is_open
         deadline = self._connection.next_deadline()
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._armed = deadline
