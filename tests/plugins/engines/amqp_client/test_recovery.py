@@ -59,12 +59,17 @@ def test_what_was_not_acknowledged_comes_again_over_a_new_connection(
     connect: Connect, broker: Kernel
 ) -> None:
     client = connect(exchange="", key="q", consume=[{"queue": "q", "prefetch": 50}])
-    client.kernel.open("out").send_many(_bodies(0, 200))
-    into = client.kernel.open("in", auto_confirm=False)
+    out, into = client.kernel.open("out"), client.kernel.open("in", auto_confirm=False)
+    out.send_many(_bodies(0, 200))
+    out.wait_confirmed(PATIENCE)
     receive(into, _bodies(0, 50))
     client.kernel.remove_engine("client")
     with _raw(broker) as raw:
-        assert raw.ask(queue.Declare(queue="q", passive=True), queue.DeclareOk).message_count == 200
+        raw.send(basic.Consume(queue="q", no_ack=True))
+        got: set[bytes] = set()
+        while len(got) < 200:
+            got.update(map(bytes, raw.wait_for(Delivered).run.bodies))
+    assert got == set(_bodies(0, 200))
 
 
 def test_what_was_declared_is_declared_again(
