@@ -15,7 +15,6 @@ LONG_FILES: set[str] = set()
 LONG_FUNCTIONS = {
     # Loops over all bytes that come in: what they keep in local variables would cost a call a message elsewhere.
     "plugins/protocols/amqp091/delivered_runs.py:read",
-    "plugins/protocols/amqp091/published_runs.py:_read_other_properties",
     "plugins/protocols/amqp091/published_runs.py:read",
     # A closure, and so four functions in one.
     "plugins/apis/native/loose_sender.py:loose_sender",

@@ -46,7 +46,7 @@ class Contents:
     def __init__(self, maximum_body_size: int) -> None:
         self.maximum_body_size = maximum_body_size
         self.incomplete: set[int] = set()
-        """Channels with a message under way; while there are any, all goes frame by frame."""
+        """Channels with a message under way: what comes on them goes frame by frame."""
         self._envelopes = Envelopes()
 
     def limit_frames(self, frame_max: int) -> None:
@@ -136,7 +136,7 @@ class ServerContents(Contents):
 
     def __init__(self, maximum_body_size: int) -> None:
         super().__init__(maximum_body_size)
-        self.runs: PublishedRuns = PublishedRuns(maximum_body_size, self._envelopes)
+        self.runs: PublishedRuns = PublishedRuns(maximum_body_size, self._envelopes, self.incomplete)
         self._methods: dict[bytes, Method] = {}
 
     def known(self, frame: bytes) -> Method | None:
@@ -164,7 +164,7 @@ class ClientContents(Contents):
 
     def __init__(self, maximum_body_size: int) -> None:
         super().__init__(maximum_body_size)
-        self.runs: DeliveredRuns = DeliveredRuns(maximum_body_size)
+        self.runs: DeliveredRuns = DeliveredRuns(maximum_body_size, self._envelopes, self.incomplete)
 
     def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:
         if isinstance(method, basic.Deliver):

@@ -82,14 +82,14 @@ class Conversation(FrameStream):
 
     def _read_runs(self, data: bytes, position: int, events: list[Event]) -> int:
         """Try the readers of whole runs; return how far they came."""
-        if self.state is not ConnectionState.OPEN or self._contents.incomplete:
+        if self.state is not ConnectionState.OPEN:
             return position
         ids = data[position + 7 : position + 11]
         if ids == self._contents.run_ids:
             return self._contents.runs.read(data, position, events)
         if ids == ACK:
             item = self.channels.get(int.from_bytes(data[position + 1 : position + 3], "big"))
-            if item is not None and item.state is _OPEN_CHANNEL:
+            if item is not None and item.state is _OPEN_CHANNEL and item.content_state is ContentState.METHOD:
                 return read_acknowledgements(data, position, item.number, events)
         return position
 

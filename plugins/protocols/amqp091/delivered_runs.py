@@ -6,16 +6,22 @@ that one number tells them all; a gap (messages of another consumer between) beg
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Container
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 from kernel.contracts.message import Envelope, Run
+from plugins.protocols.amqp091.envelopes import Envelopes
+from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
 from plugins.protocols.amqp091.frames import END
+from plugins.protocols.amqp091.own_contents import read_own_content
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, cached_struct, header_parts
 
 BLOCK = 256
+HEADER_LENGTH = 11
+"""Octets of a content header's frame up to the body size."""
 
 _frame_size = Struct(">I").unpack_from
 
@@ -41,7 +47,10 @@ class DeliveryTemplate(NamedTuple):
 class DeliveredRuns:
     """Reads whole messages for a client."""
 
-    def __init__(self, maximum_body_size: int) -> None:
+    def __init__(self, maximum_body_size: int, envelopes: Envelopes, incomplete: Container[int]) -> None:
+        """``incomplete``: channels on which no new message may begin."""
+        self._envelopes = envelopes
+        self._incomplete = incomplete
         self.maximum_body_size = maximum_body_size
         self._templates: dict[bytes, DeliveryTemplate] = {}
 
@@ -82,7 +91,7 @@ class DeliveredRuns:
         while position + 12 <= end:
             if template is None or not data.startswith(template.before, position):
                 found = self._find(data, position)
-                if found is None:
+                if found is None or found.flow[0] in self._incomplete:
                     break
                 if bodies and template is not None:
                     report_delivered(template.flow, first_tag, bodies, total, events)
@@ -95,10 +104,16 @@ class DeliveredRuns:
             if between != template.between or tail != template.tail:
                 # The same consumer, another key: a flow of its own, perhaps a known one.
                 found = self._find(data, position)
-                if found is None or found is template:
+                if found is None:
                     break
                 report_delivered(template.flow, first_tag, bodies, total, events)
-                template, bodies, total = None, [], 0
+                bodies, total = [], 0
+                if found is template:
+                    following = self._read_other_properties(template, data, position, tag, events)
+                    if following == position:
+                        break
+                    position = following
+                template = None
                 continue
             stop = body_start + size
             if (
@@ -128,6 +143,32 @@ class DeliveredRuns:
         if template is not None:
             report_delivered(template.flow, first_tag, bodies, total, events)
         return position
+
+    def _read_other_properties(
+        self, template: DeliveryTemplate, data: bytes, position: int, tag: int, events: list[Event]
+    ) -> int:
+        """Read one message with the template's method frame but a content header of its own.
+
+        An envelope that is met again becomes the template.  Returns where it ends, or ``position`` if this message
+        is not a plain one.
+        """
+        channel, consumer_tag, redelivered, before = template.flow
+        header_start = position + len(template.before) + 8 + len(template.between) - HEADER_LENGTH
+        content = read_own_content(data, header_start, channel, self.maximum_body_size)
+        if content is None:
+            return position
+        raw, body, following = content
+        envelope = self._envelopes.find(before.exchange, before.key, raw)
+        if envelope is not None:
+            self.learn(channel, data[position:header_start], consumer_tag, redelivered, envelope, raw)
+        else:
+            try:
+                envelope = self._envelopes.make(before.exchange, before.key, raw)
+            except (MalformedField, IndexError, struct.error):
+                return position
+        flow = (channel, consumer_tag, redelivered, envelope)
+        report_delivered(flow, tag, [body], len(body), events)
+        return following
 
     def _find(self, data: bytes, position: int) -> DeliveryTemplate | None:
         if position + 12 > len(data):

@@ -13,7 +13,7 @@ properties of its own for each message.  ``benchmarks/amqp_codec.py`` has them a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import chain
 from struct import Struct
 from typing import Any
@@ -22,13 +22,11 @@ from kernel.contracts.message import PLAIN, Envelope, Run
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published
-from plugins.protocols.amqp091.frames import BODY, END, END_OCTET, HEADER, OVERHEAD, frame_header
+from plugins.protocols.amqp091.frames import END, END_OCTET
+from plugins.protocols.amqp091.own_contents import read_own_content
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct, header_parts
 
 _frame_size = Struct(">I").unpack_from
-_content_sizes = Struct(">IQ").unpack_from
-_BASIC = 60 << 16
-"""Class and weight of a content header, read as one number."""
 
 FIRST_BLOCK = 16
 """How many messages are verified at once to begin with; twice as many after each success."""
@@ -39,8 +37,10 @@ LARGEST_BLOCK = 1 << 16
 class PublishedRuns:
     """Reads whole messages for a server."""
 
-    def __init__(self, maximum_body_size: int, envelopes: Envelopes) -> None:
+    def __init__(self, maximum_body_size: int, envelopes: Envelopes, incomplete: Container[int]) -> None:
+        """``incomplete``: channels on which no new message may begin."""
         self._envelopes = envelopes
+        self._incomplete = incomplete
         self.maximum_body_size = maximum_body_size
         """The most that a body in one frame may have."""
         self._templates: dict[bytes, Template] = {}
@@ -96,7 +96,7 @@ class PublishedRuns:
                     break
                 found = find(data[position : position + 8 + _frame_size(data, position + 3)[0]])
                 steady = found is template
-                if found is None:
+                if found is None or (not steady and found.channel in self._incomplete):
                     break
                 if not steady:
                     if reported:
@@ -155,21 +155,10 @@ class PublishedRuns:
         if template is None:
             return position
         channel, mandatory, immediate = template.channel, template.mandatory, template.immediate
-        header_start = position + len(template.method)
-        kind, number, header_size = frame_header.unpack_from(data, header_start)
-        body_frame = header_start + OVERHEAD + header_size
-        if kind != HEADER or number != channel or not 14 <= header_size <= self.maximum_body_size:
+        content = read_own_content(data, position + len(template.method), channel, self.maximum_body_size)
+        if content is None:
             return position
-        if body_frame + 7 > len(data) or data[body_frame - 1] != END:
-            return position
-        class_and_weight, size = _content_sizes(data, header_start + 7)
-        kind, number, frame_size = frame_header.unpack_from(data, body_frame)
-        stop = body_frame + 7 + frame_size
-        if class_and_weight != _BASIC or kind != BODY or number != channel or size != frame_size:
-            return position
-        if stop >= len(data) or data[stop] != END or not 0 < size <= self.maximum_body_size:
-            return position
-        raw = data[header_start + 19 : body_frame - 1]
+        raw, body, following = content
         exchange, key = template.envelope.exchange, template.envelope.key
         envelope = self._envelopes.find(exchange, key, raw)
         if envelope is not None:
@@ -181,9 +170,7 @@ class PublishedRuns:
                 return position
         if bodies:
             report_published(channel, mandatory, immediate, template.envelope, bodies, total, events)
-        body = data[body_frame + 7 : stop]
-        report_published(channel, mandatory, immediate, envelope, [body], size, events)
-        following: int = stop + 1
+        report_published(channel, mandatory, immediate, envelope, [body], len(body), events)
         return following
 
 

@@ -1,0 +1,142 @@
+"""Messages of several channels whose frames lie between each other, and messages with properties of their own."""
+
+from __future__ import annotations
+
+from struct import pack
+from typing import Any
+
+import pytest
+
+from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
+from plugins.protocols.amqp091.content import encode_properties
+from plugins.protocols.amqp091.events import Acknowledged, ConnectionClosed, Delivered, Event, Published
+from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
+from plugins.protocols.amqp091.methods import basic
+from tests.plugins.protocols.amqp091.conftest import Pair
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+def _content(channel: int, body: bytes, properties: dict[str, Any], parts: int = 1) -> list[bytes]:
+    header = pack(">HHQ", 60, 0, len(body)) + encode_properties(properties)
+    size = -(-len(body) // parts)
+    pieces = [_frame(BODY, channel, body[start : start + size]) for start in range(0, len(body), size)]
+    return [_frame(HEADER, channel, header), *pieces]
+
+
+def publish(channel: int, key: str, body: bytes, parts: int = 1, **properties: Any) -> list[bytes]:
+    method = _frame(METHOD, channel, basic.Publish(exchange="", routing_key=key).encode())
+    return [method, *_content(channel, body, properties, parts)]
+
+
+def deliver(channel: int, tag: int, body: bytes, parts: int = 1, **properties: Any) -> list[bytes]:
+    method = basic.Deliver(
+        consumer_tag="c", delivery_tag=tag, redelivered=False, exchange="", routing_key="k"
+    )
+    return [_frame(METHOD, channel, method.encode()), *_content(channel, body, properties, parts)]
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """Two sides with three channels open."""
+    pair = Pair()
+    pair.exchange()
+    for number in (1, 2, 3):
+        pair.client.open_channel(number)
+    pair.exchange()
+    return pair
+
+
+def whole(receiver: ServerConnection | ClientConnection, octets: bytes) -> list[Event]:
+    return receiver.receive_data(octets, 2.0)
+
+
+def byte_by_byte(receiver: ServerConnection | ClientConnection, octets: bytes) -> list[Event]:
+    return [event for octet in octets for event in receiver.receive_data(bytes((octet,)), 2.0)]
+
+
+def _messages(events: list[Event]) -> list[tuple[int, bytes, str]]:
+    return [
+        (event.channel, body, event.run.envelope.properties.get("correlation_id", ""))
+        for event in events
+        if isinstance(event, Published | Delivered)
+        for body in event.run.bodies
+    ]
+
+
+@pytest.mark.parametrize("feed", [whole, byte_by_byte])
+def test_small_messages_pass_between_the_frames_of_a_large_one(pair: Pair, feed: Any) -> None:
+    small = b"".join(publish(2, "small", b"s"))
+    large = publish(1, "large", b"abcdefgh", parts=4)
+    octets = small + b"".join(part + 2 * small for part in large)
+    assert _messages(feed(pair.server, octets)) == (
+        [(2, b"s", "")] * 11 + [(1, b"abcdefgh", "")] + [(2, b"s", "")] * 2
+    )
+
+
+@pytest.mark.parametrize("feed", [whole, byte_by_byte])
+def test_the_same_at_a_client(pair: Pair, feed: Any) -> None:
+    large = deliver(1, 1, b"abcdefgh", parts=4)
+    octets = b"".join(deliver(2, 1, b"s"))
+    for number, part in enumerate(large):
+        octets += part + b"".join(deliver(2, number + 2, b"s"))
+    events = feed(pair.client, octets)
+    assert _messages(events) == [(2, b"s", "")] * 6 + [(1, b"abcdefgh", ""), (2, b"s", "")]
+    runs = [event for event in events if isinstance(event, Delivered) and event.channel == 2]
+    assert [event.first_delivery_tag + number for event in runs for number in range(len(event.run))] == list(
+        range(1, 8)
+    )
+
+
+@pytest.mark.parametrize("feed", [whole, byte_by_byte])
+@pytest.mark.parametrize(
+    "intruder",
+    [publish(1, "k", b"x")[0], _frame(METHOD, 1, basic.Ack(delivery_tag=1).encode())],
+    ids=["another message", "an acknowledgement"],
+)
+def test_nothing_else_comes_on_the_channel_itself(pair: Pair, intruder: bytes, feed: Any) -> None:
+    known = b"".join(publish(1, "k", b"x")) + _frame(METHOD, 1, basic.Ack(delivery_tag=1).encode())
+    events = feed(pair.server, known + b"".join(publish(1, "k", b"abcd", parts=2)[:-1]) + intruder)
+    assert isinstance(events[-1], ConnectionClosed)
+    assert events[-1].reply_code == 505
+
+
+@pytest.mark.parametrize("feed", [whole, byte_by_byte])
+def test_acknowledgements_pass_between_the_frames_of_another_channel(pair: Pair, feed: Any) -> None:
+    acknowledgements = [_frame(METHOD, 2, basic.Ack(delivery_tag=tag).encode()) for tag in range(1, 5)]
+    large = publish(1, "large", b"abcdef", parts=2)
+    events = feed(pair.server, b"".join(a + b for a, b in zip(large, acknowledgements, strict=True)))
+    tags = [
+        tag
+        for event in events
+        if isinstance(event, Acknowledged)
+        for tag in range(event.first_delivery_tag, event.last_delivery_tag + 1)
+    ]
+    assert (tags, _messages(events)) == ([1, 2, 3, 4], [(1, b"abcdef", "")])
+
+
+@pytest.mark.parametrize("feed", [whole, byte_by_byte])
+def test_deliveries_with_properties_of_their_own(pair: Pair, feed: Any) -> None:
+    """Equal ones, new ones and old ones again; each comes with its own properties and tag."""
+    identifiers = ["", "a", "b", "b", "b", "", "", "a", "a longer one", "a"]
+    octets = b"".join(
+        b"".join(deliver(1, tag, b"%d" % tag, **({"correlation_id": identifier} if identifier else {})))
+        for tag, identifier in enumerate(identifiers, 1)
+    )
+    events = feed(pair.client, octets)
+    assert _messages(events) == [(1, b"%d" % tag, each) for tag, each in enumerate(identifiers, 1)]
+    firsts = [event.first_delivery_tag for event in events if isinstance(event, Delivered)]
+    assert firsts == sorted(set(firsts))
+    assert len({id(event.run.envelope) for event in events if isinstance(event, Delivered)}) == 4
+
+
+@pytest.mark.parametrize("feed", [whole, byte_by_byte])
+def test_properties_that_are_broken_are_found_out(pair: Pair, feed: Any) -> None:
+    good = b"".join(deliver(1, 1, b"x", correlation_id="a"))
+    bad = b"".join(deliver(1, 2, b"x", correlation_id="b")).replace(b"\x04\x00\x01b", b"\x04\x00\x09b")
+    events = feed(pair.client, good + bad)
+    assert _messages(events) == [(1, b"x", "a")]
+    assert isinstance(events[-1], ConnectionClosed)
+    assert events[-1].reply_code == 502
