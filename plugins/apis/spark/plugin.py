@@ -19,6 +19,11 @@ _REPORTS = (
         of.DeadLetterOptions,
     ),
     ("top", "what there is most of, and when it came", of.TopOptions),
+    (
+        "quality",
+        "do bodies (JSON, Avro, Protobuf) keep to a schema, and to what else is said of them",
+        of.QualityOptions,
+    ),
     ("anomalies", "bursts, droughts, silence and slowness", of.AnomalyOptions),
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -79,3 +81,20 @@ class WindowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The exchange that is sent to."""
     prefix: str = "window"
     """First word of the routing key of what is sent; ``by``'s value follows after a dot."""
+
+
+class QualityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What bodies have to be."""
+
+    schema: str
+    """The fields, as in SQL: ``number bigint not null, name string``.  Others are let pass."""
+    format: Literal["json", "avro", "protobuf"] = "json"
+    """What bodies are."""
+    schema_file: str = ""
+    """Of Avro the schema (JSON); of Protobuf a set of descriptors, as ``protoc --include_imports --descriptor_set_out`` writes it."""
+    message: str = ""
+    """Of Protobuf: the full name of the message."""
+    checks: dict[str, str] = {}
+    """By name, what has to be true: SQL conditions over the fields."""
+    samples: int = 50
+    """How many bad messages are shown."""
