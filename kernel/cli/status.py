@@ -22,6 +22,20 @@ _ROUTE = ("name", "pipes", "depth", "written", "dropped", "unrouted", "held")
 _LINK = ("engine", "link", "state", "peer", "attempts", "next_try", "last_error")
 """What engines that dial tell of each connection, under ``links`` among their counters."""
 
+_STORE = (
+    "engine",
+    "bytes",
+    "segments",
+    "groups",
+    "fsyncs",
+    "last_fsync_seconds",
+    "damaged_records",
+    "lost_messages",
+    "write_failures",
+    "last_error",
+)
+"""What engines tell of what they keep on disk, under ``store`` among their counters."""
+
 
 def show(answer: dict[str, Any]) -> None:
     """Print a table of engines, one of their links and one of routes, and sums of the rest."""
@@ -31,13 +45,17 @@ def show(answer: dict[str, Any]) -> None:
     links: list[Row] = [
         {"engine": engine["name"], **row} for engine in engines for row in engine.get("links", ())
     ]
+    stores: list[Row] = [
+        {"engine": engine["name"], **engine["store"]} for engine in engines if "store" in engine
+    ]
     low = ("alarms",) if any(engine.get("alarms") for engine in engines) else ()
     for title, columns, rows in (
         ("Engines", (*_ENGINE, *low), engines),
         ("Links", _LINK, links),
+        ("Stores", _STORE, stores),
         ("Routes", _ROUTE, routes),
     ):
-        if rows is links and not links:
+        if not rows and title in ("Links", "Stores"):
             continue
         rates = [f"{name}/s" for name in COUNTERS if any(f"{name}/s" in row for row in rows)]
         print_table(title, (*columns, *rates), rows)

@@ -102,6 +102,26 @@ def test_broker_serves_an_amqp_client(spawned: list[subprocess.Popen[str]]) -> N
 
 
 @pytest.mark.peer("pika")
+def test_durable_broker_keeps_messages_whatever_ends_it(
+    spawned: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pika
+
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    broker = _kernel_run(spawned, "durable_broker.toml")
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("orders", durable=True)
+        channel.basic_publish("", "orders", b"an order", pika.BasicProperties(delivery_mode=2))
+    broker.kill()
+    broker.communicate(timeout=PATIENCE)
+    _kernel_run(spawned, "durable_broker.toml")
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        assert connection.channel().basic_get("orders", auto_ack=True)[2] == b"an order"
+
+
+@pytest.mark.peer("pika")
 def test_bridge_confirms_to_the_publisher_what_the_subscriber_has_printed(
     spawned: list[subprocess.Popen[str]],
 ) -> None:

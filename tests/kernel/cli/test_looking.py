@@ -138,3 +138,18 @@ def test_status_shows_the_links_of_engines_that_dial(kernel: Run, tmp_path: Path
     at = next(number for number, line in enumerate(lines) if line.startswith("Links"))
     assert lines[at + 1].split()[:4] == ["engine", "link", "state", "peer"]
     assert lines[at + 2].split()[:2] == ["remote", "publishing"]
+
+
+def test_status_shows_what_engines_keep_on_disk(kernel: Run, tmp_path: Path) -> None:
+    options = {"address": f"amqp+unix://{tmp_path}/amqp", "data_dir": str(tmp_path / "data")}
+    queues = [{"name": "q"}]
+    plan = Plan(engines=(EnginePlan(name="broker", kind="amqp", options={**options, "queues": queues}),))
+    with Kernel(plan) as system, ControlServer(system, tmp_path / "c.sock"):
+        system.wait_running()
+        shown = ""
+        while "Stores" not in shown:
+            _, shown, _ = kernel("status", "--control", tmp_path / "c.sock")
+    lines = shown.splitlines()
+    at = lines.index(next(line for line in lines if line.startswith("Stores")))
+    assert lines[at + 1].split()[:5] == ["engine", "bytes", "segments", "groups", "fsyncs"]
+    assert lines[at + 2].split()[0] == "broker"
