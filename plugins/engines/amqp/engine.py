@@ -121,7 +121,7 @@ class AmqpEngine:
         self.feed.open(host.port(self.name, self))
         self._watches: Watches = host.rendezvous.setdefault(place_of(self.name), Watches())
         self._watches.open(vhost, self.options.cluster_name, host.post)
-        alarms = make_alarms(self.options, lambda: held_in_queues(self.broker))
+        alarms = make_alarms(self.options, self._held)
         self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
         self._listener = Listener(host, self.name, self._address, self._on_accept)
         return self._listener.address
@@ -290,6 +290,15 @@ class AmqpEngine:
             for connection in list(self._connections):
                 connection.go_on()
         self.finish_turn(self.host.now())
+
+    def _held(self) -> int:
+        """Octets of memory that messages take: those that wait, and those that are outstanding."""
+        outstanding = [
+            channel.receiver.ledger.estimated_size()
+            for connection in self._connections
+            for channel in connection.session.channels.values()
+        ]
+        return held_in_queues(self.broker) + sum(outstanding)
 
     def _on_alarms_lifted(self) -> None:
         """Read the publishers and the routes again."""

@@ -22,12 +22,17 @@ _PER_MESSAGE = 64
 
 
 def held_in_queues(broker: Broker) -> int:
-    """Return how many octets of memory the queues hold: an upper estimate, since queues may share bodies."""
+    """Return how many octets of memory the queues hold: an upper estimate, since queues may share bodies.
+
+    The bodies of what is outstanding are with whom it was handed to (``Ledger.estimated_size``).
+    """
     held = 0
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
             backlog = queue.backlog
-            held += backlog.size + _PER_MESSAGE * (backlog.count + queue.outstanding)
+            here = backlog.size - backlog.paged
+            count = backlog.count * here // backlog.size if backlog.paged else backlog.count
+            held += here + _PER_MESSAGE * (count + queue.outstanding)
     return held
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
 
 _FIRST_TAG = attrgetter("first_tag")
+_SAMPLE = 1000
 _FORGET_AFTER = 64
 """Settled ranges at the front of the list that are kept before it is shortened."""
 
@@ -110,6 +111,18 @@ class Ledger:
         self._ranges = sorted(self._ranges[self._first :] + settled, key=_FIRST_TAG)
         self._first = 0
         self.count += sum(map(len, settled))
+
+    def estimated_size(self) -> int:
+        """Return about how many bytes the bodies of what is outstanding have, from a sample of the ranges."""
+        if not self.count:
+            return 0
+        ranges = self._ranges
+        size = count = 0
+        for index in range(self._first, len(ranges), 1 + (len(ranges) - self._first) // _SAMPLE):
+            span = ranges[index].span
+            count += len(span)
+            size += span.run.size * len(span) // len(span.run.bodies)
+        return size * self.count // count
 
     def _find(self, tag: int) -> int:
         ranges = self._ranges

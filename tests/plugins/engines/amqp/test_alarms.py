@@ -173,6 +173,27 @@ def test_what_comes_over_routes_waits_as_well(server: StillServer) -> None:
     assert ready(server) == 1
 
 
+def test_what_is_outstanding_counts_as_well(still: Callable[..., StillServer]) -> None:
+    """Otherwise a consumer that never acknowledges could have everything."""
+    server = still(queued_limit=1_000_000, queues=(QueueOptions(name="q"),))
+    publisher, consumer = server.connect(), server.connect()
+    consumer.ask(basic.Consume(queue="q"), basic.ConsumeOk)
+    for _ in range(20):
+        publish(publisher, bytes(100_000))
+        server.host.settle()
+        consumer.read()
+        server.host.pass_time(PERIOD)
+    assert ready(server) < 3
+    assert told(publisher) == ["low on memory"]
+    consumer.connection.send_acknowledgement(1, 0, multiple=True)
+    while not (events := told(publisher)):
+        consumer.flush()
+        consumer.read()
+        server.host.pass_time(PERIOD)
+        consumer.connection.send_acknowledgement(1, 0, multiple=True)
+    assert events == ["unblocked"]
+
+
 def test_an_operator_sees_it(server: StillServer) -> None:
     publisher = server.connect()
     low = Low(server)

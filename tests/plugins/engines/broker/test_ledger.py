@@ -85,3 +85,25 @@ def test_tag_zero_means_all() -> None:
     ledger = _ledger(2, 3)
     assert _tags(ledger.settle_up_to(0)) == [1, 2, 3, 4, 5]
     assert ledger.settle_up_to(0) == []
+
+
+def test_the_size_of_what_is_outstanding_is_estimated() -> None:
+    ledger = _ledger()
+    assert ledger.estimated_size() == 0
+    queue = make_vhost().declare_queue("q", None, 0.0)
+    for _ in range(5000):
+        ledger.hand_out(Span(0, run_of([bytes(100), bytes(300)]), 0, 2), queue, None)
+    assert ledger.estimated_size() == 5000 * 400
+    ledger.settle_up_to(5001)
+    assert ledger.estimated_size() == pytest.approx(4999 * 200, rel=0.01)
+    ledger.settle_all()
+    assert ledger.estimated_size() == 0
+
+
+def test_what_is_restored_is_outstanding_under_its_old_tags() -> None:
+    ledger = _ledger(3, 3, 3)
+    settled = [*ledger.settle_range(5, 5), *ledger.settle_range(2, 2)]
+    ledger.settle_up_to(1)
+    ledger.restore(settled)
+    assert len(ledger) == 8
+    assert _tags(ledger.settle_all()) == list(range(2, 10))
