@@ -1,0 +1,127 @@
+"""A real standalone cluster on the loopback interface: a master, two workers, and their executors, all processes of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from plugins.apis.spark.java import java_home
+from plugins.protocols.journal_format.reader import JournalReader
+from tests.plugins.apis.spark.journals import Journal
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+PATIENCE = 200.0
+
+PROGRAM = """
+import sys
+from plugins.apis.spark import session
+master, source, target, checkpoint = sys.argv[1:]
+spark = session("cluster", master=master, configuration={
+    "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2",
+})
+feed = spark.read.format("kernel").option("rowsPerTask", 25).load(source)
+where = feed.selectExpr("offset", "1 as one").groupBy("one").count().collect()
+hosts = feed.rdd.mapPartitions(lambda rows: [__import__("os").environ["SPARK_EXECUTOR_DIRS"] for _ in [0]]).distinct().count()
+print("rows:", where[0]["count"], "executors:", hosts)
+query = (
+    spark.readStream.format("kernel").option("rowsPerTask", 25).load(source).select("key", "body")
+    .writeStream.format("kernel").option("path", target).option("checkpointLocation", checkpoint)
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+spark.stop()
+"""
+
+
+class Daemon:
+    """A master or a worker."""
+
+    def __init__(self, told: str, *arguments: str, folder: Path) -> None:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        env = {
+            **os.environ,
+            "JAVA_HOME": str(java_home()),
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(folder),
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        command = [str(home / "bin" / "spark-class"), *arguments]
+        self.process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+        self._said = threading.Event()
+        self._told = re.compile(told)
+        self.match: re.Match[str] | None = None
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.match = self.match or self._told.search(line)
+            if self.match:
+                self._said.set()
+
+    def wait(self) -> re.Match[str]:
+        assert self._said.wait(PATIENCE), "it did not say that it has started"
+        assert self.match is not None
+        return self.match
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+        self._listener.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """The address of a master with two workers."""
+    package = "org.apache.spark.deploy"
+    nowhere = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    daemons = [Daemon(r"(spark://127\.0\.0\.1:\d+)", f"{package}.master.Master", *nowhere, folder=tmp_path)]
+    try:
+        address = daemons[0].wait()[1]
+        for number in (1, 2):
+            worker = (f"{package}.worker.Worker", address, *nowhere, "--cores", "1", "--memory", "600m")
+            daemons.append(
+                Daemon("Successfully registered with master", *worker, folder=tmp_path / f"worker{number}")
+            )
+        for daemon in daemons[1:]:
+            daemon.wait()
+        yield address
+    finally:
+        for daemon in reversed(daemons):
+            daemon.stop()
+
+
+def test_a_cluster_reads_and_writes_journals(master: str, journal: Journal, tmp_path: Path) -> None:
+    journal.numbers(100)
+    target = tmp_path / "target"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, master, str(journal), str(target), str(tmp_path / "checkpoint")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rows: 100 executors: 2" in done.stdout
+    bodies = [
+        value.as_py()
+        for batch in JournalReader(target).batches(columns=["body"])
+        for value in batch.column(0)
+    ]
+    assert bodies == [b"%d" % number for number in range(100)], "in order, too: a task is a range of offsets"
