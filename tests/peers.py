@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -29,6 +31,14 @@ def _has_command(name: str) -> Callable[[], bool]:
 
 def _has_file(path: str, command: str) -> Callable[[], bool]:
     return lambda: Path(path).exists() and shutil.which(command) is not None
+
+
+def optional(module: str) -> Any:
+    """Import a peer's module; None without it, where the mark ``peer`` keeps its tests from running."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        return None
 
 
 class Peer(msgspec.Struct, frozen=True):

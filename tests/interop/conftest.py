@@ -36,7 +36,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name for queues and exchanges that no other test uses: brokers are shared."""
-    return re.sub(r"\W+", "-", request.node.name).strip("-")
+    return re.sub(r"\W+", "-", f"{request.node.path.stem}-{request.node.name}").strip("-")
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.until import until
+from tests.peers import optional
 
-amqpstorm: Any = pytest.importorskip("amqpstorm")
+amqpstorm: Any = optional("amqpstorm")
 
 pytestmark = pytest.mark.peer("amqpstorm")
 

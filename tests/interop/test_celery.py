@@ -17,10 +17,11 @@ import pytest
 
 from tests.interop.brokers import Broker, KernelProcess
 from tests.interop.until import PATIENCE, until
+from tests.peers import optional
 
 pytestmark = [pytest.mark.peer("celery"), pytest.mark.slow]
 
-CELERY: Any = pytest.importorskip("celery")
+CELERY: Any = optional("celery")
 ROOT = Path(__file__).parents[2]
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.until import until
+from tests.peers import optional
 
-kombu: Any = pytest.importorskip("kombu")
+kombu: Any = optional("kombu")
 
 pytestmark = pytest.mark.peer("kombu")
 

@@ -233,7 +233,7 @@ def test_a_rejected_message_goes_to_the_dead_letter_exchange(channel: BlockingCh
     )
     channel.basic_publish("", name, b"bad")
     channel.basic_reject(channel.basic_get(name)[0].delivery_tag, requeue=False)
-    method, properties, body = channel.basic_get(f"{name}.dead")
+    method, properties, body = consume(channel, f"{name}.dead", 1)[0]
     assert (method.routing_key, body) == (f"{name}.dead", b"bad")
     (death,) = properties.headers["x-death"]
     assert {field: death[field] for field in ("count", "reason", "queue", "exchange", "routing-keys")} == {

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import Broker
+from tests.peers import optional
 
-amqp: Any = pytest.importorskip("amqp")
+amqp: Any = optional("amqp")
 
 pytestmark = pytest.mark.peer("amqp")
 
