@@ -20,7 +20,7 @@ from plugins.protocols.pgm.receive_window import ReceiveWindow
 from plugins.protocols.pgm.recovery import Recovery
 from plugins.protocols.pgm.sequence import after, distance
 
-EARLY_MOST = 256
+EARLY_MOST = 4096
 """Packets that are kept while it is not known yet where to begin."""
 NO_WINDOW = 0x8000_0000
 """SPM_LEAD of an SPM without window information, with a trailing edge of 0 (8.1)."""
@@ -204,7 +204,7 @@ class Session:
             self._early.append(early)
             self.wants_spm = True
             return False
-        self._begin(early.number, now, late=not early.syn)
+        self._begin(self._early[0].number if self._early else early.number, now, late=not early.syn)
         return True
 
     def _begin(self, heard: int, now: float, *, late: bool) -> None:

@@ -1,6 +1,6 @@
 """Source: the sending side of one transport session (RFC 3208, 5).  Sans-I/O.
 
-Data is queued with ``send`` or ``send_unit`` and leaves with ``packets_to_send``, as fast as the rate allows; what
+Data is queued with ``send`` and leaves with ``packets_to_send``, as fast as the rate allows; what
 receivers say comes in with ``receive``.  All packets go to the group.
 """
 
@@ -96,7 +96,6 @@ class Source:
         self._spm_number = 0
         self._begun = False
         self._last_words = Extensions()
-        self._data_at: float | None = None
 
     @property
     def lead(self) -> int:
@@ -110,23 +109,26 @@ class Source:
 
     # ------------------------------------------------------------------ data in
 
-    def send(self, tsdus: Sequence[bytes]) -> None:
-        """Queue data, a packet each."""
-        none = ext.NONE
-        self._queue += [(tsdu, none) for tsdu in tsdus]
-        self.queued += sum(map(len, tsdus))
+    def send(self, units: Sequence[bytes]) -> None:
+        """Queue units of data: a packet each, or in fragments if one is larger (OPT_FRAGMENT)."""
+        if max(map(len, units), default=0) <= self.tsdu_size:
+            none = ext.NONE
+            self._queue += [(unit, none) for unit in units]
+        else:
+            for unit in units:
+                self._queue += self._fragments(unit)
+        self.queued += sum(map(len, units))
 
-    def send_unit(self, unit: bytes) -> None:
-        """Queue a unit of data, in fragments if it is larger than a packet (OPT_FRAGMENT)."""
-        if len(unit) <= self.tsdu_size:
-            self.send([unit])
-            return
+    def _fragments(self, unit: bytes) -> list[tuple[bytes, Extensions]]:
+        size = len(unit)
+        if size <= self.tsdu_size:
+            return [(unit, ext.NONE)]
         piece = self.tsdu_size - FRAGMENT_OVERHEAD
         first = after(self._window.lead, len(self._queue) + 1)
-        for offset in range(0, len(unit), piece):
-            data = unit[offset : offset + piece]
-            self._queue.append((data, Extensions(fragment=Fragment(first, offset, len(unit)))))
-            self.queued += len(data)
+        return [
+            (unit[offset : offset + piece], Extensions(fragment=Fragment(first, offset, size)))
+            for offset in range(0, size, piece)
+        ]
 
     def close(self, reset: Reset | None = None) -> list[bytes]:
         """Return the last packets: the end of the session, or that it was given up."""
@@ -234,7 +236,6 @@ class Source:
             tokens -= len(packet)
             out.append(packet)
         self._all.tokens = tokens
-        self._data_at = now
         self._spms.sent_data(now)
 
     def _special(self, tsdu: bytes, extensions: Extensions, number: int, trail: int) -> bytes:
@@ -283,10 +284,6 @@ class Source:
         return packets.encode(spm)
 
     # ------------------------------------------------------------------ time
-
-    def idle_since(self) -> float | None:
-        """Return when data was last sent, if nothing waits to be; None before there was any."""
-        return self._data_at
 
     def next_deadline(self) -> float:
         """Return when ``packets_to_send`` will have something."""

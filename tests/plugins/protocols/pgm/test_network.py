@@ -331,8 +331,7 @@ def test_units_that_are_larger_than_a_packet_are_put_together() -> None:
     network = Network(seed=3, weather=STORM, packet_size=200)
     network.run(0.3)
     units = [bytes([number]) * size for number, size in enumerate((10, 1000, 176, 177, 5000, 0, 300))]
-    for unit in units:
-        network.source.send_unit(unit)
+    network.send(units)
     network.run_until(lambda: len(network.listeners[0].units) == len(units), 30)
     assert network.listeners[0].units == units
 
@@ -343,8 +342,7 @@ def test_a_unit_with_a_hole_is_dropped_and_counted() -> None:
         packet_size=100,
         drop=lambda packet: packet[4] in (ODATA, RDATA) and packet[19] == 2,
     )
-    network.source.send_unit(b"a" * 200)  # packets 0 to 3
-    network.source.send([b"b"] * 8)
+    network.send([b"a" * 200, *[b"b"] * 8])  # packets 0 to 3, and on
     network.run(1)
     listener = network.listeners[0]
     assert listener.units == [None, *[b"b"] * 8]

@@ -1,0 +1,159 @@
+"""Datagram wire: a socket of datagrams, many of them a call where the system can (UDP_SEGMENT, UDP_GRO of Linux).
+
+Knows nothing of what is in them.  Datagrams of one size that go to one place leave in one system call, and what came
+together is read together: at one call each, plain Python stops near 80,000 a second.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+SEGMENTS_A_CALL = 64
+BYTES_A_CALL = 65_000
+"""A datagram and its headers have 65,535 bytes at the most, and so has what is cut into several."""
+READ_SIZE = 65_536
+
+UDP_SEGMENT, UDP_GRO = 103, 104
+_SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
+_SEGMENT_SIZE, _GRO_SIZE = Struct("=H"), Struct("=i")
+_ANCILLARY = socket.CMSG_SPACE(_GRO_SIZE.size)
+_NOT_NOW = (errno.EAGAIN, errno.ENOBUFS)
+
+Address = tuple[Any, ...]
+"""As the socket module has it: (host, port), for IPv6 with flow and scope."""
+
+
+class DatagramWire:
+    """A bound socket, UDP or raw.  A raw IPv4 one reads the IP header, too, which is taken off here."""
+
+    __slots__ = ("_batches", "_header", "_out", "_socket", "dropped", "segments")
+
+    def __init__(self, bound: socket.socket) -> None:
+        bound.setblocking(False)
+        self._socket = bound
+        self._header = bound.type == socket.SOCK_RAW and bound.family == socket.AF_INET
+        self._out: deque[tuple[bytes, Address]] = deque()
+        self.segments = bound.type == socket.SOCK_DGRAM
+        """Whether datagrams of one size leave in one call; given up when the system turns out not to."""
+        self._batches = self.segments and _asks_for_batches(bound)
+        self.dropped = 0
+        """Datagrams that the system would not take at all, at any time."""
+
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._socket.close()
+
+    # ------------------------------------------------------------------ in
+
+    def receive(self, calls: int) -> list[tuple[list[bytes], str]]:
+        """Read up to ``calls`` times; return datagrams and the host that they came from, in their order."""
+        got: list[tuple[list[bytes], str]] = []
+        receive = self._receive_batch if self._batches else self._receive_one
+        for _ in range(calls):
+            try:
+                datagrams, host = receive()
+            except (BlockingIOError, InterruptedError):
+                break
+            except ConnectionError:  # somebody to whom we sent is not there: no matter for who receives
+                continue
+            if got and got[-1][1] == host:
+                got[-1][0].extend(datagrams)
+            else:
+                got.append((datagrams, host))
+        return got
+
+    def _receive_batch(self) -> tuple[list[bytes], str]:
+        data, ancillary, _, address = self._socket.recvmsg(READ_SIZE, _ANCILLARY)
+        if not ancillary:
+            return [data], address[0]
+        (size,) = _GRO_SIZE.unpack(ancillary[0][2])
+        return [data[at : at + size] for at in range(0, len(data), size)], address[0]
+
+    def _receive_one(self) -> tuple[list[bytes], str]:
+        data, address = self._socket.recvfrom(READ_SIZE)
+        return [data[(data[0] & 15) * 4 :] if self._header else data], address[0]
+
+    # ------------------------------------------------------------------ out
+
+    def send(self, datagrams: Sequence[bytes], address: Address) -> bool:
+        """Send, after what waits already; False: some of it waits for ``flush``, when the socket is writable."""
+        if self._out:
+            self._out += [(datagram, address) for datagram in datagrams]
+            return self.flush()
+        at, count = 0, len(datagrams)
+        while at < count:
+            taken = self._segment(datagrams, at) if self.segments else 1
+            gone = self._send(datagrams[at : at + taken], address)
+            if gone is None:
+                self._out += [(datagram, address) for datagram in datagrams[at:]]
+                return False
+            at += gone
+        return True
+
+    def flush(self) -> bool:
+        """Send what waits; False: not all of it went."""
+        out = self._out
+        while out:
+            datagram, address = out[0]
+            if self._send([datagram], address) is None:
+                return False
+            out.popleft()
+        return True
+
+    def _segment(self, datagrams: Sequence[bytes], at: int) -> int:
+        """Return how many from ``at`` on may leave in one call: all of one size, only the last may be shorter."""
+        size = len(datagrams[at])
+        most = min(SEGMENTS_A_CALL, BYTES_A_CALL // size, len(datagrams) - at)
+        for taken in range(1, most):
+            length = len(datagrams[at + taken])
+            if length != size:
+                return taken + (length < size)
+        return max(most, 1)
+
+    def _send(self, datagrams: Sequence[bytes], address: Address) -> int | None:
+        """Return how many are dealt with; 0: one by one, from now on; None: not now."""
+        try:
+            if len(datagrams) == 1:
+                self._socket.sendto(datagrams[0], address)
+            else:
+                size = _SEGMENT_SIZE.pack(len(datagrams[0]))
+                self._socket.sendmsg(datagrams, [(socket.IPPROTO_UDP, UDP_SEGMENT, size)], 0, address)
+        except OSError as error:
+            if error.errno in _NOT_NOW:
+                return None
+            if len(datagrams) > 1:
+                self.segments = False
+                return 0
+            self.dropped += 1  # unreachable, or too large for the interface: to datagrams that is loss
+        return len(datagrams)
+
+
+def _asks_for_batches(bound: socket.socket) -> bool:
+    try:
+        bound.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+    except OSError:  # not Linux, or before 5.0
+        return False
+    return True
+
+
+def want_buffer(bound: socket.socket, option: int, size: int) -> str | None:
+    """Give a socket a buffer of ``size`` bytes (SO_RCVBUF or SO_SNDBUF); return a warning if it got less."""
+    receiving = option == socket.SO_RCVBUF
+    try:  # with the right to, beyond the system's limit
+        bound.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if receiving else _SO_SNDBUFFORCE, size)
+    except OSError:
+        bound.setsockopt(socket.SOL_SOCKET, option, size)
+    got = bound.getsockopt(socket.SOL_SOCKET, option) // 2  # Linux tells the double, with its own overhead
+    if got >= size:
+        return None
+    name = "rmem_max" if receiving else "wmem_max"
+    return f"the system gave a socket buffer of {got} bytes, not {size}: bursts may be lost; sysctl -w net.core.{name}={size}"

@@ -1,0 +1,85 @@
+"""Network interfaces by name, address or network; nothing here asks a name server."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+from pathlib import Path
+from struct import Struct
+
+import msgspec
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_SIOCGIFADDR, _SIOCGIFMTU = 0x8915, 0x8921
+_IFREQ_ADDRESS, _IFREQ_NUMBER = Struct("16s4x4s8x"), Struct("16si12x")
+_IPV6_INTERFACES = Path("/proc/net/if_inet6")
+
+
+class Interface(msgspec.Struct, frozen=True):
+    """Where multicast goes out and comes in."""
+
+    name: str
+    index: int
+    address: IpAddress
+    mtu: int
+
+
+def find_interface(wanted: str, group: IpAddress) -> Interface:
+    """Return the interface of that name, that address or an address in that network.
+
+    Empty: the one that the system would send to ``group`` from.  ``OSError`` says what there is instead.
+    """
+    if not wanted:
+        wanted = str(_address_towards(group))
+    found = [interface for interface in interfaces() if interface.address.version == group.version]
+    for interface in found:
+        if wanted == interface.name or _is_in(interface.address, wanted):
+            return interface
+    there = ", ".join(f"{interface.name} ({interface.address})" for interface in found) or "none"
+    raise OSError(f"there is no interface {wanted!r} with an IPv{group.version} address; there are: {there}")
+
+
+def interfaces() -> list[Interface]:
+    """Return all interfaces that have an address; one with an IPv4 and an IPv6 address stands there twice."""
+    found: list[Interface] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for index, name in socket.if_nameindex():
+            _, mtu = _IFREQ_NUMBER.unpack(_ask(sock, _SIOCGIFMTU, name) or bytes(32))
+            answer = _ask(sock, _SIOCGIFADDR, name)
+            if answer is not None:
+                _, address = _IFREQ_ADDRESS.unpack(answer)
+                found.append(Interface(name, index, ipaddress.IPv4Address(address), mtu))
+            found += [Interface(name, index, address, mtu) for address in _ipv6_addresses(name)]
+    return found
+
+
+def _ask(sock: socket.socket, request: int, name: str) -> bytes | None:
+    try:
+        return fcntl.ioctl(sock, request, name.encode().ljust(32, b"\0"))
+    except OSError:  # it has none
+        return None
+
+
+def _ipv6_addresses(wanted: str) -> list[ipaddress.IPv6Address]:
+    try:
+        lines = _IPV6_INTERFACES.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    rows = (line.split() for line in lines)
+    return [ipaddress.IPv6Address(bytes.fromhex(row[0])) for row in rows if row[-1] == wanted]
+
+
+def _is_in(address: IpAddress, wanted: str) -> bool:
+    try:
+        return address in ipaddress.ip_network(wanted, strict=False)
+    except ValueError:
+        return False
+
+
+def _address_towards(group: IpAddress) -> str:
+    family = socket.AF_INET if group.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.connect((str(group), 9))
+        return str(sock.getsockname()[0])

@@ -1,0 +1,46 @@
+"""Places of PGM addresses: ``interface;group:port``, as libzmq has them."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from kernel.hosting.address import Address, parse_address
+from kernel.hosting.interfaces import IpAddress
+
+TRANSPORTS = ("pgm", "epgm")
+CARRIAGES = ("zmtp1", "backend")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a group meets."""
+
+    interface: str
+    """Name, address or network; empty for the system's choice."""
+    group: IpAddress
+    port: int
+
+
+def parse_pgm_address(text: str) -> tuple[Address, Place]:
+    """Read ``carriage+transport://interface;group:port``; ``ValueError`` says what is wrong with it."""
+    address = parse_address(text, TRANSPORTS)
+    if address.protocol not in CARRIAGES:
+        raise ValueError(
+            f"{text!r}: messages travel over PGM as {' or '.join(CARRIAGES)}, not {address.protocol!r}"
+        )
+    interface, _, rest = address.place.rpartition(";")
+    host, colon, port = rest.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise ValueError(
+            f"{text!r}: {address.place!r} is no interface;group:port, as in eth0;239.192.1.1:5555"
+        )
+    try:
+        group = ipaddress.ip_address(host[1:-1] if host.startswith("[") else host)
+    except ValueError:
+        raise ValueError(
+            f"{text!r}: {host!r} is no address of a group, as in 239.192.1.1 or [ff15::1]"
+        ) from None
+    if not group.is_multicast:
+        raise ValueError(f"{text!r}: {group} is no multicast address")
+    return address, Place(interface, group, int(port))

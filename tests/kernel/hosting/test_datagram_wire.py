@@ -1,0 +1,132 @@
+"""Datagrams, many a call: nothing is joined, split, doubled or put out of order by that."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import pytest
+
+from kernel.hosting.datagram_wire import DatagramWire, want_buffer
+from kernel.hosting.interfaces import find_interface, interfaces
+
+
+def _bound() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    return sock
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[DatagramWire, DatagramWire, tuple[str, int]]]:
+    """A wire that sends, one that receives, and where that is."""
+    there = _bound()
+    sending, receiving = DatagramWire(_bound()), DatagramWire(there)
+    yield sending, receiving, there.getsockname()
+    sending.close()
+    receiving.close()
+
+
+def _received(wire: DatagramWire) -> list[bytes]:
+    return [
+        datagram for datagrams, host in wire.receive(100) for datagram in datagrams if host == "127.0.0.1"
+    ]
+
+
+SIZES = {
+    "equal": [1000] * 50,
+    "the last shorter": [1000] * 20 + [10],
+    "growing": list(range(1, 60)),
+    "mixed": [random.Random(4).choice((8, 8, 8, 700, 1400)) for _ in range(80)],
+    "large": [60_000, 60_000, 9000],
+    "more than fit a call": [1400] * 100,
+}
+
+
+@pytest.mark.parametrize("batches", [True, False], ids=["in batches", "one by one"])
+@pytest.mark.parametrize("name", SIZES)
+def test_what_is_sent_is_what_arrives(
+    name: str, batches: bool, pair: tuple[DatagramWire, DatagramWire, tuple[str, int]]
+) -> None:
+    sending, receiving, there = pair
+    sending.segments = sending.segments and batches
+    datagrams = [bytes([number % 256]) * size for number, size in enumerate(SIZES[name])]
+    assert sending.send(datagrams, there)
+    assert _received(receiving) == datagrams
+    assert sending.dropped == 0
+
+
+def test_nothing_to_receive_is_nothing(pair: tuple[DatagramWire, DatagramWire, tuple[str, int]]) -> None:
+    assert pair[1].receive(5) == []
+
+
+def test_a_datagram_that_is_too_large_is_counted_and_the_others_go(
+    pair: tuple[DatagramWire, DatagramWire, tuple[str, int]],
+) -> None:
+    sending, receiving, there = pair
+    assert sending.send([b"before", b"x" * 70_000, b"after"], there)
+    assert _received(receiving) == [b"before", b"after"]
+    assert sending.dropped == 1
+
+
+class _Stubborn:
+    """A socket that takes nothing for a while."""
+
+    type, family = socket.SOCK_DGRAM, socket.AF_INET
+
+    def __init__(self) -> None:
+        self.refusals = 2
+        self.taken: list[bytes] = []
+
+    def setblocking(self, _: bool) -> None: ...
+
+    def setsockopt(self, *_: object) -> None:
+        raise OSError
+
+    def sendto(self, datagram: bytes, _: object) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise BlockingIOError(11, "full")
+        self.taken.append(datagram)
+
+
+def test_what_does_not_go_now_goes_later_in_order() -> None:
+    stubborn = _Stubborn()
+    wire = DatagramWire(stubborn)  # type: ignore[arg-type]
+    wire.segments = False
+    assert not wire.send([b"1", b"2"], ())
+    assert not wire.send([b"3"], ())
+    assert wire.flush()
+    assert stubborn.taken == [b"1", b"2", b"3"]
+
+
+def test_a_buffer_that_is_smaller_than_wished_for_names_the_sysctl() -> None:
+    with _bound() as sock:
+        assert want_buffer(sock, socket.SO_RCVBUF, 4096) is None
+        warning = want_buffer(sock, socket.SO_RCVBUF, (1 << 31) - 1)
+        assert warning is not None
+        assert "net.core.rmem_max=2147483647" in warning
+        assert "wmem_max" in str(want_buffer(sock, socket.SO_SNDBUF, (1 << 31) - 1))
+
+
+# ---------------------------------------------------------------------- interfaces
+
+
+@pytest.mark.parametrize("wanted", ["lo", "127.0.0.1", "127.0.0.0/8"])
+def test_an_interface_is_found_by_name_address_or_network(wanted: str) -> None:
+    found = find_interface(wanted, ip_address("239.192.1.1"))
+    assert (found.name, str(found.address)) == ("lo", "127.0.0.1")
+    assert found.index == socket.if_nametoindex("lo")
+    assert found.mtu >= 1500
+
+
+def test_a_wrong_interface_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(OSError, match=r"'nowhere' with an IPv4 address; there are: .*lo \(127.0.0.1\)"):
+        find_interface("nowhere", ip_address("239.192.1.1"))
+
+
+def test_all_interfaces_with_an_address_are_there() -> None:
+    assert "lo" in {interface.name for interface in interfaces()}

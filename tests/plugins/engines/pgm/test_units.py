@@ -1,0 +1,66 @@
+"""Units of the backend carriage: each is complete in itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from plugins.engines.pgm.units import UnitDecoder, UnitEncoder
+
+KEYS = [PLAIN, Envelope(key="weather.wien", persistent=True), Envelope(properties={"headers": {"n": 1}})]
+
+
+def _flat(runs: list[Run]) -> list[tuple[Any, str, Any]]:
+    return [(body, run.envelope.key, dict(run.envelope.properties)) for run in runs for body in run.bodies]
+
+
+_bodies = st.lists(st.integers(0, 300).map(lambda size: b"b" * size), min_size=1, max_size=12)
+_runs = st.lists(
+    st.builds(run_of, _bodies, st.sampled_from(KEYS))
+    | st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=300)), min_size=1, max_size=3).map(
+        lambda bodies: run_of(bodies, KEYS[1], multipart=True)
+    ),
+    max_size=6,
+)
+
+
+@given(_runs, st.integers(50, 400))
+def test_whatever_is_sent_arrives(runs: list[Run], size: int) -> None:
+    units = UnitEncoder(size).encode(runs)
+    decoder = UnitDecoder(10_000)
+    assert _flat(decoder.decode(units)) == _flat(runs)
+    assert decoder.malformed == 0
+
+
+@given(_runs, st.integers(50, 400))
+def test_every_unit_is_understood_alone(runs: list[Run], size: int) -> None:
+    units = UnitEncoder(size).encode(runs)
+    alone = [message for unit in units for message in _flat(UnitDecoder(10_000).decode([unit]))]
+    assert alone == _flat(runs)
+
+
+def test_small_messages_share_a_packet_and_their_envelope() -> None:
+    encoder = UnitEncoder(1000)
+    units = encoder.encode([run_of([b"x" * 50] * 100, KEYS[1])])
+    assert 5 <= len(units) <= 7
+    assert all(900 < len(unit) <= 1000 for unit in units[:-1])
+    runs = UnitDecoder(1000).decode(units)
+    assert len({id(run.envelope) for run in runs}) == 1
+
+
+@given(st.lists(st.none() | st.binary(max_size=60), max_size=20))
+def test_anything_may_come_and_the_next_unit_is_read(units: list[bytes | None]) -> None:
+    decoder = UnitDecoder(1000)
+    decoder.decode(units)
+    assert _flat(decoder.decode(UnitEncoder(100).encode([run_of([b"good"], KEYS[1])]))) == [
+        (b"good", "weather.wien", {})
+    ]
+
+
+def test_half_a_unit_is_counted() -> None:
+    decoder = UnitDecoder(1000)
+    decoder.decode([b"\x10half", b"\xff\x82"])
+    assert decoder.malformed == 2

@@ -1,0 +1,136 @@
+"""Messages in the data of packets, as libzmq 4.3.4 has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.contracts.message import Envelope, Run, run_of
+from plugins.engines.pgm.zmtp1 import Zmtp1Decoder, Zmtp1Encoder
+
+
+def _messages(runs: list[Run]) -> list[Any]:
+    return [body for run in runs for body in run.bodies]
+
+
+# Captured from a libzmq that published over epgm.
+GOLDEN: dict[str, tuple[list[Any], int, list[bytes]]] = {
+    "a small message": ([b"END"], 1428, [bytes.fromhex("0000 0400") + b"END"]),
+    "a message of 3,000 bytes and a small one": (
+        [b"000000 " + b"x" * 2993, b"END"],
+        1428,
+        [
+            bytes.fromhex("0000 ff0000000000000bb900") + b"000000 " + b"x" * 1409,
+            bytes.fromhex("ffff") + b"x" * 1426,
+            bytes.fromhex("009e") + b"x" * 158 + b"\x04\x00END",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_bytes_are_libzmq_s(name: str) -> None:
+    bodies, size, tsdus = GOLDEN[name]
+    assert Zmtp1Encoder(size).encode([run_of(bodies)]) == tsdus
+    assert _messages(Zmtp1Decoder(10_000).decode(tsdus)) == bodies
+
+
+def test_parts_have_the_more_flag() -> None:
+    run = run_of([(b"topic", b"body")], multipart=True)
+    tsdus = Zmtp1Encoder(100).encode([run])
+    assert tsdus == [b"\0\0\x06\x01topic\x05\0body"]
+    (got,) = Zmtp1Decoder(100).decode(tsdus)
+    assert (got.bodies, got.multipart) == ([(b"topic", b"body")], True)
+
+
+def test_keys_travel_as_a_part_before_if_wished() -> None:
+    run = run_of([b"sunny", b"rain"], Envelope(key="weather"))
+    tsdus = Zmtp1Encoder(100, keys=True).encode([run])
+    assert tsdus == [b"\0\0\x08\x01weather\x06\0sunny\x08\x01weather\x05\0rain"]
+    got = Zmtp1Decoder(100, keys=True).decode(tsdus)
+    assert [(run.envelope.key, list(run.bodies)) for run in got] == [
+        ("weather", [b"sunny"]),
+        ("weather", [b"rain"]),
+    ]
+    assert got[0].envelope is got[1].envelope
+    assert not got[0].multipart
+
+
+_parts = st.binary(max_size=20) | st.integers(0, 600).map(lambda size: b"p" * size)
+_runs = st.lists(
+    st.lists(_parts, min_size=1, max_size=8).map(run_of)
+    | st.lists(st.lists(_parts, min_size=2, max_size=4).map(tuple), min_size=1, max_size=4).map(
+        lambda bodies: run_of(bodies, multipart=True)
+    ),
+    max_size=5,
+)
+
+
+@given(_runs, st.integers(20, 400), st.integers(1, 7))
+def test_whatever_is_sent_arrives(runs: list[Run], size: int, batch: int) -> None:
+    tsdus = Zmtp1Encoder(size).encode(runs)
+    assert all(len(tsdu) <= size for tsdu in tsdus)
+    decoder = Zmtp1Decoder(10_000)
+    got: list[Any] = []
+    for at in range(0, len(tsdus), batch):
+        got += _messages(decoder.decode(tsdus[at : at + batch]))
+    assert got == _messages(runs)
+    assert decoder.malformed == 0
+
+
+@given(_runs, st.integers(20, 100), st.sets(st.integers(0, 60)), st.integers(0, 10))
+def test_what_is_lost_takes_nothing_else_with_it(
+    runs: list[Run], size: int, lost: set[int], late: int
+) -> None:
+    """Of the messages that lie wholly in packets that came, every one arrives; and none that was never sent."""
+    tsdus: list[bytes | None] = list(Zmtp1Encoder(size).encode(runs))
+    come = [None if at in lost or at < late else tsdu for at, tsdu in enumerate(tsdus)]
+    decoder = Zmtp1Decoder(10_000)
+    got = _messages(decoder.decode(come[late:]))
+    assert decoder.malformed == 0
+    sent = _messages(runs)
+    position = 0
+    for message in got:  # a subsequence
+        position = sent.index(message, position) + 1
+    whole: list[Any] = []
+    begin = 0
+    for run in runs:
+        for body in run.bodies:
+            parts = body if run.multipart else (body,)
+            end = begin + sum(len(part) + (2 if len(part) < 254 else 10) for part in parts)
+            if all(come[at] is not None for at in range(begin // (size - 2), (end - 1) // (size - 2) + 1)):
+                whole.append(body)
+            begin = end
+    assert got == whole
+
+
+@pytest.mark.parametrize(
+    "tsdus",
+    [
+        [b"\0\0\0\0rest"],
+        [b"\0\0\xff" + b"\0" * 8 + b"\0"],
+        [b"\0\0\xff\0\0\0\1\0\0\0\0\0"],
+        [b"\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\0"],
+        [b"\0"],
+    ],
+)
+def test_what_cannot_be_is_counted_and_what_follows_is_read(tsdus: list[bytes]) -> None:
+    decoder = Zmtp1Decoder(1000)
+    assert decoder.decode(tsdus) == []
+    assert decoder.malformed == 1
+    assert _messages(decoder.decode([b"\xff\xffnothing begins here", b"\0\1?\5\0good"])) == [b"good"]
+
+
+def test_parts_without_end_are_not_kept_for_ever() -> None:
+    decoder = Zmtp1Decoder(100)
+    for _ in range(10):
+        decoder.decode([b"\0\0" + b"\x15\x01" + b"x" * 20])
+    assert decoder.malformed == 1
+
+
+@given(st.lists(st.none() | st.binary(max_size=60), max_size=20))
+def test_anything_may_come(units: list[bytes | None]) -> None:
+    Zmtp1Decoder(1000).decode(units)
