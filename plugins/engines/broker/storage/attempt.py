@@ -23,10 +23,12 @@ class Attempt:
         head: Group | None,
         removals: list[Segment],
         *,
+        before: Writable | None,
         sync: bool,
     ) -> None:
         """``head``: what a new segment begins with; None: the segment is there, and ``file`` is open for it.
 
+        ``before``: the file of the segment that ends with this; what was written there and not synced yet is to be safe, too.
         ``removals``: segments to delete, in this order, once the group is safe.
         """
         self.group = group
@@ -36,6 +38,7 @@ class Attempt:
         self.removals = removals
         self.error: OSError | None = None
         self.seconds = 0.0
+        self._before = before
         self._files = files
         self.sync = sync
 
@@ -54,6 +57,7 @@ class Attempt:
 
     def _write(self) -> None:
         chunks = self.group.chunks
+        self._end_last_segment()
         if self.head is not None:
             self.file = self._files.create(self.segment.name)
             chunks = self.head.chunks + chunks
@@ -63,6 +67,15 @@ class Attempt:
             self.file.sync()
             if self.head is not None:
                 self._files.sync_directory()
+
+    def _end_last_segment(self) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            try:
+                if self.sync:
+                    before.sync()
+            finally:
+                before.close()
 
     def _undo(self) -> None:
         """Give back what a failed write took, as far as the disk lets us: what stays does no harm."""

@@ -103,15 +103,11 @@ class Cleaner:
         if self._exhausted:
             self._finish(self._source)
 
-    def take_dead(self) -> list[Segment]:
-        """Return the segments at the front that nothing lives in, and forget them."""
+    def forget_dead(self) -> None:
+        """Have the segments at the front go that nothing lives in."""
         segments = self.log.segments
-        dead: list[Segment] = []
         while len(segments) > 1 and segments[0] is not self._source and not self._lives(segments[0]):
-            segment = segments.pop(0)
-            segment.gone = True
-            dead.append(segment)
-        return dead
+            self.log.forget(segments[0])
 
     def _read(self, offset: int, length: int) -> bytes:
         assert self._source is not None

@@ -52,6 +52,10 @@ class Files(Interface):
         """Have the operating system fetch octets before they are asked for."""
         ...
 
+    def end_reading(self, name: str) -> None:
+        """Nobody reads a file any more: give its descriptor back, or its octets stay on the disk."""
+        ...
+
     def truncate(self, name: str, size: int) -> None:
         """Cut a file, safely."""
         ...
@@ -123,6 +127,11 @@ class DirectoryFiles:
 
     def will_read(self, name: str, offset: int, length: int) -> None:
         os.posix_fadvise(self._open(name), offset, length, os.POSIX_FADV_WILLNEED)
+
+    def end_reading(self, name: str) -> None:
+        descriptor = self._reading.pop(name, None)
+        if descriptor is not None:
+            os.close(descriptor)
 
     def truncate(self, name: str, size: int) -> None:
         descriptor = os.open(self.directory / name, os.O_WRONLY | os.O_CLOEXEC)

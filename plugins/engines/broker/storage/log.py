@@ -121,11 +121,10 @@ class Log:
         self._next_segment = 1
         self._current: Segment | None = None
         self._file: Writable | None = None
-        self._busy = False
+        self._busy = self._unsynced = False
+        self._cannot_remove = False  # that is tried again when there is something to write, too
         self._collected = Collected()
         self._removals: list[Segment] = []
-        self._cannot_remove = False
-        """Whether that failed: it is tried again when there is something else to write, too."""
 
     # What the broker tells
 
@@ -175,14 +174,14 @@ class Log:
         return self._next_group if self.dirty else self._next_group - 1
 
     def demand(self) -> int:
-        """Return ``mark``, and have all so far synced even if it only settles messages."""
+        """Return ``mark``, and have all so far synced even if it only settles messages, or was written before."""
         self._collected.demanded = True
         return self.mark
 
     @property
     def dirty(self) -> bool:
         """Whether something is in no group yet."""
-        return bool(self._collected)
+        return bool(self._collected) or (self._collected.demanded and self._unsynced)
 
     # Groups
 
@@ -232,7 +231,7 @@ class Log:
 
     def _submit(self, group: Group) -> None:
         self._busy = True
-        segment, file, head = self._current, self._file, None
+        segment, file, head, before = self._current, self._file, None, None
         is_full = segment is not None and group.size and segment.content + group.size > self.segment_bytes
         if segment is None or is_full:
             segment, head = Segment(self._next_segment), Group(0, self.marker)
@@ -240,13 +239,12 @@ class Log:
             head.add(Kind.SEGMENT, encode_segment(segment.number))
             for kind, payload in self._preamble():
                 head.add(kind, payload)
-            if file is not None:
-                file.close()
-            self._current = self._file = file = None
+            before, file = file, None
+            self._current = self._file = None
         removals, self._removals = self._removals, []
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
-        attempt = Attempt(self.files, group, segment, file, head, removals, sync=sync)
+        attempt = Attempt(self.files, group, segment, file, head, removals, before=before, sync=sync)
         self._writer.submit(lambda: attempt.run(self._on_attempted), RETRY_SECONDS if group.attempts else 0.0)
 
     def _on_attempted(self, attempt: Attempt) -> None:
@@ -265,6 +263,7 @@ class Log:
             self._file = attempt.file
         if attempt.group.attempts > 1:
             self._report("can write", f"again, at attempt {attempt.group.attempts}")
+        self._unsynced = self._sync and not attempt.sync
         if attempt.sync:
             self.counters.syncs += 1
             self.counters.synced_at = monotonic()
@@ -293,7 +292,7 @@ class Log:
         self.safe = group.number
         self.waiting_bytes = sum(run.size for run, _, _ in self._collected.runs)
         self.cleaner.has_moved(group, segment, at)
-        self._removals += self.cleaner.take_dead()
+        self.cleaner.forget_dead()
         self._on_done()
         self.flush()
 
@@ -320,9 +319,10 @@ class Log:
         self._next_segment = segments[-1].number + 1 if segments else 1
 
     def forget(self, segment: Segment) -> None:
-        """All that lives of the oldest segment is safe elsewhere: it goes with the next group."""
+        """Nothing that is needed is in the oldest segment: it goes with the next group."""
         self.segments.remove(segment)
         segment.gone = True
+        self.files.end_reading(segment.name)
         self._removals.append(segment)
 
     def has_damage(self, segment: Segment, damage: Damage) -> None:

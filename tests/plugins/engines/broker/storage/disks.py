@@ -42,6 +42,9 @@ class MemoryDisk:
     def will_read(self, name: str, offset: int, length: int) -> None:
         assert name in self.contents
 
+    def end_reading(self, name: str) -> None:
+        assert name in self.contents
+
     def truncate(self, name: str, size: int) -> None:
         self.check("truncate")
         del self.contents[name][size:]

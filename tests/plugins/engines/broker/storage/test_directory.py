@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,6 +92,19 @@ def test_long_queues_go_through_the_disk(opened: Callable[..., Opened]) -> None:
     assert queue.backlog.paged > 2_000_000
     broker.client.consume(queue, settled=True)
     assert [int(body[:6]) for body in broker.client.bodies()] == list(range(5000))
+
+
+def test_deleted_segments_give_their_disk_back(opened: Callable[..., Opened]) -> None:
+    broker = opened(queue_bytes=0, segment_bytes=50_000)
+    queue = broker.vhost.declare_queue("q", None, 0.0)
+    for number in range(100):
+        broker.vhost.publish(run(b"%d" % number + bytes(10_000)), 0.0)
+        broker.broker.settle(0.0)
+        broker.kept._writer.wait()
+        broker.client.receiver.take_one(queue, 0.0, settled=True)
+    held = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert [name for name in held if "/paged/" in name]
+    assert not [name for name in held if "/paged/" in name and name.endswith(" (deleted)")]
 
 
 def test_the_thread_ends_with_the_store(opened: Callable[..., Opened]) -> None:

@@ -100,6 +100,21 @@ def test_after_a_failed_sync_the_file_is_not_trusted_any_more() -> None:
         assert numbers(lost.take_all()) == list(range(10))
 
 
+def test_a_new_segment_makes_the_last_one_safe_too() -> None:
+    broker = DurableBroker(segment_bytes=2000)
+    queue = broker.declare()
+    publish(broker, 0, 10)
+    for _ in range(5):
+        broker.client.receiver.take_one(queue, 0.0, settled=True)
+    broker.settle()
+    syncs = broker.disk.syncs
+    publish(broker, 10, 20)
+    assert (broker.disk.syncs, len(broker.disk.names())) == (syncs + 2, 2)
+    for seed in range(10):
+        lost = DurableBroker(broker.disk.after_power_loss(Random(seed)))
+        assert numbers(lost.take_all()) == list(range(5, 20))
+
+
 def test_segments_that_cannot_be_deleted_are_tried_again() -> None:
     broker = DurableBroker(segment_bytes=1000)
     queue = broker.declare()

@@ -125,6 +125,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def make_safe(self) -> None:
+        self.broker.store.demand()
         self.broker.drain()
         assert self.broker.store.safe == self.broker.store.mark
         self.all_is_safe()
