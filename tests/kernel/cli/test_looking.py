@@ -153,3 +153,20 @@ def test_status_shows_what_engines_keep_on_disk(kernel: Run, tmp_path: Path) -> 
     at = lines.index(next(line for line in lines if line.startswith("Stores")))
     assert lines[at + 1].split()[:5] == ["engine", "bytes", "segments", "groups", "fsyncs"]
     assert lines[at + 2].split()[0] == "broker"
+
+
+def test_status_shows_what_is_low_and_who_has_to_wait(kernel: Run, tmp_path: Path) -> None:
+    options = {"address": "127.0.0.1:0", "queued_limit": 1, "queues": [{"name": "q"}]}
+    plan = Plan(engines=(EnginePlan(name="broker", kind="amqp", options=options),))
+    control = tmp_path / "c.sock"
+    with Kernel(plan) as system, ControlServer(system, control):
+        system.wait_running()
+        assert "alarms" not in kernel("status", "--control", control)[1]
+        with RawClient(int(system.address_of("broker").rpartition(":")[2])) as client:
+            while not system.statistics().engines[0].counters["alarms"]:
+                client.publish(b"too much", "q")
+            shown = kernel("status", "--control", control)[1]
+            assert "alarms" in shown
+            assert "memory" in shown
+            while "blocked" not in kernel("connections", "--control", control)[1]:
+                client.publish(b"too much", "q")
