@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 
+from plugins.engines.amqp.options import QueueOptions
 from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.broker.client import run
 
 pytestmark = pytest.mark.peer("pika")
 
@@ -60,3 +64,59 @@ def test_statistics_tell_of_the_store(serve: Serve, tmp_path: Path) -> None:
     figures = server.engine.statistics()["store"]
     assert (figures["segments"], figures["fsyncs"], figures["damaged_records"]) == (1, 1, 0)
     assert figures["bytes"] == sum(path.stat().st_size for path in tmp_path.glob("*.log"))
+
+
+@pytest.fixture
+def busy_disk(serve: Serve, tmp_path: Path) -> Iterator[tuple[Server, threading.Event]]:
+    """A server whose disk does nothing until the event."""
+    server = serve(data_dir=str(tmp_path), queues=(QueueOptions(name="there"),))
+    free = threading.Event()
+
+    def wait() -> Callable[[], None]:
+        free.wait(20)
+        return lambda: None
+
+    server.channel().queue_declare("q", durable=True)
+    server.host.call(lambda: server.engine.kept._writer.submit(wait))
+    yield server, free
+    free.set()
+
+
+def in_a_thread(what: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(what()))
+    thread.start()
+    return thread, answers
+
+
+def test_clients_hear_nothing_before_it_is_safe(busy_disk: tuple[Server, threading.Event]) -> None:
+    server, free = busy_disk
+    declaring, publishing, committing = server.channel(), server.channel(), server.channel()
+    publishing.confirm_delivery()
+    committing.tx_select()
+    committing.basic_publish("", "q", b"in a transaction", PERSISTENT)
+    asked = [
+        in_a_thread(lambda: declaring.queue_declare("new", durable=True)),
+        in_a_thread(lambda: publishing.basic_publish("", "q", b"with a confirm", PERSISTENT)),
+        in_a_thread(committing.tx_commit),
+    ]
+    other = server.channel()  # who asked for nothing durable is served meanwhile
+    other.queue_declare("transient")
+    while other.queue_declare("q", passive=True).method.message_count < 2:
+        pass
+    assert [answers for _, answers in asked] == [[], [], []]
+    free.set()
+    for thread, answers in asked:
+        thread.join(20)
+        assert len(answers) == 1
+
+
+def test_routes_are_confirmed_what_is_safe(busy_disk: tuple[Server, threading.Event]) -> None:
+    server, free = busy_disk
+    port = server.feed_port
+    port.waiting.append(run(b"1", b"2", key="there", persistent=True))
+    server.host.call(server.engine.on_output)
+    assert port.confirmed_in == 0
+    free.set()
+    assert port.arrived.wait(20)
+    assert port.confirmed_in == 2
