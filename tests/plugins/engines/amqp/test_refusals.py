@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from struct import pack
 from typing import Any
 
@@ -236,10 +237,10 @@ ONE_METHOD: list[tuple[str, Method, str, int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def client(server: Server) -> Any:
+@contextmanager
+def stage(port: int) -> Iterator[RawClient]:
     """A client beside which another holds an exclusive queue and an exclusive consumer."""
-    with RawClient(server.port) as other, RawClient(server.port) as client:
+    with RawClient(port) as other, RawClient(port) as client:
         other.ask(queue.Declare(queue="exclusive", exclusive=True), queue.DeclareOk)
         other.ask(queue.Declare(queue="consumed"), queue.DeclareOk)
         other.ask(basic.Consume(queue="consumed", exclusive=True), basic.ConsumeOk)
@@ -248,6 +249,12 @@ def client(server: Server) -> Any:
         client.ask(queue.Bind(queue="plain", exchange="x", routing_key="k"), queue.BindOk)
         client.publish(b"one", "plain")
         yield client
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[RawClient]:
+    with stage(server.port) as made:
+        yield made
 
 
 @pytest.mark.parametrize(

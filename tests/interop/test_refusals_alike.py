@@ -1,0 +1,86 @@
+"""What our broker refuses, RabbitMQ refuses in the same words: level, code, text, and the method that was at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed, Delivered
+from plugins.protocols.amqp091.methods import basic, exchange, queue
+from plugins.protocols.amqp091.methods.method import Method
+from tests.interop.brokers import KernelProcess
+from tests.plugins.engines.amqp.raw_client import RawClient
+from tests.plugins.engines.amqp.test_refusals import ACTIONS, ONE_METHOD, stage
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+
+pytestmark = [pytest.mark.peer("rabbitmq"), pytest.mark.slow]
+
+
+@pytest.fixture
+def both(kernel_process: KernelProcess, rabbitmq: RabbitMq) -> Iterator[list[RawClient]]:
+    """The same stage on our broker and on RabbitMQ."""
+    ports = [kernel_process.broker.port, rabbitmq.port]
+    with ExitStack() as stack:
+        yield [stack.enter_context(stage(port)) for port in ports]
+    for port in ports:
+        with RawClient(port) as client:
+            for name in ("plain", "consumed", "new"):
+                client.ask(queue.Delete(queue=name), queue.DeleteOk)
+            for name in ("x", "new", "int"):
+                client.ask(exchange.Delete(exchange=name), exchange.DeleteOk)
+
+
+def refusal(client: RawClient) -> ChannelClosed | ConnectionClosed:
+    event = client.next_of(ChannelClosed, ConnectionClosed)
+    assert isinstance(event, ChannelClosed | ConnectionClosed)
+    return event
+
+
+@pytest.mark.parametrize("method", [row[1] for row in ONE_METHOD], ids=[row[0] for row in ONE_METHOD])
+def test_a_wrong_method(both: list[RawClient], method: Method) -> None:
+    for client in both:
+        client.send(method)
+    ours, theirs = map(refusal, both)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("act", [row[1] for row in ACTIONS], ids=[row[0] for row in ACTIONS])
+def test_a_wrong_action(both: list[RawClient], act: Callable[[RawClient], None]) -> None:
+    for client in both:
+        act(client)
+    ours, theirs = map(refusal, both)
+    assert ours == theirs
+
+
+SETTLING = [
+    *(
+        basic.Ack(delivery_tag=tag, multiple=multiple)
+        for tag in (0, 1, 2, 3, 9)
+        for multiple in (False, True)
+    ),
+    *(
+        basic.Nack(delivery_tag=tag, multiple=multiple)
+        for tag in (0, 1, 2, 3, 9)
+        for multiple in (False, True)
+    ),
+    *(basic.Reject(delivery_tag=tag) for tag in (0, 1, 2, 3, 9)),
+]
+
+
+@pytest.mark.parametrize("settle", SETTLING, ids=str)
+def test_an_acknowledgement_of_anything(both: list[RawClient], settle: Method) -> None:
+    """Of three deliveries the second is acknowledged already; then a missing queue closes what is still open."""
+    for client in both:
+        for _ in range(2):
+            client.publish(b"more", "plain")
+        client.ask(basic.Consume(queue="plain"), basic.ConsumeOk)
+        came = 0
+        while came < 3:
+            came += len(client.wait_for(Delivered).run)
+        client.send(basic.Ack(delivery_tag=2))
+        client.send(settle)
+        client.send(queue.Purge(queue="none"))
+    ours, theirs = map(refusal, both)
+    assert ours == theirs
