@@ -99,14 +99,16 @@ class ProcessAlarm:
 
     def look(self) -> None:
         """Read, and raise or lift."""
-        if self.raised:
-            self._give_back()
         self._last = self.resident()
         share = self.limit // _HYSTERESIS
-        if self.raised:
-            self.raised = self._last > _nine_tenths(self.limit) and self._held() > _nine_tenths(share)
-        else:
+        if not self.raised:
             self.raised = self._last > self.limit and self._held() > share
+            return
+        enough = _nine_tenths(self.limit)
+        if self._last > enough and self._held() < enough:
+            self._give_back()  # milliseconds for each gigabyte, so only where the queues are not what fills it
+            self._last = self.resident()
+        self.raised = self._last > enough and self._held() > _nine_tenths(share)
 
     def statistics(self) -> dict[str, Any]:
         """What was read last, and the limit."""

@@ -63,17 +63,22 @@ def test_a_process_is_too_large_while_its_queues_have_part_in_it(
     assert alarm.raised is raised
 
 
-def test_memory_is_asked_back_before_it_is_read_again() -> None:
+def test_memory_is_asked_back_once_the_queues_are_not_what_fills_it() -> None:
     asked: list[str] = []
+    held = [2000]
 
     def resident() -> int:
         asked.append("read")
         return 2000
 
-    alarm = ProcessAlarm(1000, resident, lambda: 2000, lambda: asked.append("give back"))
+    alarm = ProcessAlarm(1000, resident, lambda: held[0], lambda: asked.append("give back"))
     alarm.look()
     alarm.look()
-    assert asked == ["read", "give back", "read"]
+    assert asked == ["read", "read"]
+    held[0] = 899
+    alarm.look()
+    assert asked == ["read", "read", "read", "give back", "read"]
+    assert alarm.raised
 
 
 def test_several_are_one() -> None:
