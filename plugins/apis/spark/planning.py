@@ -49,10 +49,15 @@ def row_at(reader: JournalReader, moment: int) -> int:
     return int(batch.column("offset")[max(place, 0)].as_py())
 
 
+FEW = 4
+WORTH_A_TASK = 100_000
+"""What is too little for several tasks of the size that is set is divided among ``FEW``, if each has so many rows."""
+
+
 def ranges(first: int, end: int, rows: int) -> list[tuple[int, int]]:
     """Divide rows into pieces of at most ``rows``, as even as can be."""
-    count = end - first
-    pieces = -(-count // rows) if count > 0 else 0
+    count = max(end - first, 0)
+    pieces = max(-(-count // rows), min(FEW, count // WORTH_A_TASK))
     edges = [first + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
     return list(pairwise(edges))
 
