@@ -213,6 +213,29 @@ def test_link_and_broker_may_live_in_different_threads(site: Make) -> None:
     assert down.bodies(20) == [b"%d" % number for number in range(20)]
 
 
+def test_without_acknowledgements_and_with_limits_for_what_is_kept(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("k")
+    down.follow(up.address, no_ack=True, expires=60_000, message_ttl=30_000)
+    up.wait_for_bindings_of(down, "k")
+    up.publish(*numbered(0, 1000))
+    assert down.bodies(1000) == [body for _, body in numbered(0, 1000)]
+    (row,) = [row for row in up.kernel.inspect("queues").rows if row["name"] == KEPT]
+    assert (row["arguments"]["x-expires"], row["arguments"]["x-message-ttl"]) == (60_000, 30_000)
+    assert row["messages_unacknowledged"] == 0
+
+
+def test_a_queue_that_was_kept_with_other_limits_is_used_as_it_is(site: Make) -> None:
+    up, down = site("up"), site("down")
+    up.client.ask(queue.Declare(queue=KEPT, durable=True), queue.DeclareOk)
+    up.client.publish(b"kept", KEPT)
+    down.wants("#")
+    down.follow(up.address, expires=60_000)
+    assert "406" in down.events.wait("refused", "link").detail
+    assert down.bodies(1) == [b"kept"]
+    assert down.figures()["links"][0]["state"] == "connected"
+
+
 KEPT = "federation: feed -> down"
 
 
