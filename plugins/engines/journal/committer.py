@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from plugins.engines.journal.options import JournalOptions
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.writer import DiskFull, JournalWriter
+from plugins.protocols.journal_format.batch import EncodedBatch
 from plugins.protocols.journal_format.envelopes import Source
 
 HOUSEKEEPING = 5.0
@@ -59,6 +61,7 @@ class Committer:
         self._committed = self._durable = 0
         self._full = ""
         self._sync_due = self._keep_due = time.monotonic()
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
         self._thread = threading.Thread(target=self._run, name=f"{name}-committer", daemon=True)
 
     def start(self) -> None:
@@ -84,6 +87,7 @@ class Committer:
         except BaseException as error:
             self._fail(error)
         finally:
+            self._beside.shutdown()
             try:
                 self._writer.close()
                 self._end()
@@ -93,14 +97,11 @@ class Committer:
     def _turn(self) -> bool:
         """Commit all that waits, synchronise if it is time; False: there will be no more."""
         runs, going = self._next()
-        for chunk in chunks(runs, self._options.batch_bytes):
-            if not self._commit(chunk):
-                return False
+        if not self._commit(runs):
+            return False
         now = time.monotonic()
         if self._options.fsync == "batch" or (self._options.fsync == "interval" and now >= self._sync_due):
             self._sync(now)
-        if runs:
-            self._tell()
         if now >= self._keep_due:
             self._keep(now)
         return going
@@ -124,10 +125,26 @@ class Committer:
         return max(due - time.monotonic(), 0.001)
 
     def _commit(self, runs: list[Stamped]) -> bool:
-        """Commit a batch, as soon as there is room for it; False: there is none, and we are to end."""
+        """Commit in batches, each of which is encoded while the one before is written; False: we are to end."""
+        options = self._options
+        offset = self._writer.next_offset
+        behind: Future[bool] | None = None
+        parts = list(chunks(runs, min(options.batch_rows, _MOST_ROWS), options.batch_bytes))
+        for number, part in enumerate(parts):
+            batch = self._writer.encode(offset, part)
+            offset = batch.entry.end
+            if behind is not None and not behind.result():
+                return False
+            if number == len(parts) - 1:  # nothing to encode meanwhile
+                return self._write(batch)
+            behind = self._beside.submit(self._write, batch)
+        return True
+
+    def _write(self, batch: EncodedBatch) -> bool:
+        """Write a batch, as soon as there is room for it; False: there is none, and we are to end."""
         while True:
             try:
-                entry = self._writer.append(runs)
+                entry = self._writer.append_encoded(batch)
             except DiskFull as error:
                 if not self._full:
                     self._full = str(error)
@@ -138,6 +155,7 @@ class Committer:
             self._full = ""
             self.commits += 1
             self._committed += entry.rows
+            self._tell()  # there is room for more, while the rest of this turn is written
             return True
 
     def _sync(self, now: float) -> None:
@@ -169,13 +187,13 @@ class Committer:
         self.deleted += len(found)
 
 
-def chunks(runs: list[Stamped], most_bytes: int) -> Iterator[list[Stamped]]:
+def chunks(runs: list[Stamped], most_rows: int, most_bytes: int) -> Iterator[list[Stamped]]:
     """Divide runs into commits: so many rows and bytes, or a single message that is larger."""
     chunk: list[Stamped] = []
     rows = size = 0
     for run, ts, source in runs:
-        for part in _parts(run, most_bytes):
-            if chunk and (rows + len(part.bodies) > _MOST_ROWS or size + part.size > most_bytes):
+        for part in _parts(run, most_rows, most_bytes):
+            if chunk and (rows + len(part.bodies) > most_rows or size + part.size > most_bytes):
                 yield chunk
                 chunk, rows, size = [], 0, 0
             chunk.append((part, ts, source))
@@ -185,11 +203,11 @@ def chunks(runs: list[Stamped], most_bytes: int) -> Iterator[list[Stamped]]:
         yield chunk
 
 
-def _parts(run: Any, most_bytes: int) -> Iterator[Any]:
+def _parts(run: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
     """Halve a run until each part fits into one commit."""
     count = len(run.bodies)
-    if count > 1 and (count > _MOST_ROWS or run.size > most_bytes):
-        yield from _parts(run.slice(0, count // 2), most_bytes)
-        yield from _parts(run.slice(count // 2, count), most_bytes)
+    if count > 1 and (count > most_rows or run.size > most_bytes):
+        yield from _parts(run.slice(0, count // 2), most_rows, most_bytes)
+        yield from _parts(run.slice(count // 2, count), most_rows, most_bytes)
     else:
         yield run

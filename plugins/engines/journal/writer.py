@@ -97,12 +97,16 @@ class JournalWriter:
 
         The rows are with the operating system when this returns; ``sync`` makes them survive a loss of power.
         """
-        if self._is_due():
-            self.roll()
-        return self.append_encoded(self._encoder.encode(self.next_offset, runs))
+        return self.append_encoded(self.encode(self.next_offset, runs))
+
+    def encode(self, offset: int, runs: Sequence[tuple[Any, int, Source]]) -> EncodedBatch:
+        """Make the batch that is to be committed at ``offset``; may be done while another is appended."""
+        return self._encoder.encode(offset, runs)
 
     def append_encoded(self, batch: EncodedBatch) -> Entry:
-        """Commit a batch that was encoded for ``next_offset``."""
+        """Commit a batch that was encoded for what now is ``next_offset``."""
+        if self._is_due():
+            self.roll()
         self._check_room(batch.entry.length)
         try:
             return self._segment.append(batch)

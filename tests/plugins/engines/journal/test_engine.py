@@ -230,11 +230,12 @@ def test_what_was_recovered_is_told(start: Callable[..., Kernel], tmp_path: Path
 
 def test_commits_are_no_larger_than_asked_for() -> None:
     run = run_of([b"x" * 100] * 1000, Envelope(key="k"))
-    parts = list(chunks([(run, 1, NOWHERE), (run, 2, NOWHERE)], 30_000))
+    parts = list(chunks([(run, 1, NOWHERE), (run, 2, NOWHERE)], 250, 30_000))
+    assert all(sum(len(part) for part, _, _ in chunk) <= 250 for chunk in parts)
     assert all(sum(part.size for part, _, _ in chunk) <= 30_000 for chunk in parts)
     assert [body for chunk in parts for part, _, _ in chunk for body in part.bodies] == [
         *run.bodies,
         *run.bodies,
     ]
     giant = run_of([b"y" * 50_000])
-    assert [len(chunk) for chunk in chunks([(giant, 1, NOWHERE), (giant, 1, NOWHERE)], 30_000)] == [1, 1]
+    assert [len(chunk) for chunk in chunks([(giant, 1, NOWHERE), (giant, 1, NOWHERE)], 9, 30_000)] == [1, 1]

@@ -1,0 +1,139 @@
+"""Journals for the measurements, and the roles of who fills, replays, counts and exports them."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks.amqp.brokers import Broker
+from benchmarks.kernels import BATCH
+from benchmarks.processes import Child
+from kernel.pipes.water_marks import WaterMarks
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+from kernel.topology.system import Kernel
+
+KEYS = 100
+"""Different keys in a journal that is read."""
+RUN = 100
+"""Messages that follow each other under one key."""
+
+
+def append(link: Connection, fsync: str, count: int, size: int) -> None:
+    """Fill a pipe that a journal empties; say how many rows a second were safe in the end.
+
+    With an interval of seconds between two fsyncs: how many were written, as they are safe in steps.
+    """
+    figure = "durable" if fsync == "batch" else "committed"
+    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
+        marks = WaterMarks(high=2 * count, high_bytes=4 * count * size)
+        plan = Plan(
+            threads=(ThreadPlan(name="io"),),
+            engines=(
+                EnginePlan(name="app", kind="native"),
+                EnginePlan(name="journal", kind="journal", options={"path": folder, "fsync": fsync}),
+            ),
+            routes=(RoutePlan(source="app", targets=("journal",), marks=marks),),
+        )
+        with Kernel(plan) as kernel, kernel.open("app") as app:
+            kernel.wait_running()
+            batch = [bytes([at % 256]) * size for at in range(BATCH)]
+            app.send_many(list(batch))
+            _wait(kernel, figure, BATCH)  # what the first batch imports is not counted
+            start = time.perf_counter()
+            for _ in range(count // BATCH):
+                app.send_many(list(batch))
+            _wait(kernel, figure, BATCH + count // BATCH * BATCH)
+            link.send(count // BATCH * BATCH / (time.perf_counter() - start))
+        link.recv()
+
+
+def broker(link: Connection, with_journal: bool) -> None:
+    """Run an AMQP broker, all of whose messages are journaled, or not."""
+    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
+        engines = [EnginePlan(name="broker", kind="amqp", options={"address": "127.0.0.1:0"})]
+        routes = []
+        if with_journal:
+            options = {"path": folder, "fsync": "interval"}
+            engines.append(EnginePlan(name="journal", kind="journal", options=options))
+            routes.append(RoutePlan(source="broker", targets=("journal",)))
+        plan = Plan(threads=(ThreadPlan(name="io"),), engines=tuple(engines), routes=tuple(routes))
+        with Kernel(plan) as kernel:
+            kernel.wait_running()
+            link.send(kernel.address_of("broker"))
+            link.recv()
+
+
+@contextmanager
+def journaling_broker(with_journal: bool) -> Iterator[Broker]:
+    """Run such a broker for one measurement."""
+    with Child(broker, with_journal) as child:
+        address = child.hear()
+        yield Broker("kernel", address, child.pid)
+
+
+def replay(link: Connection, address: str, count: int, size: int) -> None:
+    """Play a journal of so many messages back to a kernel that listens, flat out."""
+    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
+        write(Path(folder), count, size)
+        options = {"path": folder, "speed": 0}
+        plan = Plan(
+            threads=(ThreadPlan(name="io"),),
+            engines=(
+                EnginePlan(name="journal", kind="journal-replay", options=options),
+                EnginePlan(name="link", kind="stream", options={"address": address}),
+            ),
+            routes=(RoutePlan(source="journal", targets=("link",)),),
+        )
+        with Kernel(plan):
+            link.recv()
+
+
+def read(link: Connection, count: int, size: int) -> None:
+    """Count a journal by key, and export it; say how many rows a second each was."""
+    from plugins.engines.journal.commands.counting import count_by
+    from plugins.engines.journal.export import export_parquet
+    from plugins.protocols.journal_format.reader import JournalReader
+
+    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
+        write(Path(folder), count, size)
+        reader = JournalReader(folder)
+        rates: dict[str, Any] = {}
+        start = time.perf_counter()
+        if len(count_by(reader, "key", 0, count)) != KEYS:
+            raise AssertionError(f"there should be {KEYS} keys")
+        rates["count"] = count / (time.perf_counter() - start)
+        start = time.perf_counter()
+        export_parquet(reader, Path(folder) / "parquet", 0, count, compression="snappy")
+        rates["rate"] = count / (time.perf_counter() - start)
+        link.send(rates)
+        link.recv()
+
+
+def write(path: Path, count: int, size: int) -> None:
+    """Write a journal in batches of ``BATCH`` messages, in runs of ``RUN`` under one of ``KEYS`` keys."""
+    from kernel.contracts.message import Envelope, run_of
+    from plugins.engines.journal.writer import JournalWriter
+    from plugins.protocols.journal_format.envelopes import Source
+
+    envelopes = [Envelope(key=f"weather.{number}") for number in range(KEYS)]
+    bodies = [b"x" * size] * RUN
+    keys = itertools.cycle(envelopes)
+    source = Source("broker", "broker -> journal")
+    with JournalWriter(path) as writer:
+        for _ in range(count // BATCH):
+            ts = writer.stamp()
+            writer.append([(run_of(bodies, next(keys)), ts, source) for _ in range(BATCH // RUN)])
+
+
+def _wait(kernel: Kernel, figure: str, count: int) -> None:
+    while True:
+        counters = {engine.name: engine.counters for engine in kernel.statistics().engines}["journal"]
+        if counters.get(figure, 0) >= count:
+            return
+        time.sleep(0.005)
