@@ -70,6 +70,7 @@ class DiskStore:
         self._waiting: dict[Callable[[], None], None] = {}
         self._over: dict[Queue, None] = {}
         self._page_out_due = False
+        self._excess = 0
         self._restoring: int | None = None
         self.log = self._make_log(files, marker, clock_ahead, sync=options.fsync, durable=True)
         self.scratch = self._make_log(scratch_files, marker, clock_ahead, sync=False, durable=False)
@@ -221,10 +222,23 @@ class DiskStore:
     def _page_out(self) -> None:
         self._page_out_due = False
         for queue in list(self._over):
-            if queue.deleted or not page_out(queue, partial(self._scratch, queue)):
+            if queue.deleted or not page_out(queue, partial(self._write, queue)):
                 del self._over[queue]
+        self._look_at_memory()
 
-    def _scratch(self, queue: Queue, span: Span) -> None:
+    def _look_at_memory(self) -> None:
+        """Count what queues hold beyond what they may; it is on its way to the disk."""
+        self._excess = sum(
+            queue.backlog.size - queue.backlog.paged - queue.most_resident for queue in self._over
+        )
+
+    def _write(self, queue: Queue, span: Span) -> None:
+        if span.place is not None:
+            log = span.place.log
+            kept = queue.kept_in(log)
+            assert kept is not None, "what has a place has been kept"
+            log.keep(kept, span)
+            return
         if queue.scratched is None:
             queue.scratched = self.scratch.open_queue(self._next_number)
             self._next_number += 1
@@ -245,7 +259,8 @@ class DiskStore:
 
     @property
     def full(self) -> bool:
-        return self.log.waiting_bytes + self.scratch.waiting_bytes > self.options.most_waiting_bytes
+        waiting = max(self.log.waiting_bytes + self.scratch.waiting_bytes, self._excess)
+        return waiting > self.options.most_waiting_bytes
 
     def when_safe(self, callback: Callable[[], None]) -> None:
         self._waiting[callback] = None
@@ -253,6 +268,8 @@ class DiskStore:
     def flush(self) -> None:
         if self._page_out_due:
             self._page_out()
+        elif self._over:
+            self._look_at_memory()
         self.log.flush()
         self.scratch.flush()
 

@@ -112,10 +112,10 @@ def _spans(page: Page, found: list[Found]) -> list[Span]:
     return spans
 
 
-def page_out(queue: Queue, scratch: Callable[[Span], None]) -> bool:
+def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
     """Turn the tail of a queue into pages; return whether there will be more to do once the logs have written.
 
-    ``scratch`` writes down what is on no disk yet.
+    ``write`` writes down what is on no disk yet, or cannot be found there any more (it was moved while a client had it).
     """
     backlog = queue.backlog
     excess = backlog.size - backlog.paged - queue.most_resident
@@ -127,8 +127,8 @@ def page_out(queue: Queue, scratch: Callable[[Span], None]) -> bool:
             tail.append(item)
             if isinstance(item, Span):
                 excess -= item.size()
-                if item.place is None:
-                    scratch(item)
+                if item.place is None or (item.place.segment is not None and item.place.segment.gone):
+                    write(item)
                 waits = waits or not _readable(item)
         backlog.paged += _put_back(lane, tail, queue)
     return waits

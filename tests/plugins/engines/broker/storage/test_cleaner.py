@@ -90,6 +90,27 @@ def test_a_page_follows_its_messages_into_several_segments() -> None:
     assert numbers(broker.take_all()) == list(range(100))
 
 
+def test_what_was_moved_while_a_client_had_it_is_paged_out_again() -> None:
+    broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
+    queue, busy = broker.declare(), broker.declare("busy")
+    for number in range(20):
+        publish(broker, number)
+    taken = [broker.client.receiver.take_one(queue, 0.0, settled=False) for _ in range(20)]
+    places = [one[1].place for one in taken if one is not None]
+    for number in range(1500):
+        publish(broker, number, "busy", size=300)
+        broker.client.receiver.take_one(busy, 0.0, settled=True)
+    assert all(place is not None and place.segment is not None and place.segment.gone for place in places)
+    broker.client.receiver.recover()
+    broker.settle()
+    broker.settle()
+    assert queue.backlog.paged == queue.backlog.size > 0
+    assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == list(range(20))
+    assert numbers(broker.take_all()) == list(range(20))
+    broker.settle()
+    assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == []
+
+
 def test_what_is_shared_is_moved_once() -> None:
     broker = DurableBroker(segment_bytes=SMALL)
     names = [f"f{number}" for number in range(20)]

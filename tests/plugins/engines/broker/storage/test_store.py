@@ -383,6 +383,21 @@ def test_transient_messages_are_paged_as_well() -> None:
     assert broker.scratch.syncs == 0
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_publishers_wait_when_memory_fills_faster_than_the_disk(durable: bool) -> None:
+    broker = DurableBroker(at_once=False, queue_bytes=1000, most_waiting_bytes=5000)
+    queue = broker.declare(durable=durable)
+    broker.drain()
+    for _ in range(100):
+        broker.vhost.publish(run(b"x" * 100, persistent=durable), 0.0)
+        broker.settle()
+    assert broker.store.full
+    broker.drain()
+    assert not broker.store.full
+    assert queue.backlog.size - queue.backlog.paged <= 1100
+    assert len(broker.take_all()) == 100
+
+
 def test_a_lazy_queue_holds_little() -> None:
     broker = DurableBroker(lazy_bytes=300)
     eager, lazy = broker.declare("eager"), broker.declare("lazy", queue_mode="lazy")
