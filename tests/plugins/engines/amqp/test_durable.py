@@ -10,7 +10,7 @@ from typing import Any
 import pika
 import pytest
 
-from plugins.engines.amqp.options import QueueOptions
+from plugins.engines.amqp.options import BindingOptions, ExchangeOptions, QueueOptions
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.broker.client import run
 
@@ -120,3 +120,23 @@ def test_routes_are_confirmed_what_is_safe(busy_disk: tuple[Server, threading.Ev
     free.set()
     assert port.arrived.wait(20)
     assert port.confirmed_in == 2
+
+
+def test_what_the_options_declare_is_there_once(serve: Serve, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "data_dir": str(tmp_path),
+        "exchanges": (ExchangeOptions(name="x", type="fanout"),),
+        "queues": (QueueOptions(name="q", arguments={"x-max-length": 5}),),
+        "bindings": (BindingOptions(exchange="x", queue="q"),),
+    }
+    for start in range(3):
+        server = serve(**options)
+        with server.connect() as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish("x", "", b"%d" % start, PERSISTENT)
+            assert channel.queue_declare("q", passive=True).method.message_count == start + 1
+        server.host.call(server.engine.stop)
+    written = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("*.log")))
+    # Twice when it was made, and once at the head of each of three segments.
+    assert written.count(b"x-max-length") == 2 + 3
