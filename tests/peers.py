@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+from tests import lan
+from tests.plugins.engines.pgm import libzmq_peer
+
 _SETUP = "make setup"
 _PEERS = "make peers (root)"
 
@@ -63,6 +66,9 @@ PEERS: dict[str, Peer] = {
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
         Peer("kombu", _has_module("kombu"), _SETUP),
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
+        Peer("libzmq with PGM", libzmq_peer.is_there, _PEERS),
+        Peer("namespaces", lan.possible, "iproute2, and root"),
+        Peer("nft", _has_command("nft"), _PEERS),
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
