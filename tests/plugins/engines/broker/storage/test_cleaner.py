@@ -5,6 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
+from plugins.engines.broker.storage import cleaner
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.durable import DurableBroker
 
@@ -73,7 +76,10 @@ def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_cras
     assert not broker.store.log.counters.damaged
 
 
-def test_a_page_follows_its_messages_into_several_segments() -> None:
+def test_a_page_follows_its_messages_into_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "_PIECE", 200)  # a few records with each group
+    monkeypatch.setattr(cleaner, "_NEAR", 0)
+    most_pieces = 0
     broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
     queue, busy = broker.declare(), broker.declare("busy")
     for number in range(100):
@@ -83,7 +89,9 @@ def test_a_page_follows_its_messages_into_several_segments() -> None:
     for number in range(1500):
         publish(broker, number, "busy", size=300)
         broker.client.receiver.take_one(busy, 0.0, settled=True)
+        most_pieces = max(most_pieces, *(len(page.pieces) for page in pages))
     assert broker.store.log.cleaner.cleaned > 3
+    assert most_pieces > 2
     assert queue.backlog.paged == queue.backlog.size
     assert not any(piece.segment.gone for page in pages for piece in page.pieces)
     assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == list(range(100))
