@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from kernel.contracts.engine import EngineEvent, Host
+from kernel.hosting.disk import free_bytes
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.resources import (
-    free_disk,
     give_memory_back,
     machine_memory,
     octets,
@@ -25,9 +26,9 @@ def make_alarms(options: AmqpOptions, held: Callable[[], int]) -> Alarms:
     if limit := octets(options.queued_limit, whole):
         alarms.append(QueuedAlarm(limit, held))
     if (options.disk_watched or options.data_dir) and options.disk_free_limit:
-        folder = options.disk_watched or options.data_dir
-        free_disk(folder)  # a folder that is not there is better said now
-        alarms.append(DiskAlarm(options.disk_free_limit, lambda: free_disk(folder)))
+        folder = Path(options.disk_watched or options.data_dir)
+        free_bytes(folder)  # a folder that is not there is better said now
+        alarms.append(DiskAlarm(options.disk_free_limit, lambda: free_bytes(folder)))
     return Alarms(alarms)
 
 

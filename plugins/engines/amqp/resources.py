@@ -1,10 +1,11 @@
-"""Resources: how much memory and disk there is, and how much of it is taken, as the operating system says."""
+"""Resources: how much memory there is, and how much of it is taken, as the operating system says."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import resource
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -32,9 +33,12 @@ def machine_memory() -> int:
 
 
 def resident_memory() -> int:
-    """Return the octets of memory that this process has."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * _PAGE
+    """Return the octets of memory that this process has; the most that it ever had where the system tells no better."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except FileNotFoundError:  # macOS, which counts in octets
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def give_memory_back() -> None:
@@ -43,9 +47,3 @@ def give_memory_back() -> None:
 
     with contextlib.suppress(OSError, AttributeError):  # not every C library has this
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def free_disk(folder: str) -> int:
-    """Return the octets that this user may still write where ``folder`` is."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
