@@ -141,11 +141,12 @@ def test_a_wrong_password_and_a_virtual_host_that_is_not_there(broker: Broker) -
         amqp.Connection(broker.address, virtual_host="nope").connect()
 
 
+@pytest.mark.slow
 def test_heartbeats_keep_a_connection(broker: Broker, name: str) -> None:
-    with amqp.Connection(broker.address, heartbeat=1) as connection:
-        assert connection.heartbeat == 1
+    with amqp.Connection(broker.address, heartbeat=3) as connection:
+        assert connection.heartbeat == 3
         channel = connection.channel()
-        for _ in range(6):
+        for _ in range(16):
             with pytest.raises(socket.timeout):
                 connection.drain_events(timeout=0.5)
             connection.heartbeat_tick()
