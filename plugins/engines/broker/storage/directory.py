@@ -6,12 +6,12 @@ and its successors are the log, and ``paged/`` holds what did not fit into memor
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections import Counter
 from pathlib import Path
 from zlib import crc32
 
+from kernel.hosting.disk import FileLock, Locked
 from plugins.engines.broker.storage.files import Files
 from plugins.engines.broker.storage.framing import MARKER_BYTES
 from plugins.engines.broker.storage.recovery import CannotOpen
@@ -20,26 +20,15 @@ from plugins.engines.broker.storage.segment import Segment, segment_numbers
 MARKER_NAME = "marker"
 
 
-class DirectoryLock:
-    """Keeps other brokers out; the operating system takes it back when the process ends, however it does."""
-
-    def __init__(self, directory: Path) -> None:
-        self._descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._descriptor, 20).decode("ascii", "replace").strip()
-            os.close(self._descriptor)
-            raise CannotOpen(
-                f"{directory}: another broker uses this directory (process {holder}); "
-                "stop that one, or give this one a data_dir of its own"
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
-
-    def release(self) -> None:
-        """Let others in."""
-        os.close(self._descriptor)
+def lock_directory(directory: Path) -> FileLock:
+    """Keep other brokers out of a store, or raise ``CannotOpen``."""
+    try:
+        return FileLock(directory / "lock")
+    except Locked as holder:
+        raise CannotOpen(
+            f"{directory}: another broker uses this directory ({holder}); "
+            "stop that one, or give this one a data_dir of its own"
+        ) from None
 
 
 def read_marker(files: Files) -> bytes:

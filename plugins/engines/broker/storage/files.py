@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol as Interface
 
+from kernel.hosting.disk import sync_data, sync_directory, will_read
+
 _MOST_OPEN = 32
 _PIECE = 1 << 20
 """Octets that go to the operating system in one call."""
@@ -93,7 +95,7 @@ class _AppendedFile:
             data = data[os.write(self._descriptor, data[:_PIECE]) :]
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        sync_data(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -126,7 +128,7 @@ class DirectoryFiles:
         return octets
 
     def will_read(self, name: str, offset: int, length: int) -> None:
-        os.posix_fadvise(self._open(name), offset, length, os.POSIX_FADV_WILLNEED)
+        will_read(self._open(name), offset, length)
 
     def end_reading(self, name: str) -> None:
         descriptor = self._reading.pop(name, None)
@@ -137,7 +139,7 @@ class DirectoryFiles:
         descriptor = os.open(self.directory / name, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
+            sync_data(descriptor)
         finally:
             os.close(descriptor)
 
@@ -163,11 +165,7 @@ class DirectoryFiles:
         self.sync_directory()
 
     def sync_directory(self) -> None:
-        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(self.directory)
 
     def close(self) -> None:
         while self._reading:

@@ -13,7 +13,7 @@ from plugins.engines.broker.storage.definition_records import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from plugins.engines.broker.storage.directory import DirectoryLock, read_marker
+from plugins.engines.broker.storage.directory import lock_directory, read_marker
 from plugins.engines.broker.storage.disk_store import DiskStore, Report, kept_ranges
 from plugins.engines.broker.storage.files import DirectoryFiles
 from plugins.engines.broker.storage.recovery import Recovery
@@ -42,7 +42,7 @@ class OpenStore:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._closed = False
-        self._lock = DirectoryLock(directory)
+        self._lock = lock_directory(directory)
         try:
             files = DirectoryFiles(directory)
             scratch_files = DirectoryFiles(directory / "paged")
