@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from io import SEEK_END
 from pathlib import Path
 from zlib import crc32
 
@@ -37,26 +38,34 @@ class Segment:
         self.name = name
         self._data = name.data_path(journal)
         self._index = name.index_path(journal)
-        self._raw = b""
+        self._count = -1
+        self._first = self._last = b""
         self.header_is_whole = True
-        self.header = self._read_header()
-        self.refresh()
+        self.header = self._look()
 
     def __repr__(self) -> str:
         return f"<Segment {self.name} {len(self)} batches, offsets {self.name.base} to {self.end - 1}>"
 
     def __len__(self) -> int:
         """How many batches are committed."""
-        return len(self._raw) // SIZE
+        return self._count
 
     def refresh(self) -> bool:
-        """Read what was committed since; return whether there was anything."""
+        """Look at what was committed since; return whether there was anything."""
+        before = self._count
+        self._look()
+        return self._count > before
+
+    def _look(self) -> Header:
+        """Read the header, the first and the last entry: what there is to know without reading it all."""
         with self._index.open("rb") as file:
-            file.seek(SIZE + len(self._raw))
-            more = file.read()
-        more = more[: len(more) // SIZE * SIZE]
-        self._raw += more
-        return bool(more)
+            header = self._read_header(file.read(SIZE))
+            self._first = file.read(SIZE)
+            size = file.seek(0, SEEK_END)
+            self._count = max(size // SIZE - 1, 0)
+            file.seek(self._count * SIZE)
+            self._last = file.read(SIZE)
+        return header
 
     @property
     def end(self) -> int:
@@ -71,19 +80,21 @@ class Segment:
 
     def last(self) -> Entry | None:
         """The last entry; None for a segment without any."""
-        if not self._raw:
+        if not self._count:
             return None
-        entry = decode_entry(self._raw[-SIZE:])
+        entry = decode_entry(self._last)
         return entry if entry is not None else next(reversed(self.entries()), None)
 
     def first(self) -> Entry:
         """The first entry, of which there has to be one."""
-        entry = decode_entry(self._raw[:SIZE])
+        entry = decode_entry(self._first)
         return entry if entry is not None else self.entries()[0]
 
     def raw_entries(self) -> list[Entry | None]:
         """Return the entries as they stand in the index; None for a damaged one."""
-        return list(decode_entries(self._raw))
+        with self._index.open("rb") as file:
+            file.seek(SIZE)
+            return list(decode_entries(file.read(self._count * SIZE)))
 
     def entries(self, on_damage: OnDamage | None = None) -> list[Entry]:
         """Return all entries in order.
@@ -158,9 +169,7 @@ class Segment:
             raw = file.read(self.header.data_start)
         return raw if crc32(raw) == self.header.schema_crc else STORED_BYTES
 
-    def _read_header(self) -> Header:
-        with self._index.open("rb") as file:
-            raw = file.read(SIZE)
+    def _read_header(self, raw: bytes) -> Header:
         header = decode_header(raw)
         if header is None:
             # its name and this version's schema tell the same
@@ -175,7 +184,7 @@ class Segment:
 
     def _mended(self, entries: list[Entry | None], on_damage: OnDamage | None) -> Iterator[Entry]:
         """Walk the chain of entries; make those anew that do not continue it."""
-        data = pa.py_buffer(self._data.read_bytes())
+        data = _mapped(self._data)
         prefix = self.schema_bytes()
         offset, position = self.name.base, self.header.data_start
         for number, entry in enumerate(entries):
@@ -202,6 +211,10 @@ class Segment:
 
     def _damaged(self, entry: Entry, what: str) -> Damaged:
         return Damaged(str(self._data), entry.offset, entry.end, f"{what} (byte {entry.position})")
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    return pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
 
 
 def _is_chain(entries: list[Entry], offset: int, position: int) -> bool:

@@ -13,6 +13,7 @@ from kernel import EnginePlan, Envelope, Kernel, RoutePlan, TimedOut, WaterMarks
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.message import run_of
 from kernel.testing.fixtures import KernelFactory
+from plugins.engines.journal import committer
 from plugins.engines.journal import writer as writer_module
 from plugins.engines.journal.committer import chunks
 from plugins.engines.journal.writer import JournalWriter
@@ -179,6 +180,33 @@ def test_closing_writes_what_was_sent(start: Callable[..., Kernel], tmp_path: Pa
     kernel.close()
     kernel.join(PATIENCE)
     assert bodies_in(tmp_path / "j") == numbered(0, 777)
+
+
+def test_retention_goes_on_while_the_journal_is_written(
+    start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "HOUSEKEEPING", 0.01)
+    kernel = start(roll_bytes=10_000, keep={"bytes": 30_000})
+    with kernel.open("app") as app:
+        number = 0
+        while figures(kernel)["segments_deleted"] < 3:
+            app.send(b"%d" % number)
+            app.wait_confirmed(PATIENCE)
+            number += 1
+    earliest, end = JournalReader(tmp_path / "j").bounds()
+    assert 0 < earliest < end == number
+    assert bodies_in(tmp_path / "j") == numbered(earliest, end)
+
+
+def test_a_message_larger_than_a_commit_should_be_has_one_of_its_own(
+    start: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    giant = bytes(20_000_000)
+    with start(batch_bytes=1_000_000).open("app") as app:
+        for body in (b"before", giant, b"after"):
+            app.send(body)
+        app.wait_confirmed(PATIENCE)
+    assert bodies_in(tmp_path / "j") == [b"before", giant, b"after"]
 
 
 def test_a_journal_that_another_writes_is_waited_for(kernel_factory: KernelFactory, tmp_path: Path) -> None:
