@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ _FILE = click.Path(path_type=Path)
 
 @click.group("pipeline", help="Run jobs over a journal with Spark: reports and streams.")
 def command() -> None:
-    """Stand above the two commands."""
+    """Stand above the others."""
 
 
 @command.command("jobs")
@@ -29,6 +31,30 @@ def jobs() -> None:
     for name, installed in sorted(PluginRegistry.load().jobs.items()):
         kind = installed.kind
         click.echo(f"{name:16} {'stream' if kind.streams else 'report'}  {kind.summary}")
+
+
+@command.command("sql")
+@click.argument("query")
+@click.option("--journal", required=True, type=_FILE, help="The journal's directory.")
+@click.option(
+    "--read", "reads", multiple=True, metavar="NAME=VALUE", help="An option of reading: startingOffset=100."
+)
+@click.option("--rows", default=1000, show_default=True, help="How many rows are printed at the most.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark's: who does the work.")
+def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: str) -> None:
+    """Print what QUERY finds, as CSV.  Its views are feed, feed_traffic, feed_sessions and others (jobs/library.py)."""
+    from plugins.apis.spark.jobs.library import create_views
+    from plugins.apis.spark.spark_session import session
+
+    spark = session("kernel pipeline sql", master=master)
+    try:
+        create_views(spark.read.format("kernel").options(**pairs(reads)).load(str(journal)))
+        found = spark.sql(query)
+        writer = csv.writer(sys.stdout)
+        writer.writerow(found.columns)
+        writer.writerows(found.limit(rows).collect())
+    finally:
+        spark.stop()
 
 
 @command.command("run")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import compute
 
 from plugins.apis.spark.options import ReadOptions, microseconds
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
@@ -40,6 +39,8 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
 
 def row_at(reader: JournalReader, moment: int) -> int:
     """Return the offset of the first row that was kept at ``moment`` (µs) or later; the journal's end if there is none."""
+    from pyarrow import compute
+
     offset = reader.offset_at(moment)
     batch = next(reader.batches(offset, columns=["offset", "ts"]), None)
     if batch is None:

@@ -1,4 +1,7 @@
-"""The data source ``kernel``: what Spark asks first, and who answers what."""
+"""The data source ``kernel``: what Spark asks first, and who answers what.
+
+Every worker process of Spark imports this, so that what only writes is imported when something is written.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourc
 from pyspark.sql.types import StructType
 
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader
-from plugins.apis.spark.bus_writer import BusBatchWriter, BusStreamWriter
 from plugins.apis.spark.columns import SCHEMA
 from plugins.apis.spark.errors import SparkOptionError
-from plugins.apis.spark.journal_writer import BatchWriter, StreamWriter
-from plugins.apis.spark.messages import check_columns
 from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.stream_reader import StreamReader
 
@@ -33,14 +33,22 @@ class KernelDataSource(DataSource):
         return StreamReader(schema, ReadOptions.parse(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from plugins.apis.spark.bus_writer import BusBatchWriter
+        from plugins.apis.spark.journal_writer import BatchWriter
+
         options = self._write_options(schema, overwrite)
         return BusBatchWriter(options) if options.address else BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from plugins.apis.spark.bus_writer import BusStreamWriter
+        from plugins.apis.spark.journal_writer import StreamWriter
+
         options = self._write_options(schema, overwrite)
         return BusStreamWriter(options) if options.address else StreamWriter(options)
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
+        from plugins.apis.spark.messages import check_columns
+
         if overwrite:
             raise SparkOptionError(
                 "messages are only ever added: say mode('append'), or of a stream outputMode('append')"

@@ -12,6 +12,7 @@ from kernel.contracts.message import Envelope
 from plugins.apis.spark.jobs import anomalies, dead_letters, sequences, sessions, top, traffic
 from plugins.apis.spark.jobs import options as of
 from plugins.apis.spark.jobs.feed import Span, bucket_width, buckets, span
+from plugins.apis.spark.jobs.library import create_views
 from plugins.apis.spark.jobs.windows import windows
 from plugins.apis.spark.report.findings import HeatMap, Lines, Report, Table
 from plugins.protocols.journal_format.envelopes import Source
@@ -128,6 +129,13 @@ def test_gaps_duplicates_and_disorder_are_counted_by_publisher(spark: Any, journ
     assert [tuple(row) for row in sequences.gaps(feed, NUMBER, PUBLISHER, 2).collect()] == [
         ("x", 8, 12, 3, 5)
     ]
+
+
+def test_sql_finds_the_jobs_as_views(spark: Any, two_seconds: Journal) -> None:
+    views = create_views(_feed(spark, two_seconds), number=NUMBER)
+    assert len(views) == 8
+    assert [spark.table(view).count() for view in views] == [5, 2, 2, 2, 0, 0, 1, 0]
+    assert spark.sql("select key, bytes from feed_traffic where messages > 1").collect() == [("a", 11)]
 
 
 # ------------------------------------------------------------------ sessions

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import Envelope
-from tests.plugins.apis.spark.journals import EPOCH, Journal
+from kernel.contracts.message import Envelope, run_of
+from plugins.engines.journal.compaction import compact
+from plugins.engines.journal.options import KeepOptions
+from plugins.engines.journal.retention import delete, expired
+from plugins.engines.journal.writer import JournalWriter, WriterSettings
+from plugins.protocols.journal_format.reader import JournalReader
+from tests.plugins.apis.spark.journals import EPOCH, SOURCE, Journal
 
 pytestmark = pytest.mark.slow
 
@@ -105,3 +110,62 @@ def test_a_stream_behind_retention_stops_with_the_range_that_is_lost(
         _drain(feed, tmp_path)
     lenient = spark.readStream.format("kernel").option("failOnDataLoss", "false").load(str(journal))
     assert [row.offset for row in _drain(lenient, tmp_path)] == [*range(30), *range(40, 50)]
+
+
+def test_a_journal_may_be_rolled_compacted_and_shortened_under_a_running_query(
+    spark: Any, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    with JournalWriter(source, WriterSettings(roll_bytes=20_000)) as writer:
+        query = (
+            spark.readStream.format("kernel")
+            .option("consumer", "copy")
+            .load(str(source))
+            .select("offset", "body")
+            .writeStream.format("parquet")
+            .option("path", str(out))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            for turn in range(8):
+                for _ in range(25):
+                    first = writer.next_offset
+                    run = run_of([b"%d" % number for number in range(first, first + 40)])
+                    writer.append([(run, writer.stamp(), SOURCE)])
+                if turn % 2:
+                    assert compact(source)
+                else:
+                    read = expired(source, KeepOptions(unread_only=True), writer.stamp())
+                    delete(source, read)
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        assert JournalReader(source).bounds().earliest > 0, "retention has taken what was read"
+        rows = spark.read.parquet(str(out)).orderBy("offset").collect()
+    assert [row.offset for row in rows] == list(range(8 * 25 * 40))
+    assert all(row.body == b"%d" % row.offset for row in rows)
+
+
+def test_a_query_may_ask_for_other_columns_after_a_restart(
+    spark: Any, journal: Journal, tmp_path: Path
+) -> None:
+    def read(*columns: str, options: str) -> list[Any]:
+        feed = spark.readStream.format("kernel").schema(options).load(str(journal))
+        query = (
+            feed.select(*columns)
+            .writeStream.format("json")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        found = spark.read.schema("offset bigint, key string").json(str(tmp_path / "out"))
+        return [tuple(row) for row in found.orderBy("offset").collect()]
+
+    journal.numbers(2)
+    assert read("offset", options="offset bigint") == [(0, None), (1, None)]
+    journal.numbers(2)
+    wider = read("offset", "key", options="key string, offset bigint, body binary")
+    assert wider == [(0, None), (1, None), (2, "n"), (3, "n")]

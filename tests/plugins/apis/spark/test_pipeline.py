@@ -1,0 +1,85 @@
+"""``kernel pipeline``: what the command line says, and what it runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.message import Envelope
+from kernel.plugins import PluginRegistry
+from plugins.apis.spark.errors import SparkOptionError
+from plugins.apis.spark.pipeline import options_of, pairs
+from plugins.protocols.journal_format.reader import JournalReader
+from tests.plugins.apis.spark.journals import EPOCH, Journal
+
+
+def _kernel(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernel", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+
+
+def test_the_jobs_are_listed() -> None:
+    lines = _kernel("pipeline", "jobs").stdout.splitlines()
+    kinds = {line.split()[0]: line.split()[1] for line in lines}
+    assert kinds == {
+        "anomalies": "report",
+        "dead-letters": "report",
+        "quality": "report",
+        "sessions": "report",
+        "top": "report",
+        "traffic": "report",
+        "windows": "stream",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments,complaint",
+    [
+        (("trafic", "--out", "o"), "unknown job 'trafic'; did you mean 'traffic'?"),
+        (("traffic",), "the job traffic needs --out"),
+        (("windows", "--to", "j"), "the job windows needs --checkpoint"),
+        (("top", "--out", "o", "--set", "count"), "'count' is not NAME=VALUE"),
+        (("top", "--out", "o", "--set", "count=many"), "the job top: .*count.*kernel plugins top"),
+        (("top", "--out", "o", "--set", "cuont=3"), "the job top: .*cuont"),
+        (("quality", "--out", "o"), "the job quality: .*schema"),
+    ],
+)
+def test_mistakes_are_told_before_spark_is_started(arguments: tuple[str, ...], complaint: str) -> None:
+    done = _kernel("pipeline", "run", *arguments, "--journal", "nowhere")
+    assert done.returncode != 0
+    assert re.search(complaint, done.stderr), done.stderr
+
+
+def test_options_come_as_text_or_as_json() -> None:
+    kind = PluginRegistry.load().kind("jobs", "quality")
+    options = options_of(kind, pairs(("schema=a int", 'checks={"small": "a < 3"}', "samples=7")))
+    assert (options.schema, options.checks, options.samples) == ("a int", {"small": "a < 3"}, 7)
+    with pytest.raises(SparkOptionError, match="the job quality"):
+        options_of(kind, {"schema": "a int", "checks": "{"})
+
+
+@pytest.mark.slow
+def test_a_stream_sends_its_windows_into_another_journal(journal: Journal, tmp_path: Path) -> None:
+    for second in (0, 1, 2, 11, 30):
+        journal.append([b"xyz"], Envelope(key="k"), ts=EPOCH + second * 1_000_000)
+    target = tmp_path / "target"
+    where = ("--journal", str(journal), "--to", str(target), "--checkpoint", str(tmp_path / "checkpoint"))
+    done = _kernel("pipeline", "run", "windows", "--once", "--master", "local[1]", *where, "--set", "late=0")
+    assert done.returncode == 0, done.stderr
+    rows = [
+        row for batch in JournalReader(target).batches(columns=["key", "body"]) for row in batch.to_pylist()
+    ]
+    assert [row["key"] for row in rows] == ["window.k", "window.k"], "the third window is not over"
+    assert sorted(b'"messages":3' in row["body"] for row in rows) == [False, True]
+
+
+@pytest.mark.slow
+def test_sql_prints_csv(journal: Journal) -> None:
+    journal.numbers(12)
+    query = "select key, messages, bytes from feed_traffic"
+    done = _kernel("pipeline", "sql", query, "--journal", str(journal), "--master", "local[1]")
+    assert done.stdout.splitlines() == ["key,messages,bytes", "n,12,14"], done.stderr
