@@ -1,0 +1,307 @@
+"""Chunks: what a packet carries, and what they look like (RFC 9260, 3.3; RFC 3758, 8260, 6525, 4820).
+
+A chunk has a type, eight flags, a length and a value, and is padded to a multiple of four bytes.  Sequence numbers are as
+they are on the wire here.  DATA and I-DATA, FORWARD-TSN and I-FORWARD-TSN are one class each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from plugins.protocols.sctp import parameters
+from plugins.protocols.sctp.errors import MalformedPacket
+from plugins.protocols.sctp.parameters import Parameters
+
+
+class Type(IntEnum):
+    """Types of chunks."""
+
+    DATA = 0
+    INIT = 1
+    INIT_ACK = 2
+    SACK = 3
+    HEARTBEAT = 4
+    HEARTBEAT_ACK = 5
+    ABORT = 6
+    SHUTDOWN = 7
+    SHUTDOWN_ACK = 8
+    ERROR = 9
+    COOKIE_ECHO = 10
+    COOKIE_ACK = 11
+    SHUTDOWN_COMPLETE = 14
+    I_DATA = 64
+    RE_CONFIG = 130
+    PAD = 132
+    FORWARD_TSN = 192
+    I_FORWARD_TSN = 194
+
+
+ENDING, BEGINNING, UNORDERED, IMMEDIATE = 0x01, 0x02, 0x04, 0x08
+"""Flags of DATA and I-DATA."""
+REFLECTED = 0x01
+"""T of ABORT and SHUTDOWN COMPLETE: the verification tag is the receiver's own idea of its peer's (8.5.1)."""
+
+_HEAD = Struct(">BBH")
+_DATA = Struct(">BBHIHHI")
+_I_DATA = Struct(">BBHIHHII")
+_DATA_REST = Struct(">IHHI")
+_I_DATA_REST = Struct(">IHHII")
+_INIT = Struct(">IIHHI")
+_SACK = Struct(">IIHH")
+_PAIR = Struct(">HH")
+_SKIPPED = Struct(">HHI")
+DATA_HEAD, I_DATA_HEAD = _DATA.size, _I_DATA.size
+"""Bytes before the user's data."""
+
+
+class Data(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """DATA and I-DATA: a message, or a piece of one."""
+
+    tsn: int
+    stream: int
+    number: int
+    """Of the message in its stream: 16 bits (SSN), or 32 in I-DATA (MID)."""
+    flags: int
+    protocol: int = 0
+    """Payload protocol identifier; in I-DATA only the first piece has it."""
+    fragment: int = 0
+    """Number of the piece, in I-DATA (FSN)."""
+    data: bytes
+    interleaved: bool = False
+    """Whether it is I-DATA."""
+
+
+class Init(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """INIT and INIT ACK."""
+
+    is_ack: bool
+    tag: int
+    window: int
+    outbound: int
+    inbound: int
+    tsn: int
+    parameters: Parameters = ()
+
+
+class Sack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """SACK: all up to ``cumulative``, and the ``gaps`` (first and last, counted from there), have come."""
+
+    cumulative: int
+    window: int
+    gaps: tuple[tuple[int, int], ...] = ()
+    duplicates: tuple[int, ...] = ()
+
+
+class Plain(msgspec.Struct, frozen=True, gc=False):
+    """What has a type, flags and bytes without further shape: COOKIE ECHO, SHUTDOWN ACK, PAD, what is unknown."""
+
+    kind: int
+    value: bytes = b""
+    flags: int = 0
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False):
+    """What consists of parameters or causes: HEARTBEAT, HEARTBEAT ACK, ABORT, ERROR, RE-CONFIG."""
+
+    kind: int
+    parameters: Parameters = ()
+    flags: int = 0
+
+
+class Shutdown(msgspec.Struct, frozen=True, gc=False):
+    """SHUTDOWN: all up to ``cumulative`` has come."""
+
+    cumulative: int
+
+
+class Forward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """FORWARD-TSN and I-FORWARD-TSN: do not wait for anything up to ``cumulative`` (RFC 3758, 3.2; 8260, 2.3.1)."""
+
+    cumulative: int
+    skipped: tuple[tuple[int, int, bool], ...] = ()
+    """Stream, last message's number, and whether it is an unordered one."""
+    interleaved: bool = False
+
+
+Chunk = Data | Init | Sack | Plain | Listed | Shutdown | Forward
+
+_LISTED = frozenset((Type.HEARTBEAT, Type.HEARTBEAT_ACK, Type.ABORT, Type.ERROR, Type.RE_CONFIG))
+
+
+def kind_of(chunk: Chunk) -> int:
+    """Return the chunk's type."""
+    if isinstance(chunk, Data):
+        return Type.I_DATA if chunk.interleaved else Type.DATA
+    if isinstance(chunk, Init):
+        return Type.INIT_ACK if chunk.is_ack else Type.INIT
+    if isinstance(chunk, Sack):
+        return Type.SACK
+    if isinstance(chunk, Shutdown):
+        return Type.SHUTDOWN
+    if isinstance(chunk, Forward):
+        return Type.I_FORWARD_TSN if chunk.interleaved else Type.FORWARD_TSN
+    return chunk.kind
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def encode(chunk: Chunk) -> bytes:
+    """Return the bytes of a chunk, padded."""
+    if isinstance(chunk, Data):
+        return _encode_data(chunk)
+    if isinstance(chunk, Init):
+        fixed = _INIT.pack(chunk.tag, chunk.window, chunk.outbound, chunk.inbound, chunk.tsn)
+        return _padded(kind_of(chunk), 0, fixed + parameters.encode(chunk.parameters))
+    if isinstance(chunk, Sack):
+        fixed = _SACK.pack(chunk.cumulative, chunk.window, len(chunk.gaps), len(chunk.duplicates))
+        gaps = b"".join(_PAIR.pack(*gap) for gap in chunk.gaps)
+        return _padded(Type.SACK, 0, fixed + gaps + b"".join(_four(tsn) for tsn in chunk.duplicates))
+    if isinstance(chunk, Shutdown):
+        return _padded(Type.SHUTDOWN, 0, _four(chunk.cumulative))
+    if isinstance(chunk, Forward):
+        return _encode_forward(chunk)
+    if isinstance(chunk, Listed):
+        return _padded(chunk.kind, chunk.flags, parameters.encode(chunk.parameters))
+    return _padded(chunk.kind, chunk.flags, chunk.value)
+
+
+def _four(number: int) -> bytes:
+    return number.to_bytes(4, "big")
+
+
+def _padded(kind: int, flags: int, value: bytes) -> bytes:
+    return _HEAD.pack(kind, flags, 4 + len(value)) + value + bytes(-len(value) % 4)
+
+
+def _encode_data(chunk: Data) -> bytes:
+    data = chunk.data
+    length = len(data)
+    if chunk.interleaved:
+        last = chunk.protocol if chunk.flags & BEGINNING else chunk.fragment
+        head = _I_DATA.pack(
+            Type.I_DATA, chunk.flags, I_DATA_HEAD + length, chunk.tsn, chunk.stream, 0, chunk.number, last
+        )
+    else:
+        head = _DATA.pack(
+            Type.DATA, chunk.flags, DATA_HEAD + length, chunk.tsn, chunk.stream, chunk.number, chunk.protocol
+        )
+    return b"".join((head, data, bytes(-length % 4)))
+
+
+def _encode_forward(chunk: Forward) -> bytes:
+    if chunk.interleaved:
+        skipped = [_SKIPPED.pack(stream, unordered, number) for stream, number, unordered in chunk.skipped]
+    else:
+        skipped = [_PAIR.pack(stream, number) for stream, number, _ in chunk.skipped]
+    return _padded(kind_of(chunk), 0, _four(chunk.cumulative) + b"".join(skipped))
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def decode(kind: int, flags: int, value: bytes) -> Chunk:
+    """Read a chunk from its type, its flags and the rest; ``MalformedPacket`` says what is wrong with it."""
+    if kind in _LISTED:
+        return Listed(kind, parameters.decode(value), flags)
+    reader = _READERS.get(kind)
+    return reader(flags, value) if reader else Plain(kind, value, flags)
+
+
+def _at_least(name: str, value: bytes, least: int) -> None:
+    if len(value) < least:
+        raise MalformedPacket(f"{name} of {4 + len(value)} bytes; it has {4 + least} at least")
+
+
+def _read_data(flags: int, value: bytes) -> Data:
+    _at_least("DATA", value, _DATA_REST.size)
+    tsn, stream, number, protocol = _DATA_REST.unpack_from(value)
+    return Data(
+        tsn=tsn, stream=stream, number=number, flags=flags, protocol=protocol, data=value[_DATA_REST.size :]
+    )
+
+
+def _read_i_data(flags: int, value: bytes) -> Data:
+    _at_least("I-DATA", value, _I_DATA_REST.size)
+    tsn, stream, _, number, last = _I_DATA_REST.unpack_from(value)
+    begins = bool(flags & BEGINNING)
+    return Data(
+        tsn=tsn,
+        stream=stream,
+        number=number,
+        flags=flags,
+        protocol=last if begins else 0,
+        fragment=0 if begins else last,
+        data=value[_I_DATA_REST.size :],
+        interleaved=True,
+    )
+
+
+def _read_init(is_ack: bool) -> Callable[[int, bytes], Init]:
+    def read(flags: int, value: bytes) -> Init:
+        _at_least("INIT ACK" if is_ack else "INIT", value, _INIT.size)
+        tag, window, outbound, inbound, tsn = _INIT.unpack_from(value)
+        rest = parameters.decode(value[_INIT.size :])
+        return Init(
+            is_ack=is_ack,
+            tag=tag,
+            window=window,
+            outbound=outbound,
+            inbound=inbound,
+            tsn=tsn,
+            parameters=rest,
+        )
+
+    return read
+
+
+def _read_sack(flags: int, value: bytes) -> Sack:
+    _at_least("SACK", value, _SACK.size)
+    cumulative, window, gaps, duplicates = _SACK.unpack_from(value)
+    at = _SACK.size + 4 * gaps
+    if len(value) != at + 4 * duplicates:
+        raise MalformedPacket(f"SACK of {4 + len(value)} bytes with {gaps} gaps and {duplicates} duplicates")
+    return Sack(
+        cumulative=cumulative,
+        window=window,
+        gaps=tuple(_PAIR.iter_unpack(value[_SACK.size : at])),
+        duplicates=tuple(int.from_bytes(value[n : n + 4], "big") for n in range(at, len(value), 4)),
+    )
+
+
+def _read_shutdown(flags: int, value: bytes) -> Shutdown:
+    _at_least("SHUTDOWN", value, 4)
+    return Shutdown(int.from_bytes(value[:4], "big"))
+
+
+def _read_forward(flags: int, value: bytes) -> Forward:
+    _at_least("FORWARD-TSN", value, 4)
+    if len(value) % 4:
+        raise MalformedPacket(f"FORWARD-TSN of {4 + len(value)} bytes")
+    skipped = tuple((stream, number, False) for stream, number in _PAIR.iter_unpack(value[4:]))
+    return Forward(cumulative=int.from_bytes(value[:4], "big"), skipped=skipped)
+
+
+def _read_i_forward(flags: int, value: bytes) -> Forward:
+    _at_least("I-FORWARD-TSN", value, 4)
+    if len(value) % 8 != 4:
+        raise MalformedPacket(f"I-FORWARD-TSN of {4 + len(value)} bytes")
+    skipped = tuple((stream, mid, bool(bits & 1)) for stream, bits, mid in _SKIPPED.iter_unpack(value[4:]))
+    return Forward(cumulative=int.from_bytes(value[:4], "big"), skipped=skipped, interleaved=True)
+
+
+_READERS: dict[int, Callable[[int, bytes], Any]] = {
+    Type.DATA: _read_data,
+    Type.I_DATA: _read_i_data,
+    Type.INIT: _read_init(is_ack=False),
+    Type.INIT_ACK: _read_init(is_ack=True),
+    Type.SACK: _read_sack,
+    Type.SHUTDOWN: _read_shutdown,
+    Type.FORWARD_TSN: _read_forward,
+    Type.I_FORWARD_TSN: _read_i_forward,
+}

@@ -1,0 +1,60 @@
+"""Packets: a common header of twelve bytes, and chunks (RFC 9260, 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+
+import msgspec
+
+from plugins.protocols.sctp import chunks
+from plugins.protocols.sctp.checksum import is_intact, sealed
+from plugins.protocols.sctp.chunks import Chunk, Type
+from plugins.protocols.sctp.errors import MalformedPacket
+
+HEADER = Struct(">HHII")
+"""Source port, destination port, verification tag, checksum."""
+_CHUNK = Struct(">BBH")
+_ALONE = frozenset((Type.INIT, Type.INIT_ACK, Type.SHUTDOWN_COMPLETE))
+"""Chunks that share a packet with none (6.10)."""
+
+
+class Packet(msgspec.Struct, frozen=True, gc=False):
+    """A packet."""
+
+    source: int
+    """Port of the sender."""
+    destination: int
+    tag: int
+    chunks: tuple[Chunk, ...]
+
+
+def encode(source: int, destination: int, tag: int, encoded: Iterable[bytes]) -> bytes:
+    """Return a packet of chunks that are encoded already."""
+    return sealed(HEADER.pack(source, destination, tag, 0) + b"".join(encoded))
+
+
+def decode(packet: bytes) -> Packet:
+    """Read a packet; ``MalformedPacket`` says what is wrong with it."""
+    if len(packet) < HEADER.size + _CHUNK.size:
+        raise MalformedPacket(f"{len(packet)} bytes; a packet has {HEADER.size + _CHUNK.size} at least")
+    if not is_intact(packet):
+        raise MalformedPacket("a packet with a wrong checksum")
+    source, destination, tag, _ = HEADER.unpack_from(packet)
+    found = tuple(_chunks(packet))
+    if len(found) > 1 and any(chunks.kind_of(chunk) in _ALONE for chunk in found):
+        raise MalformedPacket("INIT, INIT ACK or SHUTDOWN COMPLETE together with other chunks")
+    return Packet(source, destination, tag, found)
+
+
+def _chunks(packet: bytes) -> Iterable[Chunk]:
+    at = HEADER.size
+    while at < len(packet):
+        if len(packet) - at < _CHUNK.size:
+            raise MalformedPacket(f"{len(packet) - at} bytes where a chunk should be")
+        kind, flags, length = _CHUNK.unpack_from(packet, at)
+        end = at + length
+        if length < _CHUNK.size or end > len(packet):
+            raise MalformedPacket(f"a chunk {kind} of {length} bytes in {len(packet) - at}")
+        yield chunks.decode(kind, flags, packet[at + 4 : end])
+        at = end + -length % 4

@@ -1,0 +1,113 @@
+"""Parameters of chunks, and causes of errors: a type, a length and a value each (RFC 9260, 3.2.1 and 3.3.10).
+
+The two have the same shape and numbers of their own.  The two highest bits of a parameter's type say what one who does not
+know it has to do: ``stops`` and ``is_reported``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from struct import Struct
+
+import msgspec
+
+from plugins.protocols.sctp.errors import MalformedPacket
+
+
+class Kind(IntEnum):
+    """Types of parameters."""
+
+    HEARTBEAT_INFO = 1
+    IPV4 = 5
+    IPV6 = 6
+    STATE_COOKIE = 7
+    UNRECOGNIZED = 8
+    COOKIE_PRESERVATIVE = 9
+    HOST_NAME = 11
+    SUPPORTED_ADDRESS_TYPES = 12
+    OUTGOING_RESET = 13
+    INCOMING_RESET = 14
+    TSN_RESET = 15
+    RECONFIGURATION_RESPONSE = 16
+    ADD_OUTGOING = 17
+    ADD_INCOMING = 18
+    SUPPORTED_EXTENSIONS = 0x8008
+    FORWARD_TSN_SUPPORTED = 0xC000
+
+
+class Cause(IntEnum):
+    """Causes of ERROR and ABORT."""
+
+    INVALID_STREAM = 1
+    MISSING_PARAMETER = 2
+    STALE_COOKIE = 3
+    OUT_OF_RESOURCE = 4
+    UNRESOLVABLE_ADDRESS = 5
+    UNRECOGNIZED_CHUNK = 6
+    INVALID_MANDATORY = 7
+    UNRECOGNIZED_PARAMETERS = 8
+    NO_USER_DATA = 9
+    COOKIE_WHILE_SHUTTING_DOWN = 10
+    RESTART_WITH_NEW_ADDRESSES = 11
+    USER_ABORT = 12
+    PROTOCOL_VIOLATION = 13
+
+
+class Parameter(msgspec.Struct, frozen=True, gc=False):
+    """A parameter, or a cause."""
+
+    kind: int
+    value: bytes = b""
+
+
+Parameters = tuple[Parameter, ...]
+
+_HEAD = Struct(">HH")
+_KNOWN = frozenset(map(int, Kind))
+
+
+def encode(parameters: Iterable[Parameter]) -> bytes:
+    """Return their bytes, each but the last padded to a multiple of four: the chunk pads the last."""
+    encoded = b""
+    for parameter in parameters:
+        encoded += bytes(-len(encoded) % 4)
+        encoded += _HEAD.pack(parameter.kind, 4 + len(parameter.value)) + parameter.value
+    return encoded
+
+
+def decode(data: bytes) -> Parameters:
+    """Read the parameters that ``data`` consists of."""
+    found = []
+    at = 0
+    while at < len(data):
+        if len(data) - at < 4:
+            raise MalformedPacket(f"{len(data) - at} bytes where a parameter should be")
+        kind, length = _HEAD.unpack_from(data, at)
+        if length < 4 or at + length > len(data):
+            raise MalformedPacket(f"a parameter {kind:#06x} of {length} bytes in {len(data) - at}")
+        found.append(Parameter(kind, data[at + 4 : at + length]))
+        at += length + -length % 4
+    return tuple(found)
+
+
+def first(parameters: Parameters, kind: int) -> bytes | None:
+    """Return the value of the first parameter of that kind; None without one."""
+    for parameter in parameters:
+        if parameter.kind == kind:
+            return parameter.value
+    return None
+
+
+def recognized(parameters: Parameters) -> tuple[Parameters, Parameters]:
+    """Return the parameters that count, and the unknown ones that the sender wants to hear of (3.2.1)."""
+    counting, reported = [], []
+    for parameter in parameters:
+        if parameter.kind in _KNOWN:
+            counting.append(parameter)
+            continue
+        if parameter.kind & 0x4000:
+            reported.append(parameter)
+        if not parameter.kind & 0x8000:
+            break
+    return tuple(counting), tuple(reported)
