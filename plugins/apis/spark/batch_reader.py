@@ -18,9 +18,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from plugins.apis.spark.columns import spark_schema, wanted_columns
+from plugins.apis.spark.columns import wanted_columns
 from plugins.apis.spark.options import ReadOptions
-from plugins.apis.spark.planning import bounds, ranges, read_rows, row_at
+from plugins.apis.spark.planning import bounds, ranges, row_at
+from plugins.apis.spark.rows import read_rows
 from plugins.protocols.journal_format.reader import JournalReader
 
 
@@ -34,13 +35,11 @@ class Rows(InputPartition):
 
 
 def read_task(options: ReadOptions, task: InputPartition, columns: list[str]) -> Iterator[Any]:
-    """Yield the batches of a task, as Spark wants them.  Spark makes a task of its own where there is none."""
+    """Yield the batches of a task.  Spark makes a task of its own where there is none."""
     if not isinstance(task, Rows):
-        return
-    schema = spark_schema(columns)
+        return iter(())
     skip_lost = not options.fail_on_data_loss
-    for batch in read_rows(options.journal, task.first, task.end, columns, skip_lost=skip_lost):
-        yield batch.cast(schema) if batch.schema != schema else batch
+    return read_rows(options.journal, task.first, task.end, columns, skip_lost=skip_lost)
 
 
 class BatchReader(DataSourceReader):

@@ -1,8 +1,7 @@
-"""The columns of a feed: as Spark declares them, and as Arrow carries them to Spark."""
+"""The columns of a feed: as Spark declares them.  Arrow carries them as the journal has them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -35,9 +34,6 @@ _SPARK_TYPES: dict[Any, DataType] = {
 SCHEMA = StructType([StructField(field.name, _SPARK_TYPES[field.type]) for field in ROWS])
 """All columns, as Spark calls them."""
 
-_LIST = pa.list_(pa.field("element", pa.int32()))
-"""Spark's name for what is in a list."""
-
 
 def wanted_columns(schema: StructType) -> list[str]:
     """Return the names in a ``StructType`` that the user asked for; Spark itself never prunes a Python source.
@@ -50,11 +46,6 @@ def wanted_columns(schema: StructType) -> list[str]:
             known = ", ".join(map(_told, SCHEMA))
             raise SparkOptionError(f"a feed has no column `{_told(field)}`; it has: {known}")
     return schema.names
-
-
-def spark_schema(names: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of these columns, to the letter."""
-    return pa.schema([pa.field(name, _LIST if name == "parts" else ROWS.field(name).type) for name in names])
 
 
 def _told(field: StructField) -> str:

@@ -1,21 +1,13 @@
-"""Which rows a read is about, and which task reads which of them.  Plain objects: nothing here needs Spark."""
+"""Which rows a read is about, and which task reads which of them.  Nothing here needs Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from plugins.apis.spark.options import ReadOptions, microseconds
-from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
-
-BATCH_ROWS = 10_000
-BATCH_BYTES = 16 << 20
-"""About what is handed to Spark at a time.  Batches of 100 rows take it twice as long; larger ones only take memory."""
 
 
 def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
@@ -61,43 +53,3 @@ def ranges(first: int, end: int, rows: int) -> list[tuple[int, int]]:
     pieces = max(-(-count // rows), min(FEW, count // WORTH_A_TASK))
     edges = [first + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
     return list(pairwise(edges))
-
-
-def read_rows(
-    journal: Path, first: int, end: int, columns: Sequence[str], *, skip_lost: bool = False
-) -> Iterator[Any]:
-    """Yield rows as Arrow batches of about ``BATCH_ROWS`` rows or ``BATCH_BYTES``, whatever the commits were.
-
-    What retention takes meanwhile, or is damaged, raises a ``JournalError`` that names it, unless ``skip_lost``.
-    """
-    gathered: list[Any] = []
-    rows = size = 0
-    for batch in _commits(JournalReader(journal), first, end, columns, skip_lost):
-        if gathered and size + batch.nbytes > BATCH_BYTES:
-            yield pa.concat_batches(gathered)
-            gathered, rows, size = [], 0, 0
-        gathered.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield pa.concat_batches(gathered)
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield pa.concat_batches(gathered)
-
-
-def _commits(
-    reader: JournalReader, first: int, end: int, columns: Sequence[str], skip_lost: bool
-) -> Iterator[Any]:
-    while True:
-        try:
-            yield from reader.batches(first, end, columns, _skip if skip_lost else None)
-            return
-        except OutOfRange as lost:
-            if not skip_lost:
-                raise
-            first = lost.stop
-
-
-def _skip(damage: Damaged) -> None:
-    """Go on behind damaged rows."""

@@ -23,14 +23,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kernel.contracts.message import Envelope
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader, Rows
-from plugins.apis.spark.columns import SCHEMA, spark_schema, wanted_columns
+from plugins.apis.spark.columns import SCHEMA, wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
 from plugins.apis.spark.options import ReadOptions
-from plugins.apis.spark.planning import BATCH_ROWS, ranges, row_at
+from plugins.apis.spark.planning import ranges, row_at
+from plugins.apis.spark.rows import BATCH_ROWS
 from plugins.apis.spark.stream_reader import StreamReader
 from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.errors import OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import ROWS
 from tests.plugins.apis.spark.journals import EPOCH, Journal
 
 ALL = SCHEMA
@@ -86,6 +88,18 @@ def test_small_commits_are_put_together_and_large_ones_left_alone(journal: Journ
     reader = BatchReader(NARROW, _options(journal))
     sizes = [batch.num_rows for batch in reader.read(Rows(0, 25_000))]
     assert sizes == [BATCH_ROWS, BATCH_ROWS, 5000]
+
+
+def test_rows_keep_their_envelopes_when_commits_are_put_together(journal: Journal) -> None:
+    keys = [key for _ in range(30) for key in ("a", "b", "c")]
+    for key in keys:
+        journal.append([key.encode()] * 2, Envelope(key=key, reply_to="back" if key == "b" else ""))
+    columns = StructType([SCHEMA[name] for name in ("reply_to", "body", "key")])
+    reader = BatchReader(columns, _options(journal))
+    (batch,) = reader.read(Rows(1, 179))
+    told = [(row["key"], row["body"], row["reply_to"]) for row in batch.to_pylist()]
+    wanted = [(key, key.encode(), "back" if key == "b" else None) for key in keys for _ in range(2)]
+    assert told == wanted[1:179]
 
 
 def test_large_bodies_bound_a_batch_by_its_bytes(journal: Journal) -> None:
@@ -331,4 +345,4 @@ def test_a_stream_has_no_end(journal: Journal) -> None:
 
 
 def test_the_declared_schema_has_every_column_of_a_feed() -> None:
-    assert spark_schema(wanted_columns(ALL)).names == [field.name for field in ALL.fields]
+    assert wanted_columns(ALL) == ROWS.names

@@ -33,6 +33,15 @@ def test_a_journal_is_a_table(spark: Any, journal: Journal) -> None:
     assert feed.groupBy("key").count().orderBy("key").collect() == [("a.b", 2), ("n", 98)]
 
 
+def test_the_parts_of_a_message_are_a_list_of_their_sizes(
+    spark: Any, journal: Journal, tmp_path: Path
+) -> None:
+    with JournalWriter(tmp_path / "multipart") as writer:
+        writer.append([(run_of([(b"a", b"bcd"), (b"",)], multipart=True), writer.stamp(), SOURCE)])
+    rows = spark.read.format("kernel").load(str(tmp_path / "multipart")).orderBy("offset").collect()
+    assert [(row.parts, bytes(row.body)) for row in rows] == [([1, 3], b"abcd"), ([0], b"")]
+
+
 def test_sql_reads_a_journal(spark: Any, journal: Journal) -> None:
     journal.numbers(20)
     spark.sql(f"create or replace temporary view feed using kernel options (path '{journal}', rowsPerTask 5)")
