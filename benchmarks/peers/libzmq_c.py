@@ -1,4 +1,4 @@
-"""A C program on libzmq (``libzmq_throughput.c``), compiled when it is first needed."""
+"""C programs on libzmq (``libzmq_throughput.c``, ``libzmq_multicast.c``), compiled when they are first needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from shutil import which
 from benchmarks.processes import PATIENCE
 from benchmarks.scenario import Figures, Unavailable
 
-_SOURCE = Path(__file__).with_name("libzmq_throughput.c")
-
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -21,27 +19,27 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @cache
-def _program() -> str:
-    """Compile; return the path of the program."""
+def program(name: str) -> str:
+    """Compile the source of that name; return the path of the program."""
     compiler = which("cc") or which("gcc")
     if compiler is None:
         raise Unavailable("no C compiler (make peers)")
-    program = Path(_folder().name) / "libzmq_throughput"
-    command = [compiler, "-O2", "-o", str(program), str(_SOURCE), "-lzmq"]
+    path = Path(_folder().name) / name
+    command = [compiler, "-O2", "-o", str(path), str(Path(__file__).with_name(f"{name}.c")), "-lzmq"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-        raise Unavailable(f"libzmq_throughput.c does not compile (make peers): {complaint}")
-    return str(program)
+        raise Unavailable(f"{name}.c does not compile (make peers): {complaint}")
+    return str(path)
 
 
 def throughput(count: int, size: int) -> Figures:
     """Run one receiver and one sender; return the rate that the receiver saw."""
-    program = _program()
+    path = program("libzmq_throughput")
     with ExitStack() as stack:
-        receiver = _start(stack, [program, "receive", str(count), str(size)])
+        receiver = _start(stack, [path, "receive", str(count), str(size)])
         address = _word(receiver, "address")
-        _start(stack, [program, "send", str(count), str(size), address])
+        _start(stack, [path, "send", str(count), str(size), address])
         return {"rate": float(_word(receiver, "rate"))}
 
 
