@@ -22,6 +22,12 @@ from plugins.protocols.journal_format.envelopes import Source
 HOUSEKEEPING = 5.0
 """Seconds between two looks for segments that may be rolled or deleted."""
 
+_NOT_YET = 0.05
+"""Seconds to the next look, when the disk takes longer than the interval."""
+
+_SYNC_BYTES = 32 << 20
+"""With an interval: so many bytes do not wait for it, lest the disk has nothing to do now and too much then."""
+
 _MOST_ROWS = 65_536
 """Of one commit."""
 
@@ -40,7 +46,7 @@ class Progress(NamedTuple):
 
 
 class Committer:
-    """Writes what is submitted, in order.  ``report`` is called in the committer's thread."""
+    """Writes what is submitted, in order.  ``report`` is called in threads of the committer's."""
 
     def __init__(
         self,
@@ -62,6 +68,10 @@ class Committer:
         self._full = ""
         self._sync_due = self._keep_due = time.monotonic()
         self._beside = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-syncer")
+        self._syncing: Future[None] | None = None
+        self._telling = threading.Lock()
+        """What is told is never older than what was told before."""
         self._thread = threading.Thread(target=self._run, name=f"{name}-committer", daemon=True)
 
     def start(self) -> None:
@@ -82,17 +92,17 @@ class Committer:
 
     def _run(self) -> None:
         try:
-            while self._turn():
-                pass
+            try:
+                while self._turn():
+                    pass
+            finally:
+                self._beside.shutdown()
+                self._syncer.shutdown()
+                self._writer.close()
+            # not after a failure: what a disk has failed to write once it may forget, and say yes the next time
+            self.progress = Progress(self._committed, self._committed, self._full)
         except BaseException as error:
             self._fail(error)
-        finally:
-            self._beside.shutdown()
-            try:
-                self._writer.close()
-                self._end()
-            except OSError as error:
-                self._fail(error)
 
     def _turn(self) -> bool:
         """Commit all that waits, synchronise if it is time; False: there will be no more."""
@@ -100,8 +110,12 @@ class Committer:
         if not self._commit(runs):
             return False
         now = time.monotonic()
-        if self._options.fsync == "batch" or (self._options.fsync == "interval" and now >= self._sync_due):
-            self._sync(now)
+        if self._options.fsync == "batch":
+            self._sync()
+        elif self._options.fsync == "interval" and (
+            now >= self._sync_due or self._writer.unsynced() >= _SYNC_BYTES
+        ):
+            self._sync_beside(now)
         if now >= self._keep_due:
             self._keep(now)
         return going
@@ -158,22 +172,29 @@ class Committer:
             self._tell()  # there is room for more, while the rest of this turn is written
             return True
 
-    def _sync(self, now: float) -> None:
-        self._sync_due = now + self._options.fsync_interval
+    def _sync(self) -> None:
+        committed = self._committed
         if self._writer.sync():
             self.syncs += 1
-        if self._durable < self._committed:
-            self._durable = self._committed
+        if self._durable < committed:
+            self._durable = committed
             self._tell()
 
-    def _tell(self) -> None:
-        durable = self._committed if self._options.fsync == "never" else self._durable
-        self.progress = Progress(self._committed, durable, self._full)
-        self._report(self.progress)
+    def _sync_beside(self, now: float) -> None:
+        """Synchronise what is committed now, while more is; the one before has to be done."""
+        if self._syncing is not None:
+            if not self._syncing.done():
+                self._sync_due = now + _NOT_YET
+                return
+            self._syncing.result()  # raises what it raised
+        self._sync_due = now + self._options.fsync_interval
+        self._syncing = self._syncer.submit(self._sync)
 
-    def _end(self) -> None:
-        """Closing has synchronised."""
-        self.progress = Progress(self._committed, self._committed, self._full)
+    def _tell(self) -> None:
+        with self._telling:
+            durable = self._committed if self._options.fsync == "never" else self._durable
+            self.progress = Progress(self._committed, durable, self._full)
+            self._report(self.progress)
 
     def _keep(self, now: float) -> None:
         """Roll and delete what is due."""

@@ -41,6 +41,10 @@ class Disk:
         """Have the file's bytes survive a loss of power."""
         os.fdatasync(fd)
 
+    def forget(self, fd: int, start: int, stop: int) -> None:
+        """Give the memory that caches these bytes, which are on the disk, to others."""
+        os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_DONTNEED)
+
     def sync_directory(self, path: Path) -> None:
         """Have the names in a directory survive a loss of power."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

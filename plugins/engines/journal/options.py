@@ -35,7 +35,7 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """When rows are made to survive a loss of power: after every commit, every ``fsync_interval``, or when the
     system likes.  A route with ``confirm = true`` is confirmed after that; with ``never``, once the system has the bytes."""
     fsync_interval: Seconds = 1.0
-    """Seconds between two, with ``fsync = "interval"``."""
+    """Seconds between two, with ``fsync = "interval"``, unless 32 MiB are there before."""
     linger: Annotated[float, msgspec.Meta(ge=0)] = 0.005
     """Seconds that a message may wait for others to share its commit; 0: none waits."""
     batch_rows: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000

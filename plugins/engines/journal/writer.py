@@ -117,6 +117,10 @@ class JournalWriter:
         """Have all rows survive a loss of power; return whether there was anything to do."""
         return self._segment.sync()
 
+    def unsynced(self) -> int:
+        """How many bytes ``sync`` would make safe."""
+        return self._segment.unsynced()
+
     def roll(self) -> bool:
         """Begin a new segment, unless this one is empty."""
         if not self._segment.entries:
