@@ -1,0 +1,124 @@
+"""Spark over a journal, beside Spark's own scan of the same rows as Parquet (snappy); 100 B a message, all in one session."""
+
+from __future__ import annotations
+
+from benchmarks import spark_session
+from benchmarks.processes import Child
+from benchmarks.scenario import Figures, Measured, Row, Scenario, Side, Unavailable
+
+COUNT = 3_000_000
+PATIENCE = 300.0
+_children: dict[int, Child] = {}
+"""The session, by the number of its rows: it is started once a run, and ends with it."""
+
+
+def _ask(question: str, scale: float) -> Figures:
+    count = int(COUNT * scale) // 1000 * 1000
+    if count not in _children:
+        child = Child(spark_session.serve, count)
+        try:
+            child.hear(seconds=PATIENCE)
+        except Exception as error:
+            raise Unavailable(f"no Spark session: {error}") from error
+        _children[count] = child
+    _children[count].say(question)
+    figures: Figures = _children[count].hear(seconds=PATIENCE)
+    return figures
+
+
+def _side(name: str, question: str) -> Side:
+    return Side(name, lambda scale: _ask(question, scale))
+
+
+def _aim(text: str, **figures: float) -> Side:
+    return Side(f"the aim: {text}", lambda scale: dict(figures))
+
+
+def _seconds(name: str, what: str, bar: str, side: str, peer: str, *also: str) -> Row:
+    return Row(
+        name=f"spark_{name}",
+        what=what,
+        figure="seconds",
+        unit="s",
+        bar=bar,
+        ours=side,
+        peers=(peer,),
+        also=also,
+    )
+
+
+def _rate(name: str, what: str, side: str, aim: str) -> Row:
+    return Row(
+        name=f"spark_{name}",
+        what=what,
+        figure="rate",
+        unit="msg/s",
+        bar=">= 1.0",
+        ours=side,
+        peers=(f"the aim: {aim}",),
+    )
+
+
+def _latency(figure: str, aim: str) -> Row:
+    return Row(
+        name=f"spark_latency_{figure}",
+        what=f"sent into a journal → row of a running micro-batch in another, {figure}",
+        figure=figure,
+        unit="s",
+        bar="<= 1.0",
+        ours="latency",
+        peers=(f"the aim: {aim}",),
+    )
+
+
+def _remarks(measured: Measured) -> list[str]:
+    spark, arrow = measured.median("group", "seconds"), measured.median("pyarrow, group", "seconds")
+    if not spark or not arrow:
+        return []
+    return [
+        f"The same group-by by `kernel journal`, with pyarrow and without Spark, takes {arrow:.2f} s where Spark takes {spark:.2f} s: on "
+        "one machine it is the better tool for a quick question."
+    ]
+
+
+SCENARIO = Scenario(
+    name="spark",
+    sides=(
+        _side("all columns", "kernel_all"),
+        _side("parquet, all columns", "parquet_all"),
+        _side("group", "kernel_group"),
+        _side("parquet, group", "parquet_group"),
+        _side("pyarrow, group", "pyarrow_group"),
+        _side("range", "kernel_range"),
+        _side("parquet, range", "parquet_range"),
+        _side("stream", "stream_noop"),
+        _aim("3 M msg/s", rate=3e6),
+        _side("stream into a journal", "stream_kernel"),
+        _aim("1 M msg/s", rate=1e6),
+        _side("latency", "latency"),
+        _aim("0.1 s", p50=0.1),
+        _aim("0.2 s", p99=0.2),
+    ),
+    rows=(
+        _seconds("batch_all", "batch read, all columns", "<= 1.2", "all columns", "parquet, all columns"),
+        _seconds(
+            "batch_group",
+            "group by key, two columns read",
+            "<= 2.5",
+            "group",
+            "parquet, group",
+            "pyarrow, group",
+        ),
+        _seconds("batch_range", "100,000 rows by offset", "<= 1.0", "range", "parquet, range"),
+        _rate("stream", "stream, all there is", "stream", "3 M msg/s"),
+        _rate(
+            "stream_journal",
+            "stream into another journal, exactly once",
+            "stream into a journal",
+            "1 M msg/s",
+        ),
+        _latency("p50", "0.1 s"),
+        _latency("p99", "0.2 s"),
+    ),
+    remarks=_remarks,
+)

@@ -1,0 +1,173 @@
+"""A Spark session in a process of its own, with a journal and the same rows as Parquet, and what is asked of both."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks import journals
+
+SIZE = 100
+RANGE = 100_000
+"""Rows of the range that is read."""
+SENT_EVERY = 0.01
+LATENCY_SECONDS = 12.0
+LATENCY_WARM = 4.0
+"""Seconds that are not counted: the first micro-batches compile."""
+
+
+class Questions:
+    """Each method that a side names runs one query, and returns figures."""
+
+    def __init__(self, spark: Any, folder: Path, count: int) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.count = count
+        self.journal = str(folder / "journal")
+        self.parquet = str(folder / "parquet")
+        journals.write(Path(self.journal), count, SIZE)
+        self.feed().write.parquet(self.parquet)
+
+    def feed(self, schema: str = "") -> Any:
+        reader = self.spark.read.format("kernel")
+        return (reader.schema(schema) if schema else reader).load(self.journal)
+
+    def kernel_all(self) -> dict[str, float]:
+        return _seconds(lambda: _noop(self.feed()))
+
+    def parquet_all(self) -> dict[str, float]:
+        return _seconds(lambda: _noop(self.spark.read.parquet(self.parquet)))
+
+    def kernel_group(self) -> dict[str, float]:
+        return _seconds(lambda: _group(self.feed("key string, offset bigint")))
+
+    def parquet_group(self) -> dict[str, float]:
+        return _seconds(lambda: _group(self.spark.read.parquet(self.parquet)))
+
+    def pyarrow_group(self) -> dict[str, float]:
+        from plugins.engines.journal.commands.counting import count_by
+        from plugins.protocols.journal_format.reader import JournalReader
+
+        return _seconds(lambda: count_by(JournalReader(self.journal), "key", 0, self.count))
+
+    def kernel_range(self) -> dict[str, float]:
+        return _seconds(lambda: _noop(_middle(self.feed(), self.count)))
+
+    def parquet_range(self) -> dict[str, float]:
+        return _seconds(lambda: _noop(_middle(self.spark.read.parquet(self.parquet), self.count)))
+
+    def stream_noop(self) -> dict[str, float]:
+        return self._stream(lambda stream: stream.writeStream.format("noop"))
+
+    def stream_kernel(self) -> dict[str, float]:
+        target = tempfile.mkdtemp(dir=self.folder)
+
+        def sink(stream: Any) -> Any:
+            return stream.select("key", "body").writeStream.format("kernel").option("path", target)
+
+        return self._stream(sink)
+
+    def _stream(self, sink: Callable[[Any], Any]) -> dict[str, float]:
+        """How many rows a second micro-batches have; a query's start and end, about a second, are not counted."""
+        stream = self.spark.readStream.format("kernel").load(self.journal)
+        checkpoint = tempfile.mkdtemp(dir=self.folder)
+        writer = sink(stream).option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        query = writer.start()
+        query.awaitTermination()
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        rows = sum(progress["numInputRows"] for progress in batches)
+        milliseconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
+        return {"rate": rows / milliseconds * 1000}
+
+    def latency(self) -> dict[str, float]:
+        """From sending into a kernel that journals until the row that a running query makes of it is in another journal."""
+        from kernel import EnginePlan, Kernel, Plan, RoutePlan
+
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        plan = Plan(
+            engines=(
+                EnginePlan(name="app", kind="native"),
+                EnginePlan(name="journal", kind="journal", options={"path": str(folder / "in")}),
+            ),
+            routes=(RoutePlan(source="app", targets=("journal",)),),
+        )
+        with Kernel(plan) as kernel, kernel.open("app") as app:
+            kernel.wait_running()
+            query = (
+                self.spark.readStream.format("kernel")
+                .load(str(folder / "in"))
+                .select("body")
+                .writeStream.format("kernel")
+                .option("path", str(folder / "out"))
+                .option("checkpointLocation", str(folder / "checkpoint"))
+                .start()
+            )
+            found: list[float] = []
+            done = threading.Event()
+            watcher = threading.Thread(target=_watch, args=(folder / "out", found, done))
+            watcher.start()
+            end = time.monotonic() + LATENCY_WARM + LATENCY_SECONDS
+            while time.monotonic() < end:
+                app.send(b"%d" % time.time_ns())
+                time.sleep(SENT_EVERY)
+            query.stop()
+            done.set()
+            watcher.join()
+        late = sorted(found[int(LATENCY_WARM / SENT_EVERY) :])
+        return {"p50": statistics.median(late), "p99": late[len(late) * 99 // 100]}
+
+
+def serve(link: Connection, count: int) -> None:
+    """Answer the names of questions with their figures."""
+    from plugins.apis.spark import session
+
+    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
+        spark = session("benchmarks", master="local[2]")
+        try:
+            questions = Questions(spark, Path(folder), count)
+            _noop(questions.feed())  # what the first query loads and compiles is not counted
+            link.send("ready")
+            while (name := link.recv()) is not None:
+                link.send(getattr(questions, name)())
+        finally:
+            spark.stop()
+
+
+def _seconds(ask: Callable[[], Any]) -> dict[str, float]:
+    start = time.perf_counter()
+    ask()
+    return {"seconds": time.perf_counter() - start}
+
+
+def _noop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _group(frame: Any) -> None:
+    if len(frame.groupBy("key").agg({"*": "count", "offset": "max"}).collect()) != journals.KEYS:
+        raise AssertionError(f"there should be {journals.KEYS} keys")
+
+
+def _middle(frame: Any, count: int) -> Any:
+    return frame.where(f"offset >= {count // 2} and offset < {count // 2 + RANGE}")
+
+
+def _watch(journal: Path, found: list[float], done: threading.Event) -> None:
+    """Note how old each row is when it can be read."""
+    from plugins.protocols.journal_format.reader import JournalReader
+
+    reader, offset = JournalReader(journal), 0
+    while not done.is_set():
+        if reader.bounds().end == offset:
+            time.sleep(0.001)
+            continue
+        now = time.time_ns()
+        for batch in reader.batches(offset, columns=["body"]):
+            found += [(now - int(body)) / 1e9 for body in batch.column(0).to_pylist()]
+            offset += batch.num_rows
