@@ -42,10 +42,12 @@ class AlarmWatch:
         self._host = host
         self._on_lifted = on_lifted
 
-    def turn(self, now: float) -> None:
-        """Look, if it is time to."""
-        if now >= self.alarms.next_look:
-            self.look(now)
+    def turn(self, now: float) -> bool:
+        """Look, if it is time to; return whether it was."""
+        if now < self.alarms.next_look:
+            return False
+        self.look(now)
+        return True
 
     def look(self, now: float) -> None:
         """Look, and do what follows from it."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernel.contracts.engine import EngineEvent, Host
 from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.amqp.resources import machine_memory, octets
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.store_options import StoreOptions
 
@@ -26,7 +27,11 @@ def open_store(
 
     return OpenStore(
         Path(options.data_dir),
-        StoreOptions(fsync=options.fsync, queue_bytes=options.queue_bytes),
+        StoreOptions(
+            fsync=options.fsync,
+            queue_bytes=options.queue_bytes,
+            all_queues_bytes=octets(options.all_queues_bytes, machine_memory()),
+        ),
         clock_ahead=clock_ahead,
         post=host.post,
         on_done=on_done,

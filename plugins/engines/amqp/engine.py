@@ -256,7 +256,8 @@ class AmqpEngine:
         self.broker.settle_queues(now)
         self._watches.look()
         self.feed.flush()
-        self.alarm_watch.turn(now)
+        if self.alarm_watch.turn(now):
+            self.broker.share_memory()
         low = self.alarm_watch.alarms.reason
         busy, self._busy = self._busy, {}
         for connection in busy:

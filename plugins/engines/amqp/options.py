@@ -136,6 +136,9 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether a publisher's confirm waits until the disk has the message (a group at a time), not only the operating system."""
     queue_bytes: Annotated[int, msgspec.Meta(ge=0)] = 67_108_864
     """Bodies that a queue holds in memory, where there is a ``data_dir``; what is more waits on the disk."""
+    all_queues_bytes: int | str = "20%"
+    """Bytes, or a share of this machine's memory, that all queues together may take where there is a ``data_dir``, before
+    the longest of them wait on the disk; 0: any amount."""
     frame_max: int = 131072
     """The largest frame; at least 4096."""
     channel_max: int = 2047
@@ -166,7 +169,7 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(
                 f"anonymous = {self.anonymous!r} is none of the users: {', '.join(self.users) or 'none'}"
             )
-        for limit in ("memory_limit", "queued_limit"):
+        for limit in ("memory_limit", "queued_limit", "all_queues_bytes"):
             try:
                 octets(getattr(self, limit), whole=0)
             except ValueError as error:

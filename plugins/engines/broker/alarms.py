@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
+from plugins.engines.broker.backlog import PER_MESSAGE
+
 if TYPE_CHECKING:
     from plugins.engines.broker.broker import Broker
 
@@ -17,8 +19,6 @@ PERIOD = 0.5
 """Seconds between two looks: a publisher at a gigabyte a second gets half of one further in between."""
 
 _HYSTERESIS = 10
-_PER_MESSAGE = 64
-"""Octets that a message costs besides its body: a bytes object, its places in lists (measured: 52)."""
 
 
 def held_in_queues(broker: Broker) -> int:
@@ -32,7 +32,7 @@ def held_in_queues(broker: Broker) -> int:
             backlog = queue.backlog
             here = backlog.size - backlog.paged
             count = backlog.count * here // backlog.size if backlog.paged else backlog.count
-            held += here + _PER_MESSAGE * (count + queue.outstanding)
+            held += here + PER_MESSAGE * (count + queue.outstanding)
     return held
 
 

@@ -16,6 +16,9 @@ from plugins.engines.broker.span import Span
 if TYPE_CHECKING:
     from plugins.engines.broker.storage.page import Page
 
+PER_MESSAGE = 64
+"""Octets that a message costs besides its body: a bytes object, its places in lists (measured: 52)."""
+
 Item: TypeAlias = "Span | Page"
 Read: TypeAlias = "Callable[[Page, Item | None], list[Span]]"
 """A page, and what follows it, to the page's spans."""

@@ -68,6 +68,10 @@ class Broker:
             if vhost.touched:
                 vhost.settle(now)
 
+    def share_memory(self) -> None:
+        """Have the store divide anew what memory the queues may have; to be called now and then."""
+        self.store.share_memory([queue for vhost in self.vhosts.values() for queue in vhost.queues.values()])
+
     @property
     def touched(self) -> bool:
         """Whether ``settle`` has something to do."""

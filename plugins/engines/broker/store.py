@@ -6,7 +6,7 @@ The broker calls it in the order in which things happened; the store decides how
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
@@ -98,6 +98,10 @@ class Store(Interface):
         """A queue has more than that."""
         ...
 
+    def share_memory(self, queues: Collection[Queue]) -> None:
+        """Divide anew among all queues what they may have in memory together; to be called now and then."""
+        ...
+
     def read(self, page: Page, following: Item | None) -> list[Span]:
         """Return a page's messages; ``following`` is what will be wanted next."""
         ...
@@ -151,6 +155,9 @@ class EmptyStore:
 
     def page_out(self, queue: Queue) -> None:
         """There is nowhere to go."""
+
+    def share_memory(self, queues: Collection[Queue]) -> None:
+        """There is nothing to divide."""
 
     def read(self, page: Page, following: Item | None) -> list[Span]:
         """Nothing was paged out."""

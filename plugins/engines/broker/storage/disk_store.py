@@ -6,7 +6,7 @@ survive but are too many to be held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.log import Kept, Log
 from plugins.engines.broker.storage.page import Page
 from plugins.engines.broker.storage.paging import page_out, read_page, will_read
+from plugins.engines.broker.storage.sharing import share_memory
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.storage.writer import Writer
 
@@ -213,6 +214,10 @@ class DiskStore:
         if queue not in self._over:
             self._over[queue] = None
             self._page_out_due = True
+
+    def share_memory(self, queues: Collection[Queue]) -> None:
+        if self.options.all_queues_bytes:
+            share_memory(queues, self.options.all_queues_bytes, self)
 
     def read(self, page: Page, following: Span | Page | None) -> list[Span]:
         if isinstance(following, Page):

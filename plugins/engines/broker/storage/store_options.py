@@ -14,6 +14,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """After how many octets a new file is begun."""
     queue_bytes: int = 64 << 20
     """Bodies that a queue holds in memory."""
+    all_queues_bytes: int = 0
+    """Octets of memory that all queues together may take, the longest give way first; 0: any number."""
     lazy_bytes: int = 1 << 20
     """The same of a lazy queue: enough to be a page ahead of its consumers."""
     most_waiting_bytes: int = 32 << 20
