@@ -33,8 +33,23 @@ class SourceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Seconds between heartbeats at the most."""
     late_join: bool = True
     """Allow those who come late to ask for all that is still in the window (OPT_JOIN)."""
+    parity_group: Annotated[int, msgspec.Meta(ge=0, le=128)] = 0
+    """Packets for which parity is computed together (a power of two); 0: no parity.  A lost packet is then worked out of others."""
+    parity_packets: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    """Packets of parity that follow each group unasked: so many losses in a group need no repair."""
+    parity_on_demand: bool = False
+    """Answer requests with parity: one packet repairs different losses of many receivers."""
     repeat_guard: Seconds = 0.002
     """Seconds during which a second request for the same packet is taken for one that crossed the answer."""
+
+    def __post_init__(self) -> None:
+        k = self.parity_group
+        if k & k - 1 or k == 1:
+            raise ValueError("parity_group: a power of two from 2 to 128, or 0")
+        if bool(self.parity_packets or self.parity_on_demand) != bool(k):
+            raise ValueError("parity_group: it takes parity_packets or parity_on_demand, and they take it")
+        if self.parity_packets > k:
+            raise ValueError("parity_packets: as many as parity_group at the most")
 
 
 class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -82,7 +82,12 @@ class Receiver:
                         continue
                     session.heard = now
                     window = session.window
-                    if window is not None and number == window.next and not session.recovery.missing:
+                    if (
+                        window is not None
+                        and number == window.next
+                        and not session.recovery.missing
+                        and session.parity is None
+                    ):
                         window.ready.append(packet[24:])
                         window.next = (number + 1) & MASK
                         window.lead = number
@@ -111,7 +116,9 @@ class Receiver:
             return
         session.heard = now
         if isinstance(decoded, Data):
-            if not decoded.parity:
+            if decoded.parity:
+                session.on_parity(decoded, now)
+            else:
                 session.on_data(decoded, now)
         elif isinstance(decoded, SourcePath):
             session.on_spm(decoded, now)
@@ -211,26 +218,34 @@ class Receiver:
         if session.path is None:
             session.recovery.postponed(numbers, now + SPMR_BACK_OFF)
             return
-        trail = session.window.next if session.window is not None else 0
-        numbers.sort(key=lambda number: (number - trail) & MASK)
-        for at in range(0, len(numbers), IN_A_NAK):
+        waiting = [
+            (parity, asked[at : at + IN_A_NAK])
+            for parity, asked in session.requests(numbers)
+            for at in range(0, len(asked), IN_A_NAK)
+        ]
+        for place, (parity, asked) in enumerate(waiting):
             if not self._naks.has_one(now):
-                session.recovery.postponed(numbers[at:], self._naks.ready_at())
+                rest = [number for _, later in waiting[place:] for _, covered in later for number in covered]
+                session.recovery.postponed(rest, self._naks.ready_at())
                 return
             self._naks.tokens -= 1
-            part = numbers[at : at + IN_A_NAK]
-            nak = Request(
-                kind=NAK,
-                tsi=session.tsi,
-                port=self._port,
-                numbers=tuple(part),
-                source=session.path,
-                group=self._group,
-            )
-            self._out.append((session.path, packets.encode(nak)))
-            self.statistics.naks_out += 1
-            self.statistics.numbers_asked += len(part)
-            session.recovery.asked(part, now)
+            self._nak(session, tuple(number for number, _ in asked), parity=parity)
+            session.recovery.asked([number for _, covered in asked for number in covered], now)
+
+    def _nak(self, session: Session, numbers: tuple[int, ...], *, parity: bool) -> None:
+        assert session.path is not None
+        nak = Request(
+            kind=NAK,
+            tsi=session.tsi,
+            port=self._port,
+            numbers=numbers,
+            source=session.path,
+            group=self._group,
+            parity=parity,
+        )
+        self._out.append((session.path, packets.encode(nak)))
+        self.statistics.naks_out += 1
+        self.statistics.numbers_asked += len(numbers)
 
     def _ask_for_spm(self, tsi: bytes, now: float) -> None:
         session = self.sessions.get(tsi)

@@ -12,13 +12,15 @@ import msgspec
 
 from plugins.protocols.pgm.chance import Chance
 from plugins.protocols.pgm.events import Event, What
-from plugins.protocols.pgm.extensions import Reset
+from plugins.protocols.pgm.extensions import Extensions, ParityParameters, Reset
 from plugins.protocols.pgm.options import ReceiverOptions
 from plugins.protocols.pgm.packets import ODATA, Data, Request, SourcePath
+from plugins.protocols.pgm.parity_rows import Item
 from plugins.protocols.pgm.reassembly import Reassembly
 from plugins.protocols.pgm.receive_window import ReceiveWindow
 from plugins.protocols.pgm.recovery import Recovery
 from plugins.protocols.pgm.sequence import after, distance
+from plugins.protocols.pgm.session_parity import SessionParity
 
 EARLY_MOST = 4096
 """Packets that are kept while it is not known yet where to begin."""
@@ -41,6 +43,8 @@ class ReceiverStatistics:
         """Packets of data that had come before."""
         self.gaps = 0
         """Times that packets were found missing."""
+        self.worked_out = 0
+        """Missing packets that were worked out of parity."""
         self.recovered = 0
         """Missing packets that came after all."""
         self.lost = 0
@@ -48,6 +52,11 @@ class ReceiverStatistics:
         self.dropped_units = 0
         """Fragmented units that could not be put together."""
         self.naks_out = self.numbers_asked = self.spmrs_out = 0
+
+
+def _row_item(item: bytes | Data) -> Item:
+    """Return what of a packet goes into parity."""
+    return (item.data, item.extensions.fragment) if isinstance(item, Data) else (item, None)
 
 
 class _Early(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +85,8 @@ class Session:
         self.window: ReceiveWindow | None = None
         """None until it is known where to begin."""
         self.recovery = Recovery(options, chance)
+        self.parity: SessionParity | None = None
+        """Of a source that sends parity."""
         self.path: bytes | None = None
         """Where NAKs go; None until an SPM has said so."""
         self.address: object = None
@@ -121,10 +132,14 @@ class Session:
     def _put(self, number: int, trail: int, item: bytes | Data, size: int, now: float) -> None:
         window = self.window
         assert window is not None
+        parity = self.parity
+        solved: list[tuple[int, Item]] = []
         new = window.put(number, item, size)
         if new is None:
             self._statistics.duplicates += 1
         else:
+            if parity is not None:
+                solved = parity.note(number, _row_item(item))
             if new:
                 self._found(new, now)
             if number in self.recovery.missing:
@@ -135,6 +150,40 @@ class Session:
                 self._forget_lost("the receive window is full")
         if trail != self.trail:
             self._on_trail(trail)
+        if parity is not None:
+            self._put_solved(solved, trail, now)
+
+    def on_parity(self, data: Data, now: float) -> None:
+        """A packet of parity: it may give what is missing."""
+        parity, window = self.parity, self.window
+        if parity is None or window is None:
+            return
+        self._found(window.extend(data.number | parity.mask), now)  # it comes after its group
+        self._put_solved(parity.take(data), data.trail, now)
+
+    def _put_solved(self, solved: list[tuple[int, Item]], trail: int, now: float) -> None:
+        """Take packets that were worked out as if they had come."""
+        assert self.parity is not None
+        for number, (data, fragment) in solved:
+            if number not in self.recovery.missing:
+                continue
+            item: bytes | Data = data
+            if fragment is not None:
+                extensions = Extensions(fragment=fragment)
+                item = Data(
+                    kind=ODATA,
+                    tsi=self.tsi,
+                    port=0,
+                    extensions=extensions,
+                    number=number,
+                    trail=trail,
+                    data=data,
+                )
+                self._fragments = True
+            self._statistics.worked_out += 1
+            self._put(number, trail, item, len(data), now)
+        if self.window is not None:
+            self.parity.forget_before(self.window.next)
 
     def take(self) -> list[bytes | None]:
         """Return what is complete and in order, and ``LOST`` in the place of what is not."""
@@ -242,6 +291,9 @@ class Session:
             self._join = spm.extensions.join
         if not (spm.trail == 0 and spm.lead == NO_WINDOW):
             self._on_edges(spm, now)
+        offered = spm.extensions.parity
+        if self.parity is None and offered is not None and self.window is not None and _is_possible(offered):
+            self.parity = SessionParity(offered, self.window.next)
         if spm.extensions.reset is not None:
             self._on_reset(spm.extensions.reset, now)
         if spm.extensions.fin and not self.finished:
@@ -270,7 +322,7 @@ class Session:
 
     def _restart(self, now: float) -> None:
         self._tell(What.RESET, detail="it has begun anew")
-        self.window = None
+        self.window = self.parity = None
         self.recovery.missing.clear()
         self.trail = self._join = self._spm_number = None
 
@@ -288,13 +340,29 @@ class Session:
 
     def on_request(self, request: Request, now: float, *, confirmation: bool) -> None:
         """An NCF, or somebody else's NAK."""
-        window = self.window
-        if window is None or request.parity:
-            return
+        numbers = request.numbers
+        if request.parity:
+            if self.parity is None:
+                return
+            parity, missing = self.parity, self.recovery.missing
+            numbers = tuple(other for number in numbers for other in parity.covered(number, missing))
         if confirmation:
-            self.recovery.confirmed(request.numbers, now)
+            self.recovery.confirmed(numbers, now)
         else:
-            self.recovery.asked_by_another(request.numbers, now)
+            self.recovery.asked_by_another(numbers, now)
+
+    def requests(self, numbers: list[int]) -> list[tuple[bool, list[tuple[int, list[int]]]]]:
+        """Return what to ask for as numbers that may share a packet, each with the packets that it stands for.
+
+        Those for parity (True) and those for single packets go apart.
+        """
+        window = self.window
+        assert window is not None
+        numbers.sort(key=lambda number: distance(window.next, number))
+        if self.parity is None:
+            return [(False, [(number, [number]) for number in numbers])]
+        groups, single = self.parity.requests(numbers, self.recovery.missing, window.lead)
+        return [(True, groups), (False, [(number, [number]) for number in single])]
 
     def due(self, now: float) -> list[int]:
         """Return the numbers to ask for, having given up those that were asked for too often."""
@@ -307,6 +375,10 @@ class Session:
 
     def _tell(self, what: What, first: int | None = None, last: int | None = None, detail: str = "") -> None:
         self._events.append(Event(what=what, tsi=self.tsi, first=first, last=last, detail=detail))
+
+
+def _is_possible(offered: ParityParameters) -> bool:
+    return 2 <= offered.group <= 128 and not offered.group & offered.group - 1
 
 
 def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

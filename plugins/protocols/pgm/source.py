@@ -29,6 +29,7 @@ from plugins.protocols.pgm.packets import (
 )
 from plugins.protocols.pgm.repair_queue import RepairQueue
 from plugins.protocols.pgm.sequence import MASK, after
+from plugins.protocols.pgm.source_parity import Parity, SourceParity
 from plugins.protocols.pgm.spm_schedule import SpmSchedule
 from plugins.protocols.pgm.token_bucket import TokenBucket
 from plugins.protocols.pgm.transmit_window import TransmitWindow
@@ -43,6 +44,8 @@ FRAGMENT_OVERHEAD = 20
 """Bytes of OPT_LENGTH and OPT_FRAGMENT."""
 SYN_OVERHEAD = FRAGMENT_OVERHEAD + 4
 """Bytes of those and OPT_SYN."""
+PARITY_OVERHEAD = FRAGMENT_OVERHEAD + 8 + 2
+"""Bytes of OPT_LENGTH, OPT_FRAGMENT, OPT_PARITY_GRP and a length."""
 
 
 class SourceStatistics:
@@ -74,7 +77,9 @@ class Source:
     ) -> None:
         self.tsi = tsi
         self.tsdu_size = packet_size - DATA.size
-        """Bytes of data that a packet may have."""
+        """Bytes of data that a packet may have; parity is larger by what tells its packets apart."""
+        if options.parity_group:
+            self.tsdu_size -= PARITY_OVERHEAD
         self.statistics = SourceStatistics()
         self._options = options
         self._port = port
@@ -93,6 +98,7 @@ class Source:
         self._queue: deque[tuple[bytes, Extensions]] = deque()
         self.queued = 0
         """Bytes that wait to be sent for the first time."""
+        self._parity = SourceParity(options, self._window.get) if options.parity_group else None
         self._spm_number = 0
         self._begun = False
         self._last_words = Extensions()
@@ -155,12 +161,23 @@ class Source:
 
     def _on_nak(self, nak: Request, now: float) -> None:
         self.statistics.naks_in += 1
+        if nak.parity:
+            known = [
+                number for number in nak.numbers if self._parity is not None and self._parity.ask(number, now)
+            ]
+            if len(known) < len(nak.numbers):
+                self._beyond_repair(len(nak.numbers) - len(known), now)
+            return
         here = [number for number in dict.fromkeys(nak.numbers) if self._window.get(number) is not None]
         if len(here) < len(nak.numbers):
-            self.statistics.beyond_repair += len(nak.numbers) - len(here)
-            self._spms.at_once(now)  # it tells how far back one may ask
+            self._beyond_repair(len(nak.numbers) - len(here), now)
         if here:
             self._repairs.ask(here, now)
+
+    def _beyond_repair(self, count: int, now: float) -> None:
+        """Somebody asks for what is gone: an SPM tells how far back one may ask."""
+        self.statistics.beyond_repair += count
+        self._spms.at_once(now)
 
     # ------------------------------------------------------------------ packets out
 
@@ -175,7 +192,7 @@ class Source:
             out.append(self._spm())
             self._spms.sent_spm(now)
             self._all.tokens -= len(out[-1])
-        if self._repairs:
+        if self._repairs or self._parity:  # has something
             self._repair(out, now)
         if self._queue and self._all.tokens > 0:
             self._originals(out, now)
@@ -189,24 +206,47 @@ class Source:
             numbers = self._repairs.confirmation(now)
             if numbers is None:
                 break
-            out.append(self._ncf(numbers))
-            self._repair_tokens.tokens -= len(out[-1])
-            self._all.tokens -= len(out[-1])
+            self._spend(out, self._ncf(numbers))
+        if self._parity is not None and self._parity.confirmations and self._repair_tokens.tokens > 0:
+            self._spend(out, self._ncf(self._parity.confirmed(), parity=True))
+
+    def _spend(self, out: list[bytes], packet: bytes) -> None:
+        """Send something at the cost of the repairs' share."""
+        out.append(packet)
+        self._repair_tokens.tokens -= len(packet)
+        self._all.tokens -= len(packet)
 
     def _repair(self, out: list[bytes], now: float) -> None:
-        bucket = self._repair_tokens
-        while bucket.tokens > 0 and self._all.tokens > 0:
-            number = self._repairs.next(now)
-            if number is None:
+        while self._repair_tokens.tokens > 0 and self._all.tokens > 0:
+            repair = self._next_repair(now)
+            if repair is None:
                 break
+            self._spend(out, repair)
+            self.statistics.repairs += 1
+            self._spms.sent_data(now)
+
+    def _next_repair(self, now: float) -> bytes | None:
+        while (number := self._repairs.next(now)) is not None:
             packet = self._window.get(number)
             if packet is not None:
-                repair = self._as_repair(packet)
-                out.append(repair)
-                bucket.tokens -= len(repair)
-                self._all.tokens -= len(repair)
-                self.statistics.repairs += 1
-                self._spms.sent_data(now)
+                return self._as_repair(packet)
+        parity = self._parity.next() if self._parity is not None else None
+        return self._parity_packet(parity, RDATA) if parity is not None else None
+
+    def _parity_packet(self, parity: Parity, kind: int) -> bytes:
+        return packets.encode(
+            Data(
+                kind=kind,
+                tsi=self.tsi,
+                port=self._port,
+                extensions=parity.extensions,
+                number=parity.number,
+                trail=self._window.trail,
+                data=parity.data,
+                parity=True,
+                variable=parity.variable,
+            )
+        )
 
     def _as_repair(self, packet: bytes) -> bytes:
         """Return an RDATA packet with the content of this ODATA packet, and the trailing edge of now."""
@@ -217,7 +257,7 @@ class Source:
         """Number and send new data."""
         window, queue, pack = self._window, self._queue, DATA.pack
         own_port, port, identifier = self._own_port, self._port, self.tsi[:6]
-        tokens = self._all.tokens
+        tokens, parity = self._all.tokens, self._parity
         window.stamp(now)
         while queue and tokens > 0:
             tsdu, extensions = queue.popleft()
@@ -235,6 +275,10 @@ class Source:
             window.add(packet)
             tokens -= len(packet)
             out.append(packet)
+            if parity is not None and number & parity.mask == parity.mask:
+                unasked = [self._parity_packet(made, ODATA) for made in parity.at_end(number)]
+                tokens -= sum(map(len, unasked))
+                out += unasked
         self._all.tokens = tokens
         self._spms.sent_data(now)
 
@@ -256,11 +300,17 @@ class Source:
             )
         )
 
-    def _ncf(self, numbers: tuple[int, ...]) -> bytes:
+    def _ncf(self, numbers: tuple[int, ...], *, parity: bool = False) -> bytes:
         self.statistics.ncfs += 1
         return packets.encode(
             Request(
-                kind=NCF, tsi=self.tsi, port=self._port, numbers=numbers, source=self._path, group=self._group
+                kind=NCF,
+                tsi=self.tsi,
+                port=self._port,
+                numbers=numbers,
+                source=self._path,
+                group=self._group,
+                parity=parity,
             )
         )
 
@@ -268,8 +318,10 @@ class Source:
         self.statistics.spms += 1
         window = self._window
         extensions = self._last_words
-        if self._options.late_join and not extensions.reset and not extensions.fin:
-            extensions = Extensions(join=window.trail)
+        if not extensions.reset and not extensions.fin:
+            join = window.trail if self._options.late_join else None
+            parity = self._parity.parameters if self._parity is not None else None
+            extensions = Extensions(join=join, parity=parity)
         spm = SourcePath(
             kind=SPM,
             tsi=self.tsi,
@@ -289,7 +341,9 @@ class Source:
         """Return when ``packets_to_send`` will have something."""
         due = self._spms.due()
         due = min(due, max(self._repairs.confirm_at(), self._repair_tokens.ready_at()))
-        if self._repairs:
+        if self._parity is not None and self._parity.confirmations:
+            due = min(due, self._repair_tokens.ready_at())
+        if self._repairs or self._parity:
             due = min(due, max(self._all.ready_at(), self._repair_tokens.ready_at()))
         if self._queue:
             due = min(due, self._all.ready_at())

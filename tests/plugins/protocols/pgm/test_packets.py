@@ -283,6 +283,14 @@ def test_every_packet_is_read_as_it_was_written(packet: Packet) -> None:
     assert packets.tsi_of(encoded) == packet.tsi
 
 
+def _with_parity() -> list[bytes]:
+    """What a source with parity sends, fragments among it."""
+    options = SourceOptions(parity_group=4, parity_packets=2, parity_on_demand=True)
+    source = Source(options, OPENPGM, 5555, PATH, GROUP, packet_size=120)
+    source.send([b"x" * 30, b"y" * 200, b"z"] * 2)
+    return source.packets_to_send(1.0)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_packets_are_counted_and_nothing_else(seed: int) -> None:
     """Both ends take anything at all: bytes cut off, added, changed, with a checksum that fits and without."""
@@ -292,6 +300,7 @@ def test_damaged_packets_are_counted_and_nothing_else(seed: int) -> None:
     source.send([b"data"] * 10)
     source.packets_to_send(1.0)
     good = [captured for captured, _ in CAPTURED.values()]
+    good += _with_parity()
     good += [packets.encode(Packet(kind=kind, tsi=LIBZMQ, port=5555)) for kind in (SPMR, packets.ACK)]
     for turn in range(500):
         packet = bytearray(chance.choice(good))

@@ -1,0 +1,112 @@
+"""Parity of a source that is heard: groups that are not complete, and what is made of them (RFC 3208, 11.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from plugins.protocols.pgm.extensions import ParityParameters
+from plugins.protocols.pgm.packets import Data
+from plugins.protocols.pgm.parity_rows import Item, RowShape
+from plugins.protocols.pgm.reed_solomon import FIELD, recover
+from plugins.protocols.pgm.sequence import MASK, distance
+
+
+class _Group:
+    """What is here of one."""
+
+    __slots__ = ("items", "parity", "shape")
+
+    def __init__(self) -> None:
+        self.items: dict[int, Item] = {}
+        self.parity: dict[int, bytes] = {}
+        self.shape: RowShape | None = None
+
+
+class SessionParity:
+    """The groups of one session, from the number ``first`` on."""
+
+    def __init__(self, parameters: ParityParameters, first: int) -> None:
+        self.on_demand = parameters.on_demand
+        self.mask = parameters.group - 1
+        self._k = parameters.group
+        self._first = first
+        self._groups: dict[int, _Group] = {}
+        self._done = first
+
+    def note(self, number: int, item: Item) -> list[tuple[int, Item]]:
+        """A packet is here; return those that can be worked out now."""
+        start = number & ~self.mask & MASK
+        group = self._groups.get(start)
+        if group is None:
+            group = self._groups[start] = _Group()
+        group.items[number & self.mask] = item
+        return self._solve(start, group) if group.parity else []
+
+    def take(self, parity: Data) -> list[tuple[int, Item]]:
+        """A parity packet is here; return the packets that can be worked out now."""
+        start = parity.number & ~self.mask & MASK
+        index = (parity.number & self.mask) + parity.extensions.parity_group * self._k
+        if self._k + index >= FIELD or distance(self._done, start + self.mask & MASK) < 0:
+            return []
+        group = self._groups.setdefault(start, _Group())
+        row = RowShape.row_of_parity(parity.data, parity.extensions)
+        shape = RowShape.of_parity(parity.data, variable=parity.variable, extensions=parity.extensions)
+        if shape.size < 0 or any(len(other) != len(row) for other in group.parity.values()):
+            return []
+        group.parity[index] = row
+        group.shape = shape
+        return self._solve(start, group)
+
+    def forget_before(self, number: int) -> None:
+        """Everything before ``number`` was delivered, or given up."""
+        self._done = number
+        for start in [start for start in self._groups if distance(start + self._k & MASK, number) >= 0]:
+            del self._groups[start]
+
+    def requests(
+        self, numbers: Sequence[int], missing: Collection[int], lead: int
+    ) -> tuple[list[tuple[int, list[int]]], list[int]]:
+        """Divide what is to be asked for: parity requests, each with the packets that it stands for, and single packets.
+
+        Parity helps with whole groups that were heard from their beginning; a request is for all that is ``missing`` of one.
+        """
+        groups: dict[int, None] = {}
+        single: list[int] = []
+        for number in numbers:
+            start = number & ~self.mask & MASK
+            whole = distance(self._first, start) >= 0 and distance(start + self.mask & MASK, lead) >= 0
+            if self.on_demand and whole:
+                groups[start] = None
+            else:
+                single.append(number)
+        asked = [(start | self._wanted(start) - 1, self._of(start, missing)) for start in groups]
+        return asked, single
+
+    def covered(self, number: int, missing: Collection[int]) -> list[int]:
+        """Return which of the missing packets a parity request of that number, somebody's, stands for: all or none."""
+        start = number & ~self.mask & MASK
+        return self._of(start, missing) if (number & self.mask) + 1 >= self._wanted(start) else []
+
+    def _of(self, start: int, missing: Collection[int]) -> list[int]:
+        return [number for number in missing if number & ~self.mask & MASK == start]
+
+    def _wanted(self, start: int) -> int:
+        group = self._groups.get(start)
+        have = len(group.items) + len(group.parity) if group is not None else 0
+        return max(self._k - have, 1)
+
+    def _solve(self, start: int, group: _Group) -> list[tuple[int, Item]]:
+        shape = group.shape
+        if shape is None or len(group.items) + len(group.parity) < self._k or len(group.items) >= self._k:
+            return []
+        rows = {position: shape.row(item) for position, item in group.items.items()}
+        known = {position: row for position, row in rows.items() if row is not None}
+        if len(known) < len(rows):
+            return []  # the parity is not of these packets
+        solved: list[tuple[int, Item]] = []
+        for position, row in recover(self._k, known, group.parity).items():
+            item = shape.item(row)
+            if item is not None:
+                group.items[position] = item
+                solved.append((start + position & MASK, item))
+        return solved

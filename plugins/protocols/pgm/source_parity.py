@@ -1,0 +1,127 @@
+"""Parity of a source: for every group as it ends, and for whoever asks (RFC 3208, 11.4)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from plugins.protocols.pgm import packets
+from plugins.protocols.pgm.extensions import NAK_LIST_MOST, Extensions, ParityParameters
+from plugins.protocols.pgm.options import SourceOptions
+from plugins.protocols.pgm.packets import DATA, Data
+from plugins.protocols.pgm.parity_rows import Item, RowShape
+from plugins.protocols.pgm.reed_solomon import FIELD, encode
+from plugins.protocols.pgm.sequence import MASK
+
+REMEMBERED = 1024
+"""Groups whose last request and last parity packet are remembered."""
+
+
+class Parity:
+    """A parity packet before it has a header."""
+
+    __slots__ = ("data", "extensions", "number", "variable")
+
+    def __init__(self, number: int, data: bytes, extensions: Extensions, *, variable: bool) -> None:
+        self.number = number
+        self.data = data
+        self.extensions = extensions
+        self.variable = variable
+
+
+class SourceParity:
+    """Transmission groups of ``k`` packets, numbers that are multiples of ``k`` first."""
+
+    def __init__(self, options: SourceOptions, get: Callable[[int], bytes | None]) -> None:
+        self.parameters = ParityParameters(
+            options.parity_group, options.parity_packets > 0, options.parity_on_demand
+        )
+        """What SPMs tell of it."""
+        self.mask = options.parity_group - 1
+        self.confirmations: deque[int] = deque()
+        """Requests to be confirmed."""
+        self._k = options.parity_group
+        self._proactive = options.parity_packets
+        self._guard = options.repeat_guard
+        self._get = get
+        self._asked: dict[int, tuple[float, int]] = {}
+        self._used: dict[int, int] = {}
+        self._pending: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def at_end(self, number: int) -> list[Parity]:
+        """Return the parity that follows the last packet of a group unasked."""
+        group = number & ~self.mask & MASK
+        made = [self._make(group) for _ in range(self._proactive)]
+        return [parity for parity in made if parity is not None]
+
+    def ask(self, number: int, now: float) -> bool:
+        """Somebody asks for parity of a group, as many packets as the number's low bits say, and one; False: it is gone."""
+        group, count = number & ~self.mask & MASK, (number & self.mask) + 1
+        if any(self._get((group + position) & MASK) is None for position in range(self._k)):
+            return False
+        self.confirmations.append(number)
+        at, enough = self._asked.get(group, (-math.inf, 0))
+        if now >= at + self._guard or count > enough:  # else it crossed the answer
+            self._asked[group] = now, count
+            self._pending[group] = max(self._pending.get(group, 0), count)
+            _limit(self._asked)
+        return True
+
+    def confirmed(self) -> tuple[int, ...]:
+        """Return requests to be confirmed in one packet."""
+        count = min(len(self.confirmations), NAK_LIST_MOST + 1)
+        return tuple([self.confirmations.popleft() for _ in range(count)])
+
+    def next(self) -> Parity | None:
+        """Return the next parity packet that was asked for; None when there is none."""
+        while self._pending:
+            group, count = next(iter(self._pending.items()))
+            if count > 1:
+                self._pending[group] = count - 1
+            else:
+                del self._pending[group]
+            parity = self._make(group)
+            if parity is not None:
+                return parity
+        return None
+
+    def _make(self, group: int) -> Parity | None:
+        """Compute a parity packet with an index that was not used yet, or long ago."""
+        items = [self._item((group + position) & MASK) for position in range(self._k)]
+        if any(item is None for item in items):
+            return None
+        known = [item for item in items if item is not None]
+        shape = RowShape.of_items(known)
+        rows = [row for item in known if (row := shape.row(item)) is not None]
+        index = self._used.pop(group, -1) + 1
+        if self._k + index >= FIELD:
+            index = 0
+        self._used[group] = index
+        _limit(self._used)
+        data, extensions = shape.parity_of_row(encode(rows, index))
+        if index > self.mask:
+            extensions = Extensions(
+                fragment=extensions.fragment, encoded=extensions.encoded, parity_group=index // self._k
+            )
+        return Parity(group | index & self.mask, data, extensions, variable=shape.variable)
+
+    def _item(self, number: int) -> Item | None:
+        packet = self._get(number)
+        if packet is None:
+            return None
+        if not packet[5]:  # no options
+            return packet[DATA.size :], None
+        decoded = packets.decode(packet)
+        assert isinstance(decoded, Data)
+        return decoded.data, decoded.extensions.fragment
+
+
+def _limit(remembered: dict[int, Any]) -> None:
+    """Forget the oldest."""
+    if len(remembered) > REMEMBERED:
+        del remembered[next(iter(remembered))]
