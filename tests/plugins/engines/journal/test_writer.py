@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernel.contracts.message import run_of
+from plugins.engines.journal import segment_writer
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE
@@ -138,3 +139,25 @@ def test_compressed_rows_are_smaller_and_the_same(tmp_path: Path, compression: s
         entry = writer.append([(run_of(bodies), 1, NOWHERE)])
     assert entry.length < 150_000 / 2
     assert bodies_in(tmp_path) == bodies
+
+
+def test_memory_behind_what_is_safe_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int]] = []
+
+    class WatchedDisk(LimitedDisk):
+        def forget(self, fd: int, start: int, stop: int) -> None:
+            given.append((start, stop))
+            super().forget(fd, start, stop)
+
+    monkeypatch.setattr(segment_writer, "_CACHED", 5000)
+    with JournalWriter(tmp_path, disk=WatchedDisk()) as writer:
+        for body in numbered(0, 10):
+            append(writer, body)
+            assert writer.unsynced() > 0
+            writer.sync()
+            assert writer.unsynced() == 0
+    assert len(given) > 3
+    assert given[0][0] == 0
+    assert [stop for _, stop in given[:-1]] == [start for start, _ in given[1:]]
+    assert given[-1][1] == JournalReader(tmp_path).summaries()[0].bytes - 5000
+    assert bodies_in(tmp_path) == numbered(0, 10)
