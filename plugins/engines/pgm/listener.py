@@ -17,6 +17,7 @@ from kernel.contracts.kinds import EngineSetup
 from kernel.contracts.message import Run
 from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
+from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.pgm.carriage import Decoder, make_decoder
 from plugins.engines.pgm.place import parse_pgm_address
 from plugins.engines.pgm.sockets import Sockets
@@ -55,6 +56,7 @@ class PgmReceiver:
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled."""
         self._host = host
+        self._timer = LazyTimer(host, self._on_timer)
         try:
             options, place = self._options, self._place
             interface = find_interface(place.interface, place.group)
@@ -109,7 +111,8 @@ class PgmReceiver:
         self._deliver()
         if receiver.events:
             self._tell_events()
-        self._host.set_timer(receiver.next_deadline() if self._reading else None, self._on_timer, self)
+        if self._reading:
+            self._timer.arm(receiver.next_deadline())
 
     def _deliver(self) -> None:
         runs: list[Run] = []

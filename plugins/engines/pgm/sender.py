@@ -11,6 +11,7 @@ from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
 from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
+from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.pgm.carriage import make_encoder
 from plugins.engines.pgm.place import parse_pgm_address
 from plugins.engines.pgm.sockets import Sockets
@@ -41,6 +42,7 @@ class PgmSender:
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Send until cancelled; then say good-bye."""
         self._host = host
+        self._timer = LazyTimer(host, self._work)
         try:
             source = self._open()
             self._port = host.port(self._name, self)
@@ -118,7 +120,7 @@ class PgmSender:
                 self._write(self._wires[0].send(packets, self._group))
             if not source.queued:
                 self._all_sent(port)
-        self._host.set_timer(source.next_deadline(), self._work, self)
+        self._timer.arm(source.next_deadline())
         if port.has_input() and not source.queued and not self._writing:
             self._host.soon(self._work)
 

@@ -1,0 +1,28 @@
+"""Lazy timer: one timer of a host for a deadline that mostly moves away, which then costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel.contracts.engine import Host
+
+
+class LazyTimer:
+    """Calls back at the deadline or before; who is called looks whether it is time, and arms it again."""
+
+    __slots__ = ("_armed", "_callback", "_host")
+
+    def __init__(self, host: Host, callback: Callable[[], None]) -> None:
+        self._host = host
+        self._callback = callback
+        self._armed: float | None = None
+
+    def arm(self, deadline: float | None) -> None:
+        """See to it that the call does not come after ``deadline``; None: there is none for now."""
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self._host.set_timer(deadline, self._on_time, self)
+
+    def _on_time(self) -> None:
+        self._armed = None
+        self._callback()
