@@ -127,6 +127,8 @@ class Channel:
             raise PreconditionFailed(
                 f"user_id property set to '{user_id}' but authenticated user was '{self.login.name}'"
             )
+        if (mode := properties.get("delivery_mode", 1)) not in (1, 2):
+            raise PreconditionFailed(f"invalid message: {{delivery_mode_unknown,{mode}}}")
         if envelope.expiration is None and "expiration" in properties:
             raise PreconditionFailed(_invalid_expiration(properties["expiration"]))
         if envelope.expiration is not None and envelope.expiration > LONGEST_TIME:

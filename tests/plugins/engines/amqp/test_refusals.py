@@ -307,6 +307,14 @@ ACTIONS: list[tuple[str, Callable[[RawClient], None], str, int, str]] = [
         _publish(key="k", properties={"user_id": "eve"}),
         CHANNEL, 406, "PRECONDITION_FAILED - user_id property set to 'eve' but authenticated user was 'guest'",
     ),
+    *(
+        (
+            f"delivery mode {mode}",
+            _publish(key="k", properties={"delivery_mode": mode}),
+            CHANNEL, 406, f"PRECONDITION_FAILED - invalid message: {{delivery_mode_unknown,{mode}}}",
+        )
+        for mode in (0, 3)
+    ),
     (
         "expiration that is no number",
         _publish(key="k", properties={"expiration": "abc"}),
