@@ -31,6 +31,7 @@ from plugins.engines.amqp.durability import open_store
 from plugins.engines.amqp.feed import Feed
 from plugins.engines.amqp.importing import Importer, import_file
 from plugins.engines.amqp.inspection import inspect
+from plugins.engines.amqp.kept_users import NAME, KeptUsers
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.origin import certified_name, is_on_this_machine
 from plugins.engines.amqp.rates import Bucket
@@ -51,6 +52,7 @@ class AmqpEngine:
     host: Host
     broker: Broker
     kept: OpenStore | None = None
+    _kept_users: KeptUsers | None = None
 
     def __init__(self, name: str, options: AmqpOptions, exchange_types: ExchangeTypes | None = None) -> None:
         """``exchange_types``: those that plugins bring."""
@@ -112,6 +114,9 @@ class AmqpEngine:
         )
         if self.kept is not None:
             self.kept.restore(self.broker, now)
+            self._kept_users = KeptUsers(self.kept.directory)
+            for complaint in Importer(self.broker, self.users, now).run(self._kept_users.read()).complaints:
+                host.report(EngineEvent(engine=self.name, what="not restored", detail=f"{NAME}: {complaint}"))
         declare_all(self.options, self.broker, now)
         if self.options.definitions:
             for ignored in import_file(self.options.definitions, self.broker, self.users, now):
@@ -175,7 +180,13 @@ class AmqpEngine:
         now = self.host.now()
         imported = Importer(self.broker, self.users, now).run(read_definitions(argument))
         self.finish_turn(now)
-        return msgspec.structs.asdict(imported)
+        complaints = list(imported.complaints)
+        if self._kept_users is not None:
+            try:
+                self._kept_users.add(imported.made)
+            except OSError as error:
+                complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
+        return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
 
     # Connections
 

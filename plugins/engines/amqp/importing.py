@@ -43,6 +43,8 @@ class Imported(msgspec.Struct, frozen=True):
     """What could not be made, each with its place: ``$.queues[3]: ...``."""
     ignored: list[str]
     """What this server does not have, likewise."""
+    made: Definitions
+    """The users, virtual hosts and permissions of which nothing is complained of."""
 
 
 class Importer:
@@ -53,6 +55,7 @@ class Importer:
         self._users = users
         self._now = now
         self._complaints: list[str] = []
+        self._made: dict[str, list[Any]] = {}
 
     def run(self, definitions: Definitions) -> Imported:
         """Make everything, in the order in which things need each other."""
@@ -72,19 +75,20 @@ class Importer:
         ]
         for vhost in self._broker.vhosts.values():
             vhost.routes.forget()  # channels remember what they were allowed to publish until routes change
-        return Imported(counts, self._complaints, ignored)
+        made = Definitions(**{what: self._made[what] for what in ("users", "vhosts", "permissions")})
+        return Imported(counts, self._complaints, ignored, made)
 
     def _each(self, what: str, items: Sequence[Any], make: Callable[[Any], None]) -> int:
-        made = 0
+        made = self._made[what] = []
         for index, item in enumerate(items):
             try:
                 make(item)
-                made += 1
+                made.append(item)
             except BrokerError as refusal:
                 self._complaints.append(f"$.{what}[{index}]: {refusal.text}")
             except ValueError as error:
                 self._complaints.append(f"$.{what}[{index}]: {error}")
-        return made
+        return len(made)
 
     def _user(self, user: UserDefinition) -> None:
         hashing = HASHINGS.get(user.hashing_algorithm)
