@@ -66,6 +66,12 @@ def will_read(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
 
 
+def will_not_read(descriptor: int, offset: int, length: int) -> None:
+    """Give the memory that caches these bytes, which are on the disk, to others, where that can be asked for."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
+
 def free_bytes(path: Path) -> int:
     """Return how much this user may still write to the file system of ``path``."""
     figures = os.statvfs(path)

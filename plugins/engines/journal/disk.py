@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kernel.hosting import disk
+
 
 class Disk:
     """The real one.  All calls may block, and raise ``OSError``."""
@@ -39,19 +41,15 @@ class Disk:
 
     def sync(self, fd: int) -> None:
         """Have the file's bytes survive a loss of power."""
-        os.fdatasync(fd)
+        disk.sync_data(fd)
 
     def forget(self, fd: int, start: int, stop: int) -> None:
         """Give the memory that caches these bytes, which are on the disk, to others."""
-        os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_DONTNEED)
+        disk.will_not_read(fd, start, stop - start)
 
     def sync_directory(self, path: Path) -> None:
         """Have the names in a directory survive a loss of power."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        disk.sync_directory(path)
 
     def close(self, fd: int) -> None:
         """Close a file."""
@@ -59,5 +57,4 @@ class Disk:
 
     def free(self, path: Path) -> int:
         """Bytes that are free for us on the file system of ``path``."""
-        figures = os.statvfs(path)
-        return figures.f_bavail * figures.f_frsize
+        return disk.free_bytes(path)

@@ -60,9 +60,11 @@ def test_reading_ahead_is_left_out_where_it_cannot_be_asked_for(
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     with path.open("rb") as file:
-        disk.will_read(file.fileno(), 0, 100)
+        for advise in (disk.will_read, disk.will_not_read):
+            advise(file.fileno(), 0, 100)
         monkeypatch.delattr(os, "posix_fadvise")
-        disk.will_read(file.fileno(), 0, 100)
+        for advise in (disk.will_read, disk.will_not_read):
+            advise(file.fileno(), 0, 100)
 
 
 def test_free_space_is_what_the_user_may_take(tmp_path: Path) -> None:
