@@ -16,6 +16,10 @@ class DirectoryWatch:
     def __init__(self, directory: Path) -> None:
         """Raises ``OSError``."""
         library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "inotify_init1"):
+            raise OSError(
+                f"cannot watch {directory}: this system has no inotify, which following a journal takes"
+            )
         self._fd: int = library.inotify_init1(_NONBLOCK)
         if self._fd < 0:
             raise _last_error(directory)
