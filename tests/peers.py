@@ -74,5 +74,6 @@ PEERS: dict[str, Peer] = {
         Peer("pyzmq", _has_module("zmq"), _SETUP),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
+        Peer("tshark", _has_command("tshark"), "apt-get install tshark (120 MB)"),
     )
 }
