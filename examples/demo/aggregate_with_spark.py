@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from typing import Any
 
 from examples.demo.feed import say
 from plugins.apis.spark import session
 from plugins.apis.spark.jobs.options import WindowOptions
 from plugins.apis.spark.jobs.windows import windows
-
-stopping = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+from plugins.apis.spark.running import run_until_stopped
 
 counted = WindowOptions(
     by="if(exchange = 'feed', split_part(key, '.', 2), null)",  # airport.cz.lkpr: the country
@@ -33,12 +29,9 @@ try:
         .trigger(processingTime="1 second")
         .start()
     )
-    while not stopping.is_set():
-        if query.awaitTermination(1):
-            raise SystemExit(f"the query has ended: {query.exception()}")
-        if query.lastProgress is not None:
-            say(ready=True, batch=query.lastProgress["batchId"])
-    query.stop()
+    run_until_stopped(
+        query, lambda: query.lastProgress and say(ready=True, batch=query.lastProgress["batchId"])
+    )
 finally:
     spark.stop()
 say(done=True)

@@ -12,7 +12,6 @@ from typing import Any
 import click
 import msgspec
 
-from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import JobKind
 from kernel.plugins import PluginRegistry
 from plugins.apis.spark.errors import SparkOptionError
@@ -129,14 +128,10 @@ def _report(
 def _stream(
     spark: Any, job: Callable[[Any], Any], given: Mapping[str, Any], reads: Mapping[str, str]
 ) -> None:
+    from plugins.apis.spark.running import run_until_stopped
+
     feed = spark.readStream.format("kernel").options(**reads).load(str(given["journal"]))
     target = "address" if "://" in given["to"] else "path"
     writer = job(feed).writeStream.format("kernel").option(target, given["to"])
     writer = writer.option("checkpointLocation", str(given["checkpoint"]))
-    query = (writer.trigger(availableNow=True) if given["once"] else writer).start()
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-    if query.exception() is not None:
-        raise KernelError(str(query.exception()))
+    run_until_stopped((writer.trigger(availableNow=True) if given["once"] else writer).start())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,34 @@ def test_a_stream_sends_its_windows_into_another_journal(journal: Journal, tmp_p
     ]
     assert [row["key"] for row in rows] == ["window.k", "window.k"], "the third window is not over"
     assert sorted(b'"messages":3' in row["body"] for row in rows) == [False, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stream_goes_on_until_it_is_told_to_stop(number: int, journal: Journal, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    arguments = ("--journal", str(journal), "--to", str(target), "--checkpoint", str(tmp_path / "checkpoint"))
+    command = [
+        sys.executable,
+        "-m",
+        "kernel",
+        "pipeline",
+        "run",
+        "windows",
+        "--master",
+        "local[1]",
+        *arguments,
+    ]
+    for second in (0, 30):
+        journal.append([b"xyz"], Envelope(key="k"), ts=EPOCH + second * 1_000_000)
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
+        deadline = time.monotonic() + 100
+        while JournalReader(target).bounds().end == 0:
+            assert running.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        running.send_signal(number)
+        assert running.wait(60) == 0, (tmp_path / "log").read_text()
 
 
 @pytest.mark.slow

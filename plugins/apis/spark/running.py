@@ -1,0 +1,34 @@
+"""Running a streaming query until it ends or somebody stops it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kernel.contracts.errors import KernelError
+
+POLL = 0.5
+"""Seconds between two looks whether to stop."""
+
+
+def run_until_stopped(query: Any, on_look: Callable[[], object] = lambda: None) -> None:
+    """Let a query run until it ends, or SIGINT or SIGTERM comes; then stop it.  ``KernelError`` if it failed.
+
+    For the main thread.  A signal only sets a flag: an exception in the middle of a conversation with the JVM would leave
+    its answer for whoever asks next.  ``on_look`` is called twice a second.
+    """
+    stopping = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        while not stopping.is_set() and not query.awaitTermination(POLL):
+            on_look()
+        query.stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if query.exception() is not None:
+        raise KernelError(str(query.exception()))
