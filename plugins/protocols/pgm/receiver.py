@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.chance import Chance
-from plugins.protocols.pgm.checksum import ALL_ONES
+from plugins.protocols.pgm.checksum import ones_sum
 from plugins.protocols.pgm.events import Event, What
 from plugins.protocols.pgm.extensions import NAK_LIST_MOST, MalformedPacket
 from plugins.protocols.pgm.options import ReceiverOptions
@@ -69,7 +69,7 @@ class Receiver:
         """Take packets that came from one address, in their order; what is malformed is counted."""
         statistics = self.statistics
         statistics.packets_in += len(batch)
-        unpack, from_bytes, fast, port = DATA.unpack_from, int.from_bytes, self._fast, self._port
+        unpack, fast, port = DATA.unpack_from, self._fast, self._port
         for packet in batch:
             size = len(packet)
             statistics.bytes_in += size
@@ -77,7 +77,7 @@ class Receiver:
                 own, to, _, _, checksum, identifier, length, number, trail = unpack(packet)
                 session = fast.get((identifier, own))
                 if session is not None and to == port and length == size - 24 and address == session.address:
-                    if not checksum or from_bytes(packet + b"\0" if size & 1 else packet, "big") % ALL_ONES:
+                    if not checksum or ones_sum(packet):
                         statistics.malformed += 1
                         continue
                     session.heard = now

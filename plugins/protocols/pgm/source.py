@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from plugins.protocols.pgm import extensions as ext
 from plugins.protocols.pgm import packets
-from plugins.protocols.pgm.checksum import ALL_ONES, sealed
+from plugins.protocols.pgm.checksum import checksum_of, ones_sum, sealed
 from plugins.protocols.pgm.extensions import Extensions, Fragment, MalformedPacket, Reset
 from plugins.protocols.pgm.options import SourceOptions
 from plugins.protocols.pgm.packets import (
@@ -265,9 +265,7 @@ class Source:
             self.queued -= size
             number, trail = (window.lead + 1) & MASK, window.trail
             if extensions is ext.NONE and self._begun:
-                padded = tsdu + b"\0" if size & 1 else tsdu
-                total = self._head_sum + size + number + trail + int.from_bytes(padded, "big")
-                checksum = ALL_ONES - total % ALL_ONES
+                checksum = checksum_of(self._head_sum + size + number + trail + ones_sum(tsdu))
                 head = pack(own_port, port, ODATA, 0, checksum, identifier, size, number, trail)
                 packet = head + tsdu
             else:
