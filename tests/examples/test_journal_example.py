@@ -117,3 +117,69 @@ def test_whatever_was_confirmed_outlives_a_killed_broker(broker: Broker, tmp_pat
     assert len(confirmed) > 20
     assert set(confirmed) <= set(kept), f"seed {seed}"
     assert kept == sorted(set(kept), key=int), f"seed {seed}: each once, in order"
+
+
+def kernel(*arguments: object) -> None:
+    command = [sys.executable, "-W", "error", "-m", "kernel", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.peer("pika")
+def test_an_amqp_consumer_has_the_feed_again_from_an_offset(broker: Broker, tmp_path: Path) -> None:
+    import pika
+
+    journal = tmp_path / "journal"
+    with connect(broker.port) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(10):
+            properties = pika.BasicProperties(
+                headers={"n": number}, delivery_mode=2, message_id=f"m-{number}"
+            )
+            channel.basic_publish("feed", f"k.{number}", b"%d" % number, properties)
+        channel.exchange_declare("replay", "topic")
+        channel.queue_declare("mine")
+        channel.queue_bind("mine", "replay", "#")
+        url = f"amqp://guest:guest@127.0.0.1:{broker.port}"
+        kernel("journal", "replay", journal, url, "--into", "replay", "--from", 6, "--speed", 0)
+        again = [channel.basic_get("mine", auto_ack=True) for _ in range(4)]
+        assert channel.basic_get("mine") == (None, None, None)
+    assert [(method.exchange, method.routing_key, body) for method, _, body in again] == [
+        ("replay", f"k.{number}", b"%d" % number) for number in range(6, 10)
+    ]
+    assert [(had.headers, had.delivery_mode, had.message_id) for _, had, _ in again] == [
+        ({"n": number}, 2, f"m-{number}") for number in range(6, 10)
+    ]
+    assert JournalReader(journal).bounds().end == 10, "what is played back is not kept once more"
+
+
+@pytest.mark.peer("pika")
+def test_a_standing_replay_goes_on_with_what_comes(broker: Broker, tmp_path: Path) -> None:
+    from kernel import EnginePlan, Kernel, Plan, RoutePlan
+
+    reading = {"path": str(tmp_path / "journal"), "speed": 0, "follow": True, "consumer": "analysis"}
+    writing = {"addresses": [f"127.0.0.1:{broker.port}"], "exchange": "replay"}
+    plan = Plan(
+        engines=(
+            EnginePlan(name="from-the-start", kind="journal-replay", options=reading),
+            EnginePlan(name="again", kind="amqp-client", options=writing),
+        ),
+        routes=(RoutePlan(source="from-the-start", targets=("again",), confirm=True),),
+    )
+    with connect(broker.port) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.exchange_declare("replay", "topic")
+        channel.queue_declare("mine")
+        channel.queue_bind("mine", "replay", "#")
+        again = channel.consume("mine", auto_ack=True, inactivity_timeout=20)
+        number = 0
+        for _ in range(2):  # the second replay goes on where the first was confirmed
+            with Kernel(plan):
+                for _ in range(3):
+                    channel.basic_publish("feed", f"k.{number}", b"%d" % number)
+                    method, _, body = next(again)
+                    assert method is not None
+                    assert (method.routing_key, body) == (f"k.{number}", b"%d" % number)
+                    number += 1

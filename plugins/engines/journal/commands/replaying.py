@@ -33,6 +33,7 @@ _LOOK = 0.1
 @click.option(
     "--consumer", metavar="NAME", help="Keep the position under this name, and begin there the next time."
 )
+@click.option("--into", metavar="EXCHANGE", help="Of an AMQP broker: the exchange that takes all of it.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 def replay(
     journal: Path,
@@ -44,12 +45,13 @@ def replay(
     engine: str | None,
     speed: float,
     consumer: str | None,
+    into: str | None,
     follow: bool,
 ) -> int:
     """Play messages back to ADDRESS, at the pace at which they arrived, or faster.
 
     ADDRESS is that of a kernel (backend+tcp://host:port) or of an AMQP broker (amqp://user:password@host:port), in which the
-    messages are published to the exchanges that they came from.  Each message is confirmed before the command ends.
+    messages are published to the exchanges that they came from, or to one that --into names.  Each message is confirmed before the command ends.
     """
     reader = JournalReader(journal)
     first, stop = offset_of(reader, start), offset_of(reader, end)
@@ -59,7 +61,7 @@ def replay(
     optional = {"exchange": exchange, "engine": engine, "consumer": consumer}
     options.update({name: value for name, value in optional.items() if value})
     plan = Plan(
-        engines=(EnginePlan(name="journal", kind="journal-replay", options=options), _target(address)),
+        engines=(EnginePlan(name="journal", kind="journal-replay", options=options), _target(address, into)),
         routes=(RoutePlan(source="journal", targets=("target",), confirm=True),),
     )
     with Kernel(plan) as kernel, progress("replaying", stop - first) as step:
@@ -85,15 +87,19 @@ def _watch(kernel: Kernel, position: int, step: Any) -> None:
         time.sleep(_LOOK)
 
 
-def _target(address: str) -> EnginePlan:
+def _target(address: str, into: str | None) -> EnginePlan:
     url = urlsplit(address)
     if url.scheme not in ("amqp", "amqps"):
+        if into is not None:
+            raise click.BadParameter(f"{address} has no exchanges", param_hint="--into")
         return EnginePlan(name="target", kind="stream", options={"address": address})
     transport, port = ("tls", 5671) if url.scheme == "amqps" else ("tcp", 5672)
-    options = {
+    options: dict[str, Any] = {
         "addresses": [f"amqp+{transport}://{url.hostname}:{url.port or port}"],
         "user": unquote(url.username or "guest"),
         "password": unquote(url.password or "guest"),
         "vhost": unquote(url.path[1:]) or "/",
     }
+    if into is not None:
+        options["exchange"] = into
     return EnginePlan(name="target", kind="amqp-client", options=options)
