@@ -29,5 +29,5 @@ def test_the_demonstration_ends_with_numbers_that_agree() -> None:
     assert "routed to bridge" in done.stdout
     assert "counted by Spark" in done.stdout
     report = Path(re.search(r"The report: (\S+)", done.stdout)[1])  # type: ignore[index]
-    assert report.read_text(encoding="utf-8").count("<svg") == 3
+    assert report.read_text(encoding="utf-8").count("<svg") == 4
     shutil.rmtree(report.parents[1])

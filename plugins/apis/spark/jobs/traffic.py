@@ -32,6 +32,7 @@ _UNITS: dict[str, Unit] = {
     "p99": "seconds",
     "most": "seconds",
 }
+_ROUTES_DRAWN, _KEYS_DRAWN = 30, 24
 _STEPS_A_DECADE = 4
 """Rows of the latency heat map."""
 
@@ -123,7 +124,8 @@ def _report(feed: DataFrame, whole: Span, options: TrafficOptions) -> Report:
         more = sequences.findings(feed, "number", "publisher", options.step)
         figures += more.figures
         parts += more.parts
-    parts += [_matrix_map(feed), _keys_table(feed, options)]
+    table = _keys_table(feed, options)
+    parts += [_matrix_map(feed), _keys_map(table), table]
     return Report(title="Traffic", figures=figures, parts=parts)
 
 
@@ -182,6 +184,23 @@ def _matrix_map(feed: DataFrame) -> HeatMap:
         values=[[cells.get((engine, route), 0) for route in routes] for engine in engines],
         unit="messages",
         note="From which engine (rows) by which route (columns).",
+    )
+
+
+def _keys_map(table: Table) -> HeatMap:
+    """The busiest of a table's routes and keys."""
+    cells: dict[tuple[str, str], int] = defaultdict(int)
+    for engine, route, key, messages, *_ in table.rows:
+        cells[f"{engine} · {route}" if route else str(engine), str(key)] += messages
+    routes = list(dict.fromkeys(route for route, _ in cells))[:_ROUTES_DRAWN]
+    keys = list(dict.fromkeys(key for _, key in cells))[:_KEYS_DRAWN]
+    return HeatMap(
+        title="What goes where",
+        columns=keys,
+        rows=routes,
+        values=[[cells.get((route, key), 0) for key in keys] for route in routes],
+        unit="messages",
+        note="The busiest routes (rows) and keys (columns).",
     )
 
 

@@ -85,6 +85,9 @@ def test_the_traffic_report_agrees_with_itself(spark: Any, two_seconds: Journal)
     matrix = _part(report, "The matrix")
     assert (matrix.rows, matrix.columns, matrix.values) == (["broker"], ["to-a", "to-b"], [[4, 1]])
     assert [row[2] for row in _part(report, "Routes and keys").rows] == ["a", "b"]
+    where = _part(report, "What goes where")
+    assert (where.rows, where.columns) == (["broker · to-a", "broker · to-b"], ["a", "b"])
+    assert where.values == [[4, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(
