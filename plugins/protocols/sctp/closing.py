@@ -1,0 +1,106 @@
+"""Graceful shutdown (RFC 9260, 9.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plugins.protocols.sctp import chunks
+from plugins.protocols.sctp.chunks import Plain, Sack, Shutdown, Type
+from plugins.protocols.sctp.events import Event, What
+from plugins.protocols.sctp.path import Path
+from plugins.protocols.sctp.sequence import MASK32
+from plugins.protocols.sctp.states import EMPTYING, SAYING, SENDING, State
+
+if TYPE_CHECKING:
+    from plugins.protocols.sctp.association import Association
+
+_GUARD = 5
+"""Longest time-outs after which a shutdown that does not come to an end is an abort (T5)."""
+
+
+class Closing:
+    """The part of an association that ends it."""
+
+    def __init__(self, association: Association) -> None:
+        self._association = association
+        self._timer: float | None = None
+        """T2-shutdown."""
+        self._guard: float | None = None
+        """T5-shutdown-guard."""
+
+    def begin(self, now: float) -> None:
+        """The host wants to close."""
+        association = self._association
+        if association.state is State.ESTABLISHED:
+            association.state = State.SHUTDOWN_PENDING
+            association.sender.hurried = True
+        elif association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
+            association.abort("closed before it was open")
+
+    def go_on(self, now: float) -> bool:
+        """Say good-bye, or answer it, if the peer has everything; return whether that was said now."""
+        association = self._association
+        if association.state not in EMPTYING or not association.sender.is_empty():
+            return False
+        association.state = (
+            State.SHUTDOWN_SENT if association.state is State.SHUTDOWN_PENDING else State.SHUTDOWN_ACK_SENT
+        )
+        association.paths.stop_heartbeats()
+        self._guard = now + _GUARD * association.options.rto_most
+        self._say(now)
+        return True
+
+    def _say(self, now: float) -> None:
+        association = self._association
+        path = association.paths.current()
+        if association.state is State.SHUTDOWN_SENT:
+            assert association.receiver is not None
+            chunk = chunks.encode(Shutdown(association.receiver.received.cumulative & MASK32))
+        else:
+            chunk = chunks.encode(Plain(Type.SHUTDOWN_ACK))
+        association.output.reply(path.address, chunk)
+        self._timer = now + path.rto
+
+    def deadlines(self) -> list[float]:
+        return [at for at in (self._timer, self._guard) if at is not None]
+
+    def handle_timeout(self, now: float) -> None:
+        association = self._association
+        if self._guard is not None and self._guard <= now:
+            association.abort("the shutdown took too long")
+        elif self._timer is not None and self._timer <= now and association.state in SAYING:
+            path = association.paths.current()
+            path.back_off()
+            if association.paths.failed(path):
+                association.end(What.LOST, "no answer to the shutdown")
+            else:
+                self._say(now)
+
+    def data_came(self, now: float) -> None:
+        """Data after we have said good-bye: say it again, with what has come now."""
+        if self._association.state is State.SHUTDOWN_SENT:
+            self._say(now)
+
+    def on_shutdown(self, chunk: Shutdown, path: Path, now: float) -> None:
+        association = self._association
+        if association.state is State.SHUTDOWN_SENT:  # both at once
+            association.state = State.SHUTDOWN_ACK_SENT
+            self._say(now)
+        elif association.state is State.SHUTDOWN_ACK_SENT:
+            self._say(now)
+        elif association.state in SENDING:
+            if association.state is not State.SHUTDOWN_RECEIVED:
+                association.state = State.SHUTDOWN_RECEIVED
+                association.events.append(Event(what=What.SHUTTING_DOWN))
+            acknowledged = Sack(cumulative=chunk.cumulative, window=association.sender.peer_window)
+            association.sender.on_sack(acknowledged, now, names_gaps=False)
+
+    def on_shutdown_ack(self, chunk: Plain, path: Path, now: float) -> None:
+        association = self._association
+        if association.state in SAYING:
+            association.output.alone(path.address, chunks.encode(Plain(Type.SHUTDOWN_COMPLETE)))
+            association.end(What.CLOSED)
+
+    def on_shutdown_complete(self, chunk: Plain, path: Path, now: float) -> None:
+        if self._association.state is State.SHUTDOWN_ACK_SENT:
+            self._association.end(What.CLOSED)

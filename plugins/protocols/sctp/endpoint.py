@@ -1,0 +1,267 @@
+"""An endpoint: a port, the associations on it, and packets that belong to none (RFC 9260, 5.1, 5.2, 8.4, 8.5).
+
+An INIT is answered from what it says and leaves nothing behind; memory is given to a peer that has come back with its cookie.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from plugins.protocols.sctp import chunks, packets, parameters
+from plugins.protocols.sctp.association import Association
+from plugins.protocols.sctp.chunks import REFLECTED, Chunk, Init, Listed, Plain, Type
+from plugins.protocols.sctp.errors import MalformedPacket
+from plugins.protocols.sctp.events import Event, What
+from plugins.protocols.sctp.handshake import Cookie, Offer, Refused, open_cookie, our_init, read_init
+from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.output import Packets
+from plugins.protocols.sctp.packets import Packet
+from plugins.protocols.sctp.parameters import Cause, Parameter
+from plugins.protocols.sctp.secret import Secret
+from plugins.protocols.sctp.states import State
+
+_MOST_ANSWERS = 256
+"""Packets without an association that wait to be sent; a flood gets no more answers than that in one turn."""
+_UNANSWERED = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE, Type.COOKIE_ACK, Type.COOKIE_ECHO))
+_ENDING = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE))
+
+
+class Statistics(msgspec.Struct):
+    """What has become of packets that changed nothing."""
+
+    malformed: int = 0
+    wrong_tag: int = 0
+    wrong_port: int = 0
+    out_of_the_blue: int = 0
+    forged_cookies: int = 0
+    stale_cookies: int = 0
+    refused: int = 0
+
+
+class Endpoint:
+    """All associations of one port."""
+
+    def __init__(
+        self,
+        options: SctpOptions,
+        port: int,
+        key: bytes,
+        *,
+        addresses: tuple[bytes, ...] = (),
+        listens: bool = True,
+    ) -> None:
+        """Take a ``key`` that nobody else knows and that was never used before, and our ``addresses`` if the peer is to use more than one."""
+        self.statistics = Statistics()
+        self.associations: list[Association] = []
+        self._options = options
+        self._port = port
+        self._secret = Secret(key)
+        self._addresses = addresses
+        self._listens = listens
+        self._answers: Packets = []
+
+    def connect(self, addresses: list[bytes], peer_port: int, now: float) -> Association:
+        """Begin an association with the peer that has these addresses."""
+        made = Association(self._options, self._secret, (self._port, peer_port), self._addresses)
+        made.connect(addresses, now)
+        self.associations.append(made)
+        return made
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout``, and ``data_to_send`` after it, is to be called."""
+        due = [at for each in self.associations if (at := each.next_deadline()) is not None]
+        return min(due, default=None)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        for association in self.associations:
+            if (due := association.next_deadline()) is not None and due <= now:
+                association.handle_timeout(now)
+
+    def data_to_send(self, now: float) -> Packets:
+        """Return and forget the packets that are to go out now, each with its address; forget what has ended."""
+        made, self._answers = self._answers, []
+        for association in self.associations:
+            made += association.data_to_send(now)
+        self.associations = [each for each in self.associations if each.state is not State.CLOSED]
+        return made
+
+    # ------------------------------------------------------------------ whose packet is it?
+
+    def receive_data(self, data: bytes, source: bytes, now: float) -> Association | None:
+        """Take a packet in; return the association that it was for.  Bad packets are counted, and never raise."""
+        try:
+            packet = packets.decode(data)
+        except MalformedPacket:
+            self.statistics.malformed += 1
+            return None
+        if packet.destination != self._port or not packet.source:
+            self.statistics.wrong_port += 1
+            return None
+        first = packet.chunks[0]
+        association = self._find(packet.source, source)
+        if isinstance(first, Init) and not first.is_ack:
+            self._on_init(first, packet, source, association, now)
+            return None
+        rest = packet.chunks
+        if isinstance(first, Plain) and first.kind == Type.COOKIE_ECHO:
+            association = self._on_cookie(first.value, packet, source, association, now)
+            rest = rest[1:]
+        elif association is None:
+            self._out_of_the_blue(packet, source)
+        elif not _is_verified(packet, association):
+            self.statistics.wrong_tag += 1
+            return None
+        if association is not None and rest:
+            association.receive_chunks(rest, source, now)
+        return association
+
+    def _find(self, peer_port: int, source: bytes) -> Association | None:
+        for association in self.associations:
+            if (
+                association.peer_port == peer_port
+                and association.state is not State.CLOSED
+                and association.paths.at(source)
+            ):
+                return association
+        return None
+
+    def _answer(self, packet: Packet, source: bytes, tag: int, chunk: Chunk) -> None:
+        if len(self._answers) < _MOST_ANSWERS:
+            encoded = chunks.encode(chunk)
+            self._answers.append((source, packets.encode(self._port, packet.source, tag, [encoded])))
+
+    def _out_of_the_blue(self, packet: Packet, source: bytes) -> None:
+        self.statistics.out_of_the_blue += 1
+        kinds = {chunks.kind_of(chunk) for chunk in packet.chunks}
+        if Type.SHUTDOWN_ACK in kinds:
+            self._answer(packet, source, packet.tag, Plain(Type.SHUTDOWN_COMPLETE, b"", REFLECTED))
+        elif not kinds & _UNANSWERED and not _is_stale_cookie(packet.chunks[0]):
+            self._answer(packet, source, packet.tag, Listed(Type.ABORT, (), REFLECTED))
+
+    # ------------------------------------------------------------------ INIT
+
+    def _on_init(
+        self, init: Init, packet: Packet, source: bytes, association: Association | None, now: float
+    ) -> None:
+        if packet.tag:
+            self.statistics.wrong_tag += 1
+            return
+        try:
+            if not self._listens and association is None:
+                raise Refused(Cause.OUT_OF_RESOURCE, "nobody listens")
+            offer, unknown = read_init(init, source, self._options)
+            if association is not None:
+                if association.state is State.SHUTDOWN_ACK_SENT:
+                    return  # our SHUTDOWN ACK is repeated anyway
+                _no_new_addresses(offer, association)
+        except Refused as refused:
+            self.statistics.refused += 1
+            if init.tag:
+                self._answer(packet, source, init.tag, Listed(Type.ABORT, (refused.parameter,)))
+            return
+        cookie = self._cookie(packet, offer, association, now)
+        ack = our_init(
+            self._options,
+            tag=cookie.tag,
+            tsn=cookie.tsn,
+            addresses=self._addresses,
+            cookie=cookie.sealed(self._secret),
+            unrecognized=unknown,
+        )
+        self._answer(packet, source, init.tag, ack)
+
+    def _cookie(self, packet: Packet, offer: Offer, association: Association | None, now: float) -> Cookie:
+        crossing = association is not None and association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED)
+        tied = association is not None and association.state is not State.COOKIE_WAIT
+        return Cookie(
+            made=now,
+            lifetime=self._options.cookie_lifetime,
+            tag=association.tag if association is not None and crossing else self._secret.number(),
+            tsn=association.first_tsn if association is not None and crossing else self._secret.number(),
+            tie_ours=association.tag if association is not None and tied else 0,
+            tie_theirs=association.output.peer_tag if association is not None and tied else 0,
+            port=self._port,
+            peer_port=packet.source,
+            offer=offer,
+        )
+
+    # ------------------------------------------------------------------ COOKIE ECHO
+
+    def _on_cookie(
+        self, data: bytes, packet: Packet, source: bytes, association: Association | None, now: float
+    ) -> Association | None:
+        """Return the association that the rest of the packet is for."""
+        cookie = open_cookie(data, self._secret)
+        ours = cookie is not None and (cookie.port, cookie.peer_port) == (packet.destination, packet.source)
+        if cookie is None or not ours or cookie.tag != packet.tag or source not in cookie.offer.addresses:
+            self.statistics.forged_cookies += 1
+            return None
+        same = association is not None and (association.tag, association.output.peer_tag) == (
+            cookie.tag,
+            cookie.offer.tag,
+        )
+        if not same and now - cookie.made > cookie.lifetime:
+            self.statistics.stale_cookies += 1
+            late = int((now - cookie.made - cookie.lifetime) * 1e6).to_bytes(8, "big")[-4:]
+            cause = Parameter(Cause.STALE_COOKIE, late)
+            self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
+            return None
+        if association is None:
+            association = Association(
+                self._options, self._secret, (self._port, packet.source), self._addresses
+            )
+            association.accept(cookie, source, now)
+            self.associations.append(association)
+        elif not self._renew(cookie, packet, source, association, now):
+            return None
+        association.output.reply(source, chunks.encode(Plain(Type.COOKIE_ACK)))
+        return association
+
+    def _renew(
+        self, cookie: Cookie, packet: Packet, source: bytes, association: Association, now: float
+    ) -> bool:
+        """Do what a cookie means to an association that there is (5.2.4, table 12); return whether it counts."""
+        if association.tag == cookie.tag:  # B and D
+            association.cross(cookie, source, now)
+            return True
+        if association.output.peer_tag == cookie.offer.tag:  # C: late
+            return False
+        if (cookie.tie_ours, cookie.tie_theirs) != (association.tag, association.output.peer_tag):
+            return False
+        if association.state is State.SHUTDOWN_ACK_SENT:
+            cause = Parameter(Cause.COOKIE_WHILE_SHUTTING_DOWN)
+            self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
+            return False
+        association.restarts += 1
+        association.accept(cookie, source, now)
+        association.events[-1] = Event(what=What.RESTARTED)
+        return True
+
+
+def _no_new_addresses(offer: Offer, association: Association) -> None:
+    """Refuse a restart that brings addresses: it may be somebody else's (5.2.2)."""
+    if association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
+        return
+    new = [address for address in offer.addresses if association.paths.at(address) is None]
+    if new:
+        listed = [Parameter(5 if len(address) == 4 else 6, address) for address in new]
+        raise Refused(
+            Cause.RESTART_WITH_NEW_ADDRESSES, "a restart with new addresses", parameters.encode(listed)
+        )
+
+
+def _is_verified(packet: Packet, association: Association) -> bool:
+    """Whether the verification tag is right (8.5, 8.5.1)."""
+    for chunk in packet.chunks:
+        if isinstance(chunk, (Plain, Listed)) and chunk.kind in _ENDING and chunk.flags & REFLECTED:
+            return packet.tag == association.output.peer_tag != 0
+    return packet.tag == association.tag
+
+
+def _is_stale_cookie(chunk: Chunk) -> bool:
+    return (
+        isinstance(chunk, Listed)
+        and chunk.kind == Type.ERROR
+        and any(cause.kind == Cause.STALE_COOKIE for cause in chunk.parameters)
+    )

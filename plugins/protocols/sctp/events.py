@@ -1,0 +1,39 @@
+"""What an association tells its host besides messages."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class What(Enum):
+    """Sorts of events."""
+
+    UP = "association up"
+    RESTARTED = "peer restarted"
+    SHUTTING_DOWN = "peer is shutting down"
+    CLOSED = "association closed"
+    LOST = "association lost"
+    PATH_DOWN = "path down"
+    PATH_UP = "path up"
+    PEER_ERROR = "peer reports an error"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One of them."""
+
+    what: What
+    detail: str = ""
+    address: bytes = b""
+    """Of a path."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message that was received."""
+
+    stream: int
+    data: bytes
+    protocol: int = 0
+    """Payload protocol identifier, which is the application's own affair."""
+    unordered: bool = False

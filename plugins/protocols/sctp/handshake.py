@@ -1,0 +1,130 @@
+"""What the two sides tell each other at first, and the cookie that keeps it at the peer (RFC 9260, 5.1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from plugins.protocols.sctp import parameters
+from plugins.protocols.sctp.chunks import Init, Type
+from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.parameters import Cause, Kind, Parameter, Parameters
+from plugins.protocols.sctp.secret import Secret
+
+_LEAST_WINDOW = 1500
+_MOST_ADDRESSES = 16
+
+
+class Refused(Exception):
+    """The peer's INIT or INIT ACK cannot be answered but by ABORT, with this cause."""
+
+    def __init__(self, cause: Cause, text: str, value: bytes = b"") -> None:
+        super().__init__(text)
+        self.parameter = Parameter(cause, value)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What the peer's INIT or INIT ACK says, as far as it counts here."""
+
+    tag: int
+    tsn: int
+    window: int
+    outbound: int
+    inbound: int
+    addresses: list[bytes]
+    """The one that the packet came from, and those that were listed."""
+    may_forward: bool
+    """Whether both sides know FORWARD-TSN."""
+    interleaved: bool
+    """Whether both sides want I-DATA."""
+
+
+class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """All that an association is made of, as long as the peer has to keep it (5.1.3)."""
+
+    made: float
+    lifetime: float
+    tag: int
+    """Ours, that the peer is to use."""
+    tsn: int
+    """Our first."""
+    tie_ours: int
+    """Our tag in the association that there was when the cookie was made; 0 without one (5.2.2)."""
+    tie_theirs: int
+    port: int
+    peer_port: int
+    offer: Offer
+
+    def sealed(self, secret: Secret) -> bytes:
+        return secret.signed(msgspec.msgpack.encode(self))
+
+
+def open_cookie(data: bytes, secret: Secret) -> Cookie | None:
+    """Return a cookie that was made here; None for any other bytes."""
+    inner = secret.opened(data)
+    return None if inner is None else msgspec.msgpack.decode(inner, type=Cookie)
+
+
+def our_init(
+    options: SctpOptions,
+    *,
+    tag: int,
+    tsn: int,
+    addresses: tuple[bytes, ...],
+    cookie: bytes | None = None,
+    unrecognized: Parameters = (),
+) -> Init:
+    """Return our INIT or, with a cookie, INIT ACK."""
+    listed = [] if cookie is None else [Parameter(Kind.STATE_COOKIE, cookie)]
+    if len(addresses) > 1:  # a single one is the packet's own
+        listed += [Parameter(Kind.IPV4 if len(each) == 4 else Kind.IPV6, each) for each in addresses]
+    extensions = b""
+    if options.partial_reliability:
+        listed.append(Parameter(Kind.FORWARD_TSN_SUPPORTED))
+        extensions += bytes((Type.FORWARD_TSN,))
+    if options.interleaving:
+        extensions += bytes((Type.I_DATA, Type.I_FORWARD_TSN))
+    if extensions:
+        listed.append(Parameter(Kind.SUPPORTED_EXTENSIONS, extensions))
+    for parameter in unrecognized:
+        listed.append(Parameter(Kind.UNRECOGNIZED, parameters.encode([parameter])))
+    return Init(
+        is_ack=cookie is not None,
+        tag=tag,
+        window=options.receive_window,
+        outbound=options.streams_out,
+        inbound=options.streams_in,
+        tsn=tsn,
+        parameters=tuple(listed),
+    )
+
+
+def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, Parameters]:
+    """Return what the peer offers, and the parameters that it wants to be told are unknown here.  Raises ``Refused``."""
+    if not init.tag or not init.outbound or not init.inbound or init.window < _LEAST_WINDOW:
+        raise Refused(Cause.INVALID_MANDATORY, "INIT without a tag, a stream or a window")
+    counting, unknown = parameters.recognized(init.parameters)
+    for parameter in counting:
+        if parameter.kind == Kind.HOST_NAME:
+            raise Refused(Cause.UNRESOLVABLE_ADDRESS, "INIT with a host name", parameters.encode([parameter]))
+    extensions = parameters.first(counting, Kind.SUPPORTED_EXTENSIONS) or b""
+    may_forward = parameters.first(counting, Kind.FORWARD_TSN_SUPPORTED) is not None
+    offer = Offer(
+        tag=init.tag,
+        tsn=init.tsn,
+        window=init.window,
+        outbound=min(init.outbound, options.streams_in),
+        inbound=min(init.inbound, options.streams_out),
+        addresses=_addresses(counting, source),
+        may_forward=options.partial_reliability and (may_forward or Type.FORWARD_TSN in extensions),
+        interleaved=options.interleaving and Type.I_DATA in extensions,
+    )
+    return offer, unknown
+
+
+def _addresses(listed: Parameters, source: bytes) -> list[bytes]:
+    sizes = {Kind.IPV4: 4, Kind.IPV6: 16}
+    found = [source]
+    for parameter in listed:
+        if sizes.get(Kind(parameter.kind)) == len(parameter.value) and parameter.value not in found:
+            found.append(parameter.value)
+    return found[:_MOST_ADDRESSES]

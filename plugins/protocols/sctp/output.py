@@ -1,0 +1,89 @@
+"""What goes into which packet: replies first, an acknowledgement, then data (RFC 9260, 6.10)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from plugins.protocols.sctp import chunks, packets
+from plugins.protocols.sctp.health import Paths
+from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.path import Path
+from plugins.protocols.sctp.receiver import Receiver
+from plugins.protocols.sctp.sender import Sender
+
+_MOST_REPLIES = 64
+"""Chunks that wait to be sent; a peer that makes us reply to more than we can send is not replied to."""
+
+Packets = list[tuple[bytes, bytes]]
+"""Addresses, and what goes there."""
+
+
+class Output:
+    """The packets of one association."""
+
+    def __init__(self, options: SctpOptions, port: int, peer_port: int) -> None:
+        self.peer_tag = 0
+        """Verification tag of what we send."""
+        self.sack_to: bytes | None = None
+        """Where the last data came from."""
+        self._room = (options.packet_size - packets.HEADER.size) & ~3
+        self._most_gaps = (self._room - 300) // 4
+        self._ports = (port, peer_port)
+        self._replies: deque[tuple[bytes, bytes]] = deque()
+        self._ready: Packets = []
+
+    def reply(self, address: bytes, encoded: bytes) -> None:
+        """Queue a chunk that may share its packet."""
+        if len(self._replies) < _MOST_REPLIES:
+            self._replies.append((address, encoded))
+
+    def alone(self, address: bytes, encoded: bytes, tag: int | None = None) -> None:
+        """Queue a chunk that has a packet for itself."""
+        if len(self._ready) < _MOST_REPLIES:
+            self._ready.append(
+                (address, packets.encode(*self._ports, self.peer_tag if tag is None else tag, [encoded]))
+            )
+
+    def forget(self) -> None:
+        """Drop what waits to be sent: the association is another, or none, from now on."""
+        self._replies.clear()
+
+    def flush(self, paths: Paths, sender: Sender | None, receiver: Receiver | None, now: float) -> Packets:
+        """Return and forget what is to be sent now; without a sender, no data."""
+        made, self._ready = self._ready, []
+        current = paths.current()
+        current.rest(now)
+        if sender is not None and (forward := sender.outstanding.forward()) is not None:
+            self._replies.appendleft((current.address, chunks.encode(forward)))
+            if current.retransmission_due is None:
+                current.retransmission_due = now + current.rto
+        for path in [current, *(path for path in paths.all if path is not current)]:
+            while parts := self._next(path, sender, receiver, now, fresh=path is current):
+                made.append((path.address, packets.encode(*self._ports, self.peer_tag, parts)))
+        self._replies.clear()  # what is left was for addresses that are none any more
+        return made
+
+    def _next(
+        self, path: Path, sender: Sender | None, receiver: Receiver | None, now: float, *, fresh: bool
+    ) -> list[bytes]:
+        """Return the chunks of the next packet to that path."""
+        parts: list[bytes] = []
+        room = self._room
+        for _ in range(len(self._replies)):
+            address, encoded = self._replies.popleft()
+            if address == path.address and len(encoded) <= room:
+                parts.append(encoded)
+                room -= len(encoded)
+            else:
+                self._replies.append((address, encoded))
+        sack_pending = receiver is not None and receiver.sack_due is not None
+        if receiver is not None and sack_pending:
+            size = receiver.sack_size(self._most_gaps)
+            sack_pending = size <= room
+            room -= size if sack_pending else 0
+        data = sender.fill(path, room, now, fresh=fresh) if sender is not None else []
+        if receiver is not None and sack_pending:
+            due = receiver.sack_due is not None and receiver.sack_due <= now and path.address == self.sack_to
+            if data or due:
+                parts.append(chunks.encode(receiver.sack(self._most_gaps)))
+        return parts + data

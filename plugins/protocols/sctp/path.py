@@ -1,0 +1,121 @@
+"""A path: one address of the peer, with its round trip, its congestion window and its health (RFC 9260, 6.3, 7.2, 8.2)."""
+
+from __future__ import annotations
+
+import heapq
+
+from plugins.protocols.sctp.options import SctpOptions
+
+_ALPHA, _BETA = 1 / 8, 1 / 4
+
+
+class Path:
+    """One address.  Windows and flights are bytes of user data."""
+
+    def __init__(self, address: bytes, options: SctpOptions, *, confirmed: bool) -> None:
+        self.address = address
+        self.confirmed = confirmed
+        """Whether it is the peer's for sure; data goes to such paths only (5.4)."""
+        self.active = True
+        self.errors = 0
+        self.rto = options.rto_initial
+        self.smoothed: float | None = None
+        self.flight = 0
+        self.lost: list[int] = []
+        """Heap of the TSNs that are to be sent again here; some may have been acknowledged since."""
+        self.timed: int | None = None
+        """The TSN whose round trip is being measured."""
+        self.retransmission_due: float | None = None
+        """T3-rtx."""
+        self.heartbeat_due: float | None = None
+        self.heartbeat_sent: tuple[float, bytes] | None = None
+        """When, and with which nonce, as long as it has not been answered."""
+        self.last_sent = 0.0
+        self.exit: int | None = None
+        """The TSN at which fast recovery ends; None outside of it."""
+        self.free_packet = False
+        """Whether one packet may go in spite of the window: the first of a fast retransmission (7.2.4)."""
+        self._options = options
+        self._variation = 0.0
+        self.reset_congestion()
+
+    def reset_congestion(self) -> None:
+        """Begin anew: a new association, or the peer has restarted."""
+        size = self._options.packet_size
+        self._initial = min(4 * size, max(2 * size, 4404))
+        self.window = self._initial
+        self.threshold = 1 << 30
+        self._partial = 0
+        self.exit = None
+
+    # ------------------------------------------------------------------ round trip
+
+    def measured(self, seconds: float) -> None:
+        """Take a round trip into account (6.3.1)."""
+        if self.smoothed is None:
+            self.smoothed, self._variation = seconds, seconds / 2
+        else:
+            self._variation += _BETA * (abs(self.smoothed - seconds) - self._variation)
+            self.smoothed += _ALPHA * (seconds - self.smoothed)
+        rto = self.smoothed + 4 * self._variation
+        self.rto = min(max(rto, self._options.rto_least), self._options.rto_most)
+
+    def back_off(self) -> None:
+        self.rto = min(2 * self.rto, self._options.rto_most)
+
+    # ------------------------------------------------------------------ congestion
+
+    def may_send(self) -> bool:
+        return self.flight < self.window or self.free_packet
+
+    def acknowledged(self, count: int, *, in_flight_before: int, advanced: bool) -> None:
+        """Open the window: ``count`` bytes were acknowledged (7.2.1, 7.2.2)."""
+        if self.exit is not None or not advanced:
+            return
+        size = self._options.packet_size
+        fully_used = in_flight_before >= self.window
+        if self.window <= self.threshold:
+            if fully_used:
+                self.window += min(count, size)
+            return
+        self._partial += count
+        if self._partial >= self.window:
+            self._partial = self._partial - self.window if fully_used else self.window
+            if fully_used:
+                self.window += size
+
+    def recover_fast(self, exit_at: int) -> None:
+        """Enter fast recovery, unless under way: something is missing that others overtook (7.2.4)."""
+        if self.exit is None:
+            self.threshold = max(self.window // 2, 4 * self._options.packet_size)
+            self.window = self.threshold
+            self._partial = 0
+            self.exit = exit_at
+            self.free_packet = True
+
+    def timed_out(self) -> None:
+        """Nothing was acknowledged for the whole time-out (7.2.3, 6.3.3)."""
+        self.threshold = max(self.window // 2, 4 * self._options.packet_size)
+        self.window = self._options.packet_size
+        self._partial = 0
+        self.exit = None
+        self.timed = None
+        self.back_off()
+
+    def rest(self, now: float) -> None:
+        """Close the window of a path that was not used: half for each time-out (7.2.1)."""
+        idle = now - self.last_sent
+        if self.flight or idle < self.rto:
+            return
+        for _ in range(min(int(idle / self.rto), 32)):
+            self.window = max(self.window // 2, self._initial)
+        self.last_sent = now
+
+    # ------------------------------------------------------------------ health
+
+    def usable(self) -> bool:
+        return self.active and self.confirmed
+
+    def is_lost(self, tsn: int) -> None:
+        """Remember to send that TSN again here."""
+        heapq.heappush(self.lost, tsn)

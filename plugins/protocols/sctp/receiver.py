@@ -1,0 +1,264 @@
+"""The receiving half of an association: what has come, what is missing, and messages in the order of their streams."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from kernel.contracts.errors import RemoteProtocolError
+from plugins.protocols.sctp.chunks import BEGINNING, ENDING, IMMEDIATE, UNORDERED, Data, Forward, Sack
+from plugins.protocols.sctp.events import Message
+from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.reassembly import ByNumber, ByTsn
+from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
+
+_MOST_RANGES = 1000
+"""Ranges of TSNs above the first missing one; what would make more is dropped, and comes again."""
+_MOST_DUPLICATES = 50
+_PACKETS_PER_SACK = 2
+
+
+class Received:
+    """Which TSNs have come (RFC 9260, 3.3.4)."""
+
+    def __init__(self, first: int) -> None:
+        self.cumulative = first - 1
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def has_gaps(self) -> bool:
+        return bool(self._starts)
+
+    def highest(self) -> int:
+        return self._ends[-1] if self._ends else self.cumulative
+
+    def knows(self, tsn: int) -> bool:
+        if tsn <= self.cumulative:
+            return True
+        at = bisect_right(self._starts, tsn) - 1
+        return at >= 0 and tsn <= self._ends[at]
+
+    def add(self, tsn: int) -> bool:
+        """Take note of a new TSN; False when there is no room for more gaps."""
+        if tsn == self.cumulative + 1:
+            self.advance(tsn)
+            return True
+        at = bisect_right(self._starts, tsn)
+        joins_left = at > 0 and self._ends[at - 1] == tsn - 1
+        joins_right = at < len(self._starts) and self._starts[at] == tsn + 1
+        if joins_left and joins_right:
+            self._ends[at - 1] = self._ends[at]
+            del self._starts[at], self._ends[at]
+        elif joins_left:
+            self._ends[at - 1] = tsn
+        elif joins_right:
+            self._starts[at] = tsn
+        elif len(self._starts) < _MOST_RANGES and tsn - self.cumulative <= MASK16:
+            self._starts.insert(at, tsn)
+            self._ends.insert(at, tsn)
+        else:
+            return False
+        return True
+
+    def advance(self, cumulative: int) -> None:
+        """Count all up to ``cumulative`` as received, and what follows it without a gap."""
+        self.cumulative = max(self.cumulative, cumulative)
+        while self._starts and self._starts[0] <= self.cumulative + 1:
+            self.cumulative = max(self.cumulative, self._ends[0])
+            del self._starts[0], self._ends[0]
+
+    def ranges(self) -> int:
+        return len(self._starts)
+
+    def gaps(self, most: int) -> tuple[tuple[int, int], ...]:
+        """Return the first ``most`` ranges, counted from ``cumulative``."""
+        near = zip(self._starts[:most], self._ends[:most], strict=True)
+        base = self.cumulative
+        return tuple((start - base, min(end - base, MASK16)) for start, end in near if start - base <= MASK16)
+
+
+class Receiver:
+    """All that we receive."""
+
+    def __init__(self, options: SctpOptions, first_tsn: int, streams: int, *, interleaved: bool) -> None:
+        self.received = Received(first_tsn)
+        self.interleaved = interleaved
+        self.messages: list[Message] = []
+        """In order, until the host takes them."""
+        self.invalid_streams: list[int] = []
+        """Streams that do not exist, which the peer is to be told of."""
+        self.sack_due: float | None = None
+        """When to acknowledge at the latest; a time gone by: at once."""
+        self.dropped = 0
+        """Chunks that found no room."""
+        self._options = options
+        self._streams = streams
+        self._packets = 0
+        self._duplicates: list[int] = []
+        self._by_tsn = ByTsn()
+        self._by_number = ByNumber()
+        self._expected: dict[tuple[int, bool], int] = {}
+        self._waiting: dict[int, dict[int, Message]] = {}
+        self._waiting_bytes = 0
+        self._ready_bytes = 0
+        self._told_window = options.receive_window
+
+    # ------------------------------------------------------------------ window
+
+    def window(self) -> int:
+        """Return the bytes for which there is room."""
+        held = self._by_tsn.bytes + self._by_number.bytes + self._waiting_bytes + self._ready_bytes
+        return max(0, self._options.receive_window - held)
+
+    def take(self, now: float) -> list[Message]:
+        """Return and forget the messages; a window that was narrow and is wide again is told."""
+        taken, self.messages = self.messages, []
+        self._ready_bytes = 0
+        if self.window() - self._told_window >= self._options.receive_window // 2:
+            self.sack_due = now
+        return taken
+
+    # ------------------------------------------------------------------ data
+
+    def on_data(self, chunk: Data, now: float) -> None:
+        """Take a DATA or I-DATA in.  Raises ``RemoteProtocolError`` on what must not be."""
+        if chunk.interleaved is not self.interleaved:
+            raise RemoteProtocolError(
+                "DATA and I-DATA mixed" if self.interleaved else "I-DATA was not agreed on"
+            )
+        tsn = unwrapped(chunk.tsn, self.received.cumulative)
+        if self.received.knows(tsn):
+            if len(self._duplicates) < _MOST_DUPLICATES:
+                self._duplicates.append(chunk.tsn)
+            self.sack_due = now
+            return
+        fills_gap = tsn < self.received.highest()
+        if not (fills_gap or self._has_room(tsn, len(chunk.data))) or not self.received.add(tsn):
+            self.dropped += 1
+            self.sack_due = now
+            return
+        if chunk.flags & IMMEDIATE or self.received.has_gaps() or fills_gap:
+            self.sack_due = now
+        if chunk.stream >= self._streams:
+            self.invalid_streams.append(chunk.stream)
+            return
+        self._assemble(tsn, chunk)
+
+    def _has_room(self, tsn: int, size: int) -> bool:
+        window = self.window()
+        if window >= size:
+            return True
+        stuck = tsn == self.received.cumulative + 1 and not self.messages
+        if stuck and not window and not self.received.has_gaps():
+            raise RemoteProtocolError("unfinished messages that together are larger than the receive window")
+        return stuck
+
+    def packet_done(self, now: float) -> None:
+        """Take note that a packet with data has been taken in whole (6.2)."""
+        self._packets += 1
+        if self._packets >= _PACKETS_PER_SACK:
+            self.sack_due = now
+        elif self.sack_due is None:
+            self.sack_due = now + self._options.sack_delay
+
+    def sack(self, most_gaps: int) -> Sack:
+        """Return the acknowledgement; it counts as sent."""
+        self.sack_due = None
+        self._packets = 0
+        duplicates, self._duplicates = tuple(self._duplicates), []
+        self._told_window = self.window()
+        return Sack(
+            cumulative=self.received.cumulative & MASK32,
+            window=self._told_window,
+            gaps=self.received.gaps(most_gaps),
+            duplicates=duplicates,
+        )
+
+    def sack_size(self, most_gaps: int) -> int:
+        """Return the bytes of the chunk that ``sack`` makes now."""
+        return 16 + 4 * (min(self.received.ranges(), most_gaps) + len(self._duplicates))
+
+    def _assemble(self, tsn: int, chunk: Data) -> None:
+        unordered = bool(chunk.flags & UNORDERED)
+        number = self._number(chunk, unordered)
+        if chunk.flags & BEGINNING and chunk.flags & ENDING:
+            pieces: list[Data] | None = [chunk]
+        elif self.interleaved:
+            pieces = self._by_number.add((chunk.stream, unordered, number), chunk)
+        else:
+            pieces = self._by_tsn.add(tsn, chunk)
+        if pieces is None:
+            return
+        message = Message(
+            stream=chunk.stream,
+            data=chunk.data if len(pieces) == 1 else b"".join([piece.data for piece in pieces]),
+            protocol=pieces[0].protocol,
+            unordered=unordered,
+        )
+        self._deliver(message, number)
+
+    def _number(self, chunk: Data, unordered: bool) -> int:
+        near = self._expected.get((chunk.stream, unordered), 0)
+        return unwrapped(chunk.number, near, MASK32 if self.interleaved else MASK16)
+
+    # ------------------------------------------------------------------ order
+
+    def _deliver(self, message: Message, number: int) -> None:
+        key = (message.stream, message.unordered)
+        if message.unordered:
+            if self.interleaved:  # only to tell later numbers from earlier ones
+                self._expected[key] = max(self._expected.get(key, 0), number)
+            self._ready(message)
+            return
+        expected = self._expected.get(key, 0)
+        if number > expected:
+            self._waiting.setdefault(message.stream, {})[number] = message
+            self._waiting_bytes += len(message.data)
+            return
+        self._ready(message)
+        if number == expected:
+            self._go_on(message.stream, expected + 1)
+
+    def _ready(self, message: Message) -> None:
+        self.messages.append(message)
+        self._ready_bytes += len(message.data)
+
+    def _go_on(self, stream: int, expected: int) -> None:
+        """Deliver what waits in a stream from the number ``expected`` on."""
+        waiting = self._waiting.get(stream)
+        while waiting and (message := waiting.pop(expected, None)) is not None:
+            self._waiting_bytes -= len(message.data)
+            self._ready(message)
+            expected += 1
+        if waiting is not None and not waiting:
+            del self._waiting[stream]
+        self._expected[stream, False] = expected
+
+    # ------------------------------------------------------------------ what the peer has given up
+
+    def on_forward(self, chunk: Forward, now: float) -> None:
+        """Do not wait for what the peer has given up (RFC 3758, 3.6)."""
+        if chunk.interleaved is not self.interleaved:
+            raise RemoteProtocolError("FORWARD-TSN and I-FORWARD-TSN mixed")
+        cumulative = unwrapped(chunk.cumulative, self.received.cumulative)
+        self.sack_due = now
+        if cumulative <= self.received.cumulative or cumulative - self.received.cumulative > MASK16:
+            return
+        self.received.advance(cumulative)
+        self._by_tsn.forget(cumulative)
+        for stream, wire, unordered in chunk.skipped:
+            if stream >= self._streams:
+                continue
+            near = self._expected.get((stream, unordered), 0)
+            number = unwrapped(wire, near, MASK32 if self.interleaved else MASK16)
+            if self.interleaved:
+                self._by_number.forget(stream, unordered, number)
+            if not unordered:
+                self._skip(stream, number)
+
+    def _skip(self, stream: int, number: int) -> None:
+        waiting = self._waiting.get(stream, {})
+        for earlier in sorted(key for key in waiting if key <= number):
+            message = waiting.pop(earlier)
+            self._waiting_bytes -= len(message.data)
+            self._ready(message)
+        self._go_on(stream, max(number + 1, self._expected.get((stream, False), 0)))

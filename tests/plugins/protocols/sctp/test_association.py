@@ -1,0 +1,225 @@
+"""Associations between two of ours: setting up, data, losses, closing."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from kernel.contracts.errors import LocalProtocolError
+from plugins.protocols.sctp.events import What
+from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.schedule import Terms
+from plugins.protocols.sctp.states import State
+from tests.plugins.protocols.sctp.network import QUICK, Network, Side, Weather
+
+ROUGH = Weather(loss=0.1, duplication=0.05, reordering=0.2)
+PLAIN = msgspec.structs.replace(QUICK, interleaving=False)
+
+
+def by_stream(side: Side) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    for message in side.messages:
+        found.setdefault(message.stream, []).append(message.data)
+    return found
+
+
+def payload(chance: random.Random, number: int, most: int) -> bytes:
+    return number.to_bytes(4, "big") + chance.randbytes(chance.randint(0, most))
+
+
+@pytest.mark.parametrize("options", [QUICK, PLAIN])
+def test_messages_arrive_whole_and_in_the_order_of_their_stream(options: SctpOptions) -> None:
+    network = Network(a=options, b=options)
+    ours, theirs = network.open()
+    sent: dict[int, list[bytes]] = {}
+    for number in range(200):
+        data = payload(network.chance, number, 5000)
+        sent.setdefault(number % 5, []).append(data)
+        ours.send(number % 5, data, protocol=number)
+    theirs.send(0, b"back")
+    network.run_until(lambda: len(network.b.messages) == 200 and bool(network.a.messages))
+    assert by_stream(network.b) == sent
+    assert network.b.messages[0].protocol == 0
+    assert ours.sender.interleaved is options.interleaving
+
+
+def test_small_messages_share_packets() -> None:
+    network = Network()
+    ours, _ = network.open()
+    before = network.packets
+    for number in range(100):
+        ours.send(0, bytes((number,)) * 20)
+    network.run_until(lambda: len(network.b.messages) == 100)
+    assert network.packets - before < 12
+
+
+def test_a_small_message_overtakes_a_large_one_of_another_stream() -> None:
+    network = Network()
+    ours, _ = network.open()
+    ours.send(0, bytes(200_000))
+    network.run(0.03)
+    ours.send(1, b"quick")
+    network.run_until(lambda: len(network.b.messages) == 2)
+    assert [message.stream for message in network.b.messages] == [1, 0]
+
+
+def test_unordered_messages_do_not_wait() -> None:
+    network = Network()
+    ours, _ = network.open()
+    network.cut[0] = True
+    ours.send(0, b"lost at first")
+    network.run(0.001)
+    network.cut[0] = False
+    ours.send(0, b"waits")
+    ours.send(0, b"does not", terms=Terms(unordered=True))
+    network.run_until(lambda: len(network.b.messages) == 3)
+    assert [message.data for message in network.b.messages] == [b"does not", b"lost at first", b"waits"]
+
+
+def test_a_missing_message_holds_up_its_own_stream_only() -> None:
+    network = Network()
+    ours, _ = network.open()
+    network.cut[0] = True
+    ours.send(0, b"first")
+    network.run(0.001)
+    network.cut[0] = False
+    for stream in (0, 1, 2):
+        ours.send(stream, b"second")
+    network.run(0.011)
+    assert sorted(message.stream for message in network.b.messages) == [1, 2]
+    network.run_until(lambda: len(network.b.messages) == 4)
+
+
+def talk(seed: int, weather: Weather, options: SctpOptions, *, count: int = 60, paths: int = 1) -> Network:
+    """Both ways, on four streams, and close; everything must have come."""
+    network = Network(seed, weather, a=options, b=options, paths=paths)
+    ours, theirs = network.open()
+    sent: list[dict[int, list[bytes]]] = [{}, {}]
+    for number in range(count):
+        for way, association in enumerate((ours, theirs)):
+            data = payload(network.chance, number, network.chance.choice((10, 500, 4000)))
+            stream = network.chance.randrange(4)
+            sent[way].setdefault(stream, []).append(data)
+            association.send(stream, data)
+        if number % 20 == 0:
+            network.run(network.chance.random() * 0.1)
+    ours.close(network.now)
+    network.run_until(lambda: bool(network.a.told(What.CLOSED)))
+    network.run(400)
+    assert by_stream(network.b) == sent[0]
+    assert by_stream(network.a) == sent[1]
+    assert not network.a.endpoint.associations
+    assert not network.b.endpoint.associations
+    return network
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_everything_arrives_in_rough_weather(seed: int) -> None:
+    talk(seed, ROUGH, (QUICK, PLAIN)[seed % 2])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_everything_arrives_in_thousands_of_rough_weathers() -> None:
+    for seed in range(1000, 4000):
+        talk(seed, ROUGH, (QUICK, PLAIN)[seed % 2], count=20)
+
+
+def test_a_closed_window_stops_the_sender_and_an_open_one_lets_it_go_on() -> None:
+    small = msgspec.structs.replace(QUICK, receive_window=20_000)
+    network = Network(b=small)
+    ours, theirs = network.open()
+    network.b.takes = False
+    for _ in range(100):
+        ours.send(0, bytes(1000))
+    network.run(30)
+    held = theirs.receiver
+    assert held is not None
+    assert 18_000 <= sum(len(message.data) for message in held.messages) <= 20_000
+    assert ours.state is State.ESTABLISHED
+    network.b.takes = True
+    network.run_until(lambda: len(network.b.messages) == 100)
+
+
+def test_a_message_that_can_never_fit_ends_the_association() -> None:
+    network = Network(b=msgspec.structs.replace(QUICK, receive_window=20_000))
+    ours, _ = network.open()
+    ours.send(0, bytes(50_000))
+    network.run_until(lambda: bool(network.a.told(What.LOST)))
+    assert "larger than the receive window" in network.b.told(What.LOST)[0].detail
+
+
+def test_closing_waits_until_the_peer_has_everything() -> None:
+    network = Network(3, ROUGH)
+    ours, _ = network.open()
+    for number in range(50):
+        ours.send(0, number.to_bytes(2, "big") * 500)
+    ours.close(network.now)
+    with pytest.raises(LocalProtocolError, match="no more messages"):
+        ours.send(0, b"late")
+    network.run_until(lambda: bool(network.a.told(What.CLOSED) and network.b.told(What.CLOSED)))
+    assert len(network.b.messages) == 50
+    assert network.b.told(What.SHUTTING_DOWN)
+
+
+def test_both_sides_may_close_at_once() -> None:
+    network = Network()
+    ours, theirs = network.open()
+    ours.close(network.now)
+    theirs.close(network.now)
+    network.run_until(lambda: bool(network.a.told(What.CLOSED) and network.b.told(What.CLOSED)))
+
+
+def test_an_abort_is_told_to_the_peer() -> None:
+    network = Network()
+    ours, _ = network.open()
+    ours.abort("enough")
+    network.run_until(lambda: bool(network.b.told(What.LOST)))
+    assert network.b.told(What.LOST)[0].detail == "aborted by the peer: enough"
+
+
+def test_a_peer_that_is_gone_is_noticed() -> None:
+    network = Network(a=msgspec.structs.replace(QUICK, association_tries=4))
+    ours, _ = network.open()
+    network.cut[0] = True
+    ours.send(0, b"anybody there?")
+    network.run_until(lambda: bool(network.a.told(What.LOST)), most=60)
+    assert network.a.told(What.PATH_DOWN) == []
+
+
+def test_nobody_there_ends_after_the_tries() -> None:
+    network = Network(a=msgspec.structs.replace(QUICK, init_tries=3))
+    network.cut[0] = True
+    network.connect()
+    network.run_until(lambda: bool(network.a.told(What.LOST)))
+    assert network.packets == 4
+
+
+def test_streams_and_messages_that_there_are_not_are_refused_here() -> None:
+    network = Network(b=msgspec.structs.replace(QUICK, streams_in=3))
+    ours, _ = network.open()
+    with pytest.raises(LocalProtocolError, match="0 to 2"):
+        ours.send(3, b"x")
+    with pytest.raises(LocalProtocolError, match="one byte"):
+        ours.send(0, b"")
+
+
+def test_tsns_stream_numbers_and_tags_wrap_around() -> None:
+    network = Network(5, ROUGH, a=PLAIN)
+    ours = network.connect()
+    ours.first_tsn = 0xFFFF_FFF0
+    ours.sender.outstanding.next_tsn = ours.first_tsn
+    ours.sender.outstanding.cumulative = ours.sender.outstanding.advanced = ours.first_tsn - 1
+    network.a.endpoint.data_to_send(network.now)  # the INIT with the other TSN is lost
+    ours.sender._numbers[0, False] = 0
+    network.run_until(lambda: bool(network.b.told(What.UP) and network.a.told(What.UP)))
+    ours.sender._numbers[0, False] = 0xFFF8
+    assert network.b.association is not None
+    assert network.b.association.receiver is not None
+    network.b.association.receiver._expected[0, False] = 0xFFF8
+    for number in range(100):
+        ours.send(0, number.to_bytes(2, "big") * 700)
+    network.run_until(lambda: len(network.b.messages) == 100)
+    assert [message.data[:2] for message in network.b.messages] == [n.to_bytes(2, "big") for n in range(100)]

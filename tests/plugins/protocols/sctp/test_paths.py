@@ -1,0 +1,131 @@
+"""Several paths, and the window of each: failover, heartbeats, congestion."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+
+from plugins.protocols.sctp.events import What
+from plugins.protocols.sctp.path import Path
+from plugins.protocols.sctp.states import State
+from tests.plugins.protocols.sctp.network import FAIR, QUICK, Network, Weather, address
+
+TWO = msgspec.structs.replace(QUICK, heartbeat=2.0, path_tries=2)
+
+
+def test_the_peers_other_address_is_tried_before_it_is_used() -> None:
+    network = Network(a=TWO, b=TWO, paths=2)
+    ours, _ = network.open()
+    assert [path.address for path in ours.paths.all] == [address(2, 0), address(2, 1)]
+    assert not ours.paths.all[1].confirmed
+    network.run(1.0)
+    assert ours.paths.all[1].confirmed
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_path_that_is_cut_is_left_and_taken_again_when_it_is_back(seed: int) -> None:
+    network = Network(seed, Weather(loss=0.03, reordering=0.1), a=TWO, b=TWO, paths=2)
+    ours, theirs = network.open()
+    network.run(2.0)
+
+    def talk(until: int) -> None:
+        while len(network.b.messages) < until:
+            ours.send(0, len(network.b.messages).to_bytes(4, "big") * 200)
+            theirs.send(1, b"back")
+            network.run(0.05)
+
+    talk(20)
+    network.cut[0] = True
+    talk(60)
+    network.run_until(lambda: bool(network.a.told(What.PATH_DOWN)))
+    assert ours.paths.current().address == address(2, 1)
+    network.cut[0] = False
+    network.run_until(lambda: bool(network.a.told(What.PATH_UP)))
+    assert ours.paths.current().address == address(2, 0)
+    sent = ours.sender.outstanding
+    network.run_until(lambda: ours.sender.is_empty() and theirs.sender.is_empty())
+    assert sent.flight == 0
+    assert all(path.flight == 0 for path in ours.paths.all)
+    assert network.a.told(What.LOST) == network.b.told(What.LOST) == []
+
+
+def test_heartbeats_notice_a_peer_that_is_gone_without_data() -> None:
+    network = Network(a=msgspec.structs.replace(TWO, association_tries=3), b=TWO)
+    network.open()
+    network.run(30.0)
+    assert network.a.told(What.LOST) == []
+    network.cut[0] = True
+    network.run_until(lambda: bool(network.a.told(What.LOST)), most=120)
+    assert len(network.a.told(What.PATH_DOWN)) == 1
+
+
+def test_an_idle_association_stays() -> None:
+    network = Network()
+    ours, theirs = network.open()
+    network.run(10_000)
+    assert ours.state is theirs.state is State.ESTABLISHED
+
+
+def path(**changed: float) -> Path:
+    return Path(b"1234", msgspec.structs.replace(QUICK, packet_size=1200, **changed), confirmed=True)
+
+
+def test_the_time_out_follows_the_round_trip() -> None:
+    under_test = path(rto_least=0.001, rto_most=60.0)
+    under_test.measured(1.0)
+    assert under_test.rto == pytest.approx(1.0 + 4 * 0.5)  # RFC 9260, 6.3.1, C2
+    under_test.measured(2.0)  # RTTVAR = 3/4 * 0.5 + 1/4 * 1, SRTT = 7/8 + 2/8
+    assert under_test.rto == pytest.approx(1.125 + 4 * 0.625)
+    for _ in range(10):
+        under_test.back_off()
+    assert under_test.rto == 60.0
+
+
+def test_the_window_opens_slowly_then_linearly_and_halves_on_a_loss() -> None:
+    under_test = path()
+    assert under_test.window == 4404  # min(4 * 1200, max(2 * 1200, 4404)): RFC 9260, 7.2.1
+    under_test.acknowledged(3000, in_flight_before=4404, advanced=True)
+    assert under_test.window == 5604
+    under_test.acknowledged(3000, in_flight_before=100, advanced=True)
+    assert under_test.window == 5604
+    under_test.window = 20_000
+    under_test.recover_fast(50)
+    assert (under_test.window, under_test.threshold) == (10_000, 10_000)
+    under_test.recover_fast(60)
+    assert under_test.window == 10_000
+    under_test.exit = None
+    under_test.window = 10_001
+    for _ in range(10):
+        under_test.acknowledged(1001, in_flight_before=10_001, advanced=True)
+    assert under_test.window == 11_201
+    under_test.timed_out()
+    assert (under_test.window, under_test.threshold) == (1200, 5600)
+
+
+def test_one_loss_among_many_is_repaired_without_a_time_out() -> None:
+    count = itertools.count()
+    network = Network(weather=FAIR, spoil=lambda data: data[:-1] if next(count) == 30 else data)
+    ours, _ = network.open()
+    begun = network.now
+    for _ in range(200):
+        ours.send(0, bytes(1000))
+    network.run_until(lambda: len(network.b.messages) == 200)
+    assert ours.sender.outstanding.retransmitted == 1
+    assert ours.paths.all[0].threshold < 1 << 20
+    assert network.now - begun < 0.5
+    assert network.b.endpoint.statistics.malformed == 1
+
+
+def test_a_long_pause_closes_the_window_again() -> None:
+    network = Network()
+    ours, _ = network.open()
+    for _ in range(400):
+        ours.send(0, bytes(1000))
+    network.run_until(lambda: len(network.b.messages) == 400)
+    wide = ours.paths.all[0].window
+    network.run(60.0)
+    ours.send(0, b"x")
+    network.run(0.5)
+    assert ours.paths.all[0].window < wide
