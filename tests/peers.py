@@ -14,6 +14,7 @@ import msgspec
 
 from tests import lan
 from tests.plugins.engines.pgm import libzmq_peer
+from tests.plugins.protocols.sctp import usrsctp_peer
 
 _SETUP = "make setup"
 _PEERS = "make peers (root)"
@@ -74,6 +75,7 @@ PEERS: dict[str, Peer] = {
         Peer("pyzmq", _has_module("zmq"), _SETUP),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
+        Peer("usrsctp", usrsctp_peer.is_there, _PEERS),
         Peer("tshark", _has_command("tshark"), "apt-get install tshark (120 MB)"),
     )
 }
