@@ -16,13 +16,16 @@ BATCH = 1000
 END = b"END"
 FIRST_PATIENCE, PATIENCE = 60.0, 3.0
 MOST = 15_000_000_000
+WINDOW = {"window_packets": 1_000_000, "window_bytes": 1 << 30}
+"""libzmq's has room for what goes in ten seconds, at the rate that is allowed."""
 STAMP = Struct("=q")
 
 
 def receive(address: str, count: int, size: int, rate: int) -> None:
+    options = {"address": address, "mode": "receive", "receiver": WINDOW}
     plan = Plan(
         engines=(
-            EnginePlan(name="in", kind="pgm", options={"address": address, "mode": "receive"}),
+            EnginePlan(name="in", kind="pgm", options=options),
             EnginePlan(name="to", kind="native"),
         ),
         routes=(RoutePlan(source="in", targets=("to",)),),
@@ -49,7 +52,7 @@ def receive(address: str, count: int, size: int, rate: int) -> None:
 
 
 def send(address: str, count: int, size: int, rate: int, gap: int) -> None:
-    options = {"address": address, "mode": "send", "source": {"rate": rate}}
+    options = {"address": address, "mode": "send", "source": {"rate": rate, **WINDOW}}
     plan = Plan(
         engines=(
             EnginePlan(name="out", kind="pgm", options=options),

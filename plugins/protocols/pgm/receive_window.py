@@ -78,14 +78,21 @@ class ReceiveWindow:
 
     def give_up_first(self) -> None:
         """Stop waiting for the oldest that is missing, up to the next that is here."""
-        first = min(self._held, key=self._ahead)
+        first = self.next
+        while first not in self._held:
+            first = after(first)
         self.give_up_before(first)
 
     def give_up_before(self, limit: int) -> None:
         """Stop waiting for anything older than ``limit``; deliver what of it is here."""
-        if distance(self.next, limit) <= 0:
+        way = distance(self.next, limit)
+        if way <= 0:
             return
-        for number in sorted((n for n in self._held if distance(n, limit) > 0), key=self._ahead):
+        if way <= self._most:
+            here = [number for number in span(self.next, after(limit, -1)) if number in self._held]
+        else:
+            here = sorted((n for n in self._held if distance(n, limit) > 0), key=self._ahead)
+        for number in here:
             self._lose(number)
             self._take(number)
         self._lose(limit)

@@ -223,14 +223,16 @@ class Receiver:
             for parity, asked in session.requests(numbers)
             for at in range(0, len(asked), IN_A_NAK)
         ]
-        for place, (parity, asked) in enumerate(waiting):
+        later = 0
+        for parity, asked in waiting:
+            covered = [number for _, stands_for in asked for number in stands_for]
             if not self._naks.has_one(now):
-                rest = [number for _, later in waiting[place:] for _, covered in later for number in covered]
-                session.recovery.postponed(rest, self._naks.ready_at())
-                return
+                session.recovery.postponed(covered, self._naks.ready_at() + later / self._options.most_naks)
+                later += 1
+                continue
             self._naks.tokens -= 1
             self._nak(session, tuple(number for number, _ in asked), parity=parity)
-            session.recovery.asked([number for _, covered in asked for number in covered], now)
+            session.recovery.asked(covered, now)
 
     def _nak(self, session: Session, numbers: tuple[int, ...], *, parity: bool) -> None:
         assert session.path is not None

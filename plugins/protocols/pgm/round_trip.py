@@ -25,11 +25,11 @@ class RoundTrip:
             self._variation += (abs(self.smoothed - seconds) - self._variation) / 4
             self.smoothed += (seconds - self.smoothed) / 8
 
-    def patience(self, otherwise: float) -> float:
+    def patience(self, otherwise: float, most: float) -> float:
         """Return how long an answer may take before it is missed: ``otherwise`` until something was measured."""
         if self.smoothed is None:
             return otherwise
-        return min(otherwise, 2 * self.smoothed + max(4 * self._variation, 2 * GRAIN))
+        return min(most, 2 * self.smoothed + max(4 * self._variation, 2 * GRAIN))
 
     def spread(self, factor: float, most: float) -> float:
         """Return an interval of ``factor`` round trips, ``most`` at the most and until something was measured."""

@@ -19,7 +19,7 @@ from plugins.protocols.pgm.parity_rows import Item
 from plugins.protocols.pgm.reassembly import Reassembly
 from plugins.protocols.pgm.receive_window import ReceiveWindow
 from plugins.protocols.pgm.recovery import Recovery
-from plugins.protocols.pgm.sequence import after, distance
+from plugins.protocols.pgm.sequence import after, distance, span
 from plugins.protocols.pgm.session_parity import SessionParity
 
 EARLY_MOST = 4096
@@ -234,13 +234,16 @@ class Session:
         window = self.window
         if window is None or not window.lost:
             return
-        for first, last in merged(window.lost):
-            self._statistics.lost += distance(first, last) + 1
-            self._tell(What.LOST, first, last, why)
-        window.lost.clear()
         missing = self.recovery.missing
-        for number in [number for number in missing if distance(window.next, number) < 0]:
-            del missing[number]
+        for first, last in merged(window.lost):
+            count = distance(first, last) + 1
+            self._statistics.lost += count
+            self._tell(What.LOST, first, last, why)
+            gone = span(first, last) if count <= len(missing) else list(missing)
+            for number in gone:
+                if distance(window.next, number) < 0:
+                    missing.pop(number, None)
+        window.lost.clear()
 
     # ------------------------------------------------------------------ where to begin
 
