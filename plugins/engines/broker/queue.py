@@ -59,6 +59,8 @@ class Queue:
         self.consumers: list[deque[Consumer]] = []
         """Those of equal priority together, the highest first; each deque turns as it is served."""
         self.consumer_count = 0
+        self._active: Consumer | None = None
+        """Who alone is served, with a single active consumer; None: the next that is there."""
         self.incoming: dict[Identity, Binding] = {}
         self.outstanding = 0  # handed out and not yet acknowledged
         self.next_position = 0
@@ -203,7 +205,15 @@ class Queue:
                 peers.remove(consumer)
         self.consumers = [peers for peers in self.consumers if peers]
         self.plan_expiry(now)
-        self.touch()
+        if consumer is not self._active:
+            self.touch()
+            return
+        self._active = None
+        if not consumer.outstanding:
+            self.touch()
+        else:
+            # Its successor waits for what mostly comes back with it, or would get what was behind that first.
+            consumer.prefetch = consumer.prefetch or consumer.outstanding  # each acknowledgement has us look
 
     def all_consumers(self) -> list[Consumer]:
         """Return the consumers, the next to be served first."""
@@ -240,6 +250,9 @@ class Queue:
         }
 
     def _hand_out(self) -> None:
+        if self.policy.single_active_consumer:
+            self._hand_to_active()
+            return
         backlog = self.backlog
         for peers in self.consumers:
             waiting = 0
@@ -248,21 +261,25 @@ class Queue:
                 room = consumer.room()
                 if room <= 0:
                     waiting += 1
-                    if self.policy.single_active_consumer:
-                        return
                     peers.rotate(-1)
                     continue
                 waiting = 0
                 self._hand(consumer, min(room, self._share(len(peers))))
-                if len(peers) > 1 and not self.policy.single_active_consumer:
+                if len(peers) > 1:
                     peers.rotate(-1)
-            if not backlog.count or self.policy.single_active_consumer:
+            if not backlog.count:
                 return
+
+    def _hand_to_active(self) -> None:
+        """Hand out to the one that was first; nobody takes its place while it is there, of whatever priority."""
+        active = self._active = self._active or self.consumers[0][0]
+        while self.backlog.count and (room := active.room()) > 0:
+            self._hand(active, room)
 
     def _share(self, consumers: int) -> int:
         """How many the next of several gets: one by one while few wait (as RabbitMQ deals them), more then."""
         ready = self.backlog.count
-        if consumers == 1 or self.policy.single_active_consumer:
+        if consumers == 1:
             return ready
         return max(1, min(_LARGEST_SHARE, ready // (8 * consumers)))
 

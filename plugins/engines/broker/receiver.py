@@ -195,5 +195,5 @@ class Receiver:
         self.outstanding -= count
         if self.prefetch:
             self.wake()
-        elif consumer.prefetch:
+        if consumer.prefetch:
             consumer.queue.touch()

@@ -127,6 +127,53 @@ def test_a_single_active_consumer_is_followed_by_the_next(vhost: VirtualHost) ->
     assert second.bodies() == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("shared", [0, 5], ids=["its own credit", "shared credit"])
+def test_who_follows_waits_for_what_the_active_consumer_held(vhost: VirtualHost, shared: int) -> None:
+    queue = declare(vhost, single_active_consumer=True)
+    first, second = Client(vhost), Client(vhost)
+    first.receiver.prefetch = shared
+    active = first.consume(queue, prefetch=0 if shared else 2)
+    second.consume(queue)
+    first.window.left = 1
+    vhost.publish(run(b"1"), 0.0)
+    vhost.broker.settle(0.0)
+    vhost.publish(run(b"2", b"3"), 0.0)
+    ((tag, _),) = first.received()
+    vhost.unsubscribe(active, 0.0)
+    assert second.bodies() == []
+    first.receiver.acknowledge(tag, tag, multiple=False)
+    assert second.bodies() == [b"2", b"3"]
+
+
+def test_what_the_active_consumer_held_comes_first(vhost: VirtualHost) -> None:
+    queue = declare(vhost, single_active_consumer=True)
+    first, second = Client(vhost), Client(vhost)
+    active = first.consume(queue, prefetch=2)
+    second.consume(queue)
+    vhost.publish(run(b"1", b"2", b"3"), 0.0)
+    assert first.bodies() == [b"1", b"2"]
+    vhost.unsubscribe(active, 0.0)
+    assert second.bodies() == []
+    first.receiver.recover()
+    assert second.bodies() == [b"1", b"2", b"3"]
+
+
+def test_a_higher_priority_does_not_oust_the_active_consumer(vhost: VirtualHost) -> None:
+    queue = declare(vhost, single_active_consumer=True)
+    first, low, high = Client(vhost), Client(vhost), Client(vhost)
+    active = first.consume(queue)
+    vhost.publish(run(b"1"), 0.0)
+    assert first.bodies() == [b"1"]
+    low.consume(queue)
+    high.consume(queue, arguments={"x-priority": 10})
+    vhost.publish(run(b"2"), 0.0)
+    assert [client.bodies() for client in (first, low, high)] == [[b"2"], [], []]
+    first.receiver.acknowledge(1, 2, multiple=True)
+    vhost.unsubscribe(active, 0.0)
+    vhost.publish(run(b"3"), 0.0)
+    assert [client.bodies() for client in (low, high)] == [[], [b"3"]]
+
+
 def test_an_exclusive_consumer_is_alone(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     client = Client(vhost)
