@@ -53,14 +53,12 @@ class Queue:
         self.backlog = Backlog(policy.max_priority, vhost.store.read)
         self.most_resident = vhost.store.most_resident(policy)
         """Octets of waiting bodies that may be in memory."""
-        self.kept: Kept | None = None
-        self.scratched: Kept | None = None
-        """What the store keeps of it, if it is durable; and what it wrote down for want of memory only."""
+        self.kept: Kept | None = None  # what the store keeps of it, if it is durable
+        self.scratched: Kept | None = None  # what it wrote down for want of memory only
         self.consumers: list[deque[Consumer]] = []
         """Those of equal priority together, the highest first; each deque turns as it is served."""
         self.consumer_count = 0
-        self._active: Consumer | None = None
-        """Who alone is served, with a single active consumer; None: the next that is there."""
+        self._active: Consumer | None = None  # with a single active consumer: who is served
         self.incoming: dict[Identity, Binding] = {}
         self.outstanding = 0  # handed out and not yet acknowledged
         self.next_position = 0
