@@ -31,7 +31,7 @@ Address = tuple[Any, ...]
 class DatagramWire:
     """A bound socket, UDP or raw.  A raw IPv4 one reads the IP header, too, which is taken off here."""
 
-    __slots__ = ("_batches", "_header", "_out", "_socket", "dropped", "segments")
+    __slots__ = ("_batches", "_header", "_out", "_socket", "dropped", "refusal", "segments")
 
     def __init__(self, bound: socket.socket) -> None:
         bound.setblocking(False)
@@ -43,6 +43,8 @@ class DatagramWire:
         self._batches = self.segments and _asks_for_batches(bound)
         self.dropped = 0
         """Datagrams that the system would not take at all, at any time."""
+        self.refusal = ""
+        """Why, of the last of these."""
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -134,6 +136,7 @@ class DatagramWire:
                 self.segments = False
                 return 0
             self.dropped += 1  # unreachable, or too large for the interface: to datagrams that is loss
+            self.refusal = f"{error.strerror} ({len(datagrams[0])} bytes)"
         return len(datagrams)
 
 

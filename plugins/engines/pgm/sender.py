@@ -37,6 +37,7 @@ class PgmSender:
         self._body_size = 128
         self._sent = 0
         self._unconfirmed = 0
+        self._dropped = 0
         self._quiet_at: float | None = None
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -118,6 +119,8 @@ class PgmSender:
             packets = source.packets_to_send(self._host.now())
             if packets:
                 self._write(self._wires[0].send(packets, self._group))
+                if self._wires[0].dropped != self._dropped:
+                    self._tell_dropped(self._wires[0])
             if not source.queued:
                 self._all_sent(port)
         self._timer.arm(source.next_deadline())
@@ -148,6 +151,16 @@ class PgmSender:
             wire = self._wires[0]
             writable = None if done else self._on_writable_wire
             self._host.poller.watch(wire.fileno(), readable=self._readable(wire), writable=writable)
+
+    def _tell_dropped(self, wire: DatagramWire) -> None:
+        """The system does not take packets: an operator has to know, if not of each."""
+        if self._dropped == 0:
+            group = f"{self._place.group}:{self._place.port}"
+            detail = (
+                f"the system does not take packets for {group}: {wire.refusal}; packets_refused counts them"
+            )
+            self._host.report(EngineEvent(engine=self._name, what="refused", detail=detail))
+        self._dropped = wire.dropped
 
     def _on_writable_wire(self) -> None:
         self._write(self._wires[0].flush())

@@ -70,6 +70,7 @@ def test_a_datagram_that_is_too_large_is_counted_and_the_others_go(
     assert sending.send([b"before", b"x" * 70_000, b"after"], there)
     assert _received(receiving) == [b"before", b"after"]
     assert sending.dropped == 1
+    assert sending.refusal == "Message too long (70000 bytes)"
 
 
 class _Stubborn:

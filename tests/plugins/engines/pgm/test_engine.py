@@ -11,6 +11,7 @@ import time
 import pytest
 
 from kernel.contracts.engine import EngineEvent
+from kernel.hosting.interfaces import interfaces
 from kernel.pipes.water_marks import WaterMarks
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
@@ -147,6 +148,24 @@ def test_a_slow_receiver_stops_reading_and_goes_on_where_it_was(kernel_factory: 
         while len(got) < len(bodies):
             got += map(bytes, target.receive_many(timeout=PATIENCE))
     assert got == bodies
+
+
+def test_a_source_whose_packets_the_system_does_not_take_says_so(kernel_factory: KernelFactory) -> None:
+    if not any(it.name == "lo" and it.address.version == 6 for it in interfaces()):
+        pytest.skip("no IPv6 here")
+    told = threading.Event()
+    events: list[EngineEvent] = []
+
+    def on_event(event: EngineEvent) -> None:
+        events.append(event)
+        if event.what == "refused":
+            told.set()
+
+    address = f"zmtp1+epgm://lo;[ff15::77]:{_free_port()}"  # there is no route for multicast over lo
+    kernel_factory(*_sender(address), on_event=on_event)
+    assert told.wait(PATIENCE)
+    (event,) = [event for event in events if event.what == "refused"]
+    assert "does not take packets for ff15::77" in event.detail
 
 
 class _Capture:
