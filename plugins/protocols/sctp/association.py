@@ -103,6 +103,8 @@ class Association:
             self._repeat_setup(now)
         self._closing.handle_timeout(now)
         for path in self.paths.all:
+            if self.state is State.CLOSED:
+                return
             if path.retransmission_due is not None and path.retransmission_due <= now:
                 self._data_timed_out(path, now)
             if path.heartbeat_due is not None and path.heartbeat_due <= now:
@@ -111,9 +113,10 @@ class Association:
     def data_to_send(self, now: float) -> Packets:
         """Return and forget the packets that are to go out now, each with its address."""
         sender = self.sender if self.state in SENDING else None
-        made = self.output.flush(self.paths, sender, self.receiver, now)
+        receiver = self.receiver if self.state is not State.CLOSED else None
+        made = self.output.flush(self.paths, sender, receiver, now)
         if sender is not None and self._closing.go_on(now):
-            made += self.output.flush(self.paths, None, self.receiver, now)
+            made += self.output.flush(self.paths, None, receiver, now)
         return made
 
     def _data_timed_out(self, path: Path, now: float) -> None:

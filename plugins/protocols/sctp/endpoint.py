@@ -59,12 +59,14 @@ class Endpoint:
         self._addresses = addresses
         self._listens = listens
         self._answers: Packets = []
+        self._by_peer: dict[tuple[int, bytes], Association] = {}
 
     def connect(self, addresses: list[bytes], peer_port: int, now: float) -> Association:
         """Begin an association with the peer that has these addresses."""
         made = Association(self._options, self._secret, (self._port, peer_port), self._addresses)
         made.connect(addresses, now)
         self.associations.append(made)
+        self._note_addresses(made)
         return made
 
     def next_deadline(self) -> float | None:
@@ -83,8 +85,21 @@ class Endpoint:
         made, self._answers = self._answers, []
         for association in self.associations:
             made += association.data_to_send(now)
-        self.associations = [each for each in self.associations if each.state is not State.CLOSED]
+        if any(each.state is State.CLOSED for each in self.associations):
+            self._forget_closed()
         return made
+
+    def _forget_closed(self) -> None:
+        self.associations = [each for each in self.associations if each.state is not State.CLOSED]
+        self._by_peer = {peer: each for peer, each in self._by_peer.items() if each.state is not State.CLOSED}
+
+    def _note_addresses(self, association: Association) -> None:
+        """Know the packets of an association by their source; an address that is another's already stays his."""
+        while association.paths.unknown:
+            peer = (association.peer_port, association.paths.unknown.pop())
+            if self._by_peer.get(peer, association).state is State.CLOSED:
+                del self._by_peer[peer]
+            self._by_peer.setdefault(peer, association)
 
     # ------------------------------------------------------------------ whose packet is it?
 
@@ -114,17 +129,13 @@ class Endpoint:
             return None
         if association is not None and rest:
             association.receive_chunks(rest, source, now)
+        if association is not None:
+            self._note_addresses(association)
         return association
 
     def _find(self, peer_port: int, source: bytes) -> Association | None:
-        for association in self.associations:
-            if (
-                association.peer_port == peer_port
-                and association.state is not State.CLOSED
-                and association.paths.at(source)
-            ):
-                return association
-        return None
+        association = self._by_peer.get((peer_port, source))
+        return association if association is not None and association.state is not State.CLOSED else None
 
     def _answer(self, packet: Packet, source: bytes, tag: int, chunk: Chunk) -> None:
         if len(self._answers) < _MOST_ANSWERS:

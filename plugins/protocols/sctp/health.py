@@ -18,6 +18,8 @@ class Paths:
 
     def __init__(self, options: SctpOptions, secret: Secret, events: list[Event]) -> None:
         self.all: list[Path] = []
+        self.unknown: list[bytes] = []
+        """Addresses that the endpoint has not taken note of yet."""
         self.errors = 0
         """In a row, on all paths together."""
         self._options = options
@@ -29,6 +31,7 @@ class Paths:
         known = {path.address for path in self.all}
         for address in addresses:
             if address not in known:
+                self.unknown.append(address)
                 self.all.append(Path(address, self._options, confirmed=address == confirmed))
 
     def at(self, address: bytes) -> Path | None:

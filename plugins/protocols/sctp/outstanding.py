@@ -169,6 +169,7 @@ class Outstanding:
 
     def _count_misses(self, newest: int, advanced: bool, now: float) -> None:
         highest = max(self._in_gaps, default=self.cumulative)
+        missed = []
         for tsn, piece in self.pieces.items():
             if tsn >= highest:
                 break
@@ -177,9 +178,11 @@ class Outstanding:
                 continue
             piece.misses += 1
             if piece.misses >= MISSES:
-                piece.fast = True
-                piece.path.recover_fast(self.next_tsn - 1)
-                self.lose(piece, piece.path, now)
+                missed.append(piece)
+        for piece in missed:
+            piece.fast = True
+            piece.path.recover_fast(self.next_tsn - 1)
+            self.lose(piece, piece.path, now)
 
     # ------------------------------------------------------------------ losses
 
@@ -214,6 +217,8 @@ class Outstanding:
         message.abandoned = True
         self.abandoned_count += 1
         if message.pieces_sent:
+            if message.offset < len(message.data):
+                self._stand_for_the_rest(message)
             for piece in self.pieces.values():
                 if piece.message is message and not piece.abandoned:
                     self._land(piece)
@@ -221,6 +226,12 @@ class Outstanding:
                     self.bytes -= piece.size
             self.advance()
         return True
+
+    def _stand_for_the_rest(self, message: Outgoing) -> None:
+        """Use up a TSN for what will not be sent: the peer may have acknowledged all that was, and still waits for more."""
+        piece = Piece(self.next_tsn, b"", 0, message, self.paths[0])
+        self.pieces[self.next_tsn] = piece
+        self.next_tsn += 1
 
     def advance(self) -> None:
         """Move ``advanced`` over what was given up (RFC 3758, 3.5, A and C)."""

@@ -1,11 +1,18 @@
 """Putting pieces together: by TSN where they are DATA (RFC 9260, 6.9), by message and number where they are I-DATA (RFC 8260, 2.2).
 
-Pieces are stored as they come; ``bytes`` is what is stored.
+Pieces are stored as they come; ``bytes`` is what is stored, as ``charge`` counts it.
 """
 
 from __future__ import annotations
 
 from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data
+
+_LEAST_CHARGE = 64
+
+
+def charge(data: bytes) -> int:
+    """Return what holding ``data`` counts: a byte alone takes more than a byte, and a peer may send nothing else."""
+    return max(len(data), _LEAST_CHARGE)
 
 
 class _Run:
@@ -38,7 +45,7 @@ class ByTsn:
 
     def add(self, tsn: int, piece: Data) -> list[Data] | None:
         """Store a piece of a message; return all of its pieces when they are there."""
-        self.bytes += len(piece.data)
+        self.bytes += charge(piece.data)
         run = _Run(tsn, piece)
         before = self._ending.get(tsn - 1)
         if before is not None and before.belongs_with(run):
@@ -73,7 +80,7 @@ class ByTsn:
     def _drop(self, run: _Run) -> None:
         del self._starting[run.start]
         del self._ending[run.end]
-        self.bytes -= sum(len(piece.data) for piece in run.pieces)
+        self.bytes -= sum(charge(piece.data) for piece in run.pieces)
 
 
 class ByNumber:
@@ -90,7 +97,7 @@ class ByNumber:
         if piece.fragment in pieces:
             return None
         pieces[piece.fragment] = piece
-        self.bytes += len(piece.data)
+        self.bytes += charge(piece.data)
         if piece.flags & ENDING:
             self._last[key] = piece.fragment
         if len(pieces) != self._last.get(key, -2) + 1 or not all(n in pieces for n in range(len(pieces))):
@@ -104,5 +111,5 @@ class ByNumber:
             self._drop(key)
 
     def _drop(self, key: tuple[int, bool, int]) -> None:
-        self.bytes -= sum(len(piece.data) for piece in self._messages.pop(key).values())
+        self.bytes -= sum(charge(piece.data) for piece in self._messages.pop(key).values())
         self._last.pop(key, None)

@@ -8,7 +8,7 @@ from kernel.contracts.errors import RemoteProtocolError
 from plugins.protocols.sctp.chunks import BEGINNING, ENDING, IMMEDIATE, UNORDERED, Data, Forward, Sack
 from plugins.protocols.sctp.events import Message
 from plugins.protocols.sctp.options import SctpOptions
-from plugins.protocols.sctp.reassembly import ByNumber, ByTsn
+from plugins.protocols.sctp.reassembly import ByNumber, ByTsn, charge
 from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
 _MOST_RANGES = 1000
@@ -212,7 +212,7 @@ class Receiver:
         expected = self._expected.get(key, 0)
         if number > expected:
             self._waiting.setdefault(message.stream, {})[number] = message
-            self._waiting_bytes += len(message.data)
+            self._waiting_bytes += charge(message.data)
             return
         self._ready(message)
         if number == expected:
@@ -220,13 +220,13 @@ class Receiver:
 
     def _ready(self, message: Message) -> None:
         self.messages.append(message)
-        self._ready_bytes += len(message.data)
+        self._ready_bytes += charge(message.data)
 
     def _go_on(self, stream: int, expected: int) -> None:
         """Deliver what waits in a stream from the number ``expected`` on."""
         waiting = self._waiting.get(stream)
         while waiting and (message := waiting.pop(expected, None)) is not None:
-            self._waiting_bytes -= len(message.data)
+            self._waiting_bytes -= charge(message.data)
             self._ready(message)
             expected += 1
         if waiting is not None and not waiting:
@@ -259,6 +259,6 @@ class Receiver:
         waiting = self._waiting.get(stream, {})
         for earlier in sorted(key for key in waiting if key <= number):
             message = waiting.pop(earlier)
-            self._waiting_bytes -= len(message.data)
+            self._waiting_bytes -= charge(message.data)
             self._ready(message)
         self._go_on(stream, max(number + 1, self._expected.get((stream, False), 0)))

@@ -122,7 +122,8 @@ class Schedule:
         stream = self._current
         assert stream is not None
         message = self._queues[stream][0]
-        self._served[stream] = self._virtual + size / self.weights.get(stream, 1.0)
+        begun = max(self._virtual, self._served.get(stream, 0.0))
+        self._served[stream] = begun + size / self.weights.get(stream, 1.0)
         self.bytes -= size
         finished = message.offset >= len(message.data)
         if finished or self.interleaved:
