@@ -19,6 +19,7 @@ from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
 from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.pgm.carriage import Decoder, make_decoder
+from plugins.engines.pgm.losses import Losses
 from plugins.engines.pgm.place import parse_pgm_address
 from plugins.engines.pgm.sockets import Sockets
 from plugins.protocols.pgm.events import What
@@ -52,6 +53,7 @@ class PgmReceiver:
         self._messages_refused = 0
         self._malformed = 0
         self._told_refusal = False
+        self._losses = Losses(lambda tsi, text: self._tell(What.LOST.value, tsi_text(tsi), text))
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled."""
@@ -102,6 +104,8 @@ class PgmReceiver:
         """Read first: what is asked for may be there."""
         if self._reading:
             self._on_readable()
+        else:
+            self._tell_events(self._host.now())
 
     def _after(self, now: float) -> None:
         receiver = self._receiver
@@ -109,8 +113,11 @@ class PgmReceiver:
             to = self._sockets.address_of(ipaddress.ip_address(host) if host is not None else None)
             self._wires[1].send([packet], to)
         self._deliver()
-        if receiver.events:
-            self._tell_events()
+        due = self._losses.next_deadline()
+        if receiver.events or (due is not None and due <= now):
+            self._tell_events(now)
+            due = self._losses.next_deadline()
+        self._timer.arm(due)
         if self._reading:
             self._timer.arm(receiver.next_deadline())
 
@@ -129,11 +136,15 @@ class PgmReceiver:
             self._reading = False
             self._watch()
 
-    def _tell_events(self) -> None:
+    def _tell_events(self, now: float) -> None:
         events = list(self._receiver.events)
         self._receiver.events.clear()
         for event in events:
+            if event.what is What.LOST:
+                self._losses.add(event)
+                continue
             if event.what is What.GONE:
+                self._losses.forget(event.tsi)
                 decoder = self._decoders.pop(event.tsi, None)
                 self._malformed += decoder.malformed if decoder is not None else 0
             if event.what not in _REPAIRS or self._options.tell_repairs:
@@ -142,6 +153,7 @@ class PgmReceiver:
                     numbers = f"packets {event.first} to {event.last}"
                 detail = ": ".join(filter(None, (numbers, event.detail)))
                 self._tell(event.what.value, tsi_text(event.tsi), detail)
+        self._losses.handle_timeout(now)
 
     def _tell(self, what: str, peer: str = "", detail: str = "") -> None:
         self._host.report(EngineEvent(engine=self._name, what=what, peer=peer, detail=detail))

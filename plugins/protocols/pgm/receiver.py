@@ -27,8 +27,9 @@ from plugins.protocols.pgm.packets import (
     Request,
     SourcePath,
 )
+from plugins.protocols.pgm.receiver_statistics import ReceiverStatistics
 from plugins.protocols.pgm.sequence import MASK
-from plugins.protocols.pgm.session import ReceiverStatistics, Session
+from plugins.protocols.pgm.session import Session
 from plugins.protocols.pgm.token_bucket import TokenBucket
 
 IN_A_NAK = NAK_LIST_MOST + 1

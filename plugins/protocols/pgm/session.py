@@ -17,41 +17,18 @@ from plugins.protocols.pgm.options import ReceiverOptions
 from plugins.protocols.pgm.packets import ODATA, Data, Request, SourcePath
 from plugins.protocols.pgm.parity_rows import Item
 from plugins.protocols.pgm.reassembly import Reassembly
-from plugins.protocols.pgm.receive_window import ReceiveWindow
+from plugins.protocols.pgm.receive_window import LOST, ReceiveWindow
+from plugins.protocols.pgm.receiver_statistics import ReceiverStatistics
 from plugins.protocols.pgm.recovery import Recovery
 from plugins.protocols.pgm.sequence import after, distance, span
 from plugins.protocols.pgm.session_parity import SessionParity
 
 EARLY_MOST = 4096
 """Packets that are kept while it is not known yet where to begin."""
+NEW_LIFE = 16
+"""SPMs that a source may have sent since it began anew when that is noticed."""
 NO_WINDOW = 0x8000_0000
 """SPM_LEAD of an SPM without window information, with a trailing edge of 0 (8.1)."""
-
-
-class ReceiverStatistics:
-    """Counters of a receiver, over all of its sessions."""
-
-    def __init__(self) -> None:
-        self.packets_in = self.bytes_in = 0
-        self.malformed = 0
-        """Packets that are none, or damaged."""
-        self.foreign = 0
-        """Packets for another port."""
-        self.ignored = 0
-        """Packets of sources that are not listened to."""
-        self.duplicates = 0
-        """Packets of data that had come before."""
-        self.gaps = 0
-        """Times that packets were found missing."""
-        self.worked_out = 0
-        """Missing packets that were worked out of parity."""
-        self.recovered = 0
-        """Missing packets that came after all."""
-        self.lost = 0
-        """Packets that were given up."""
-        self.dropped_units = 0
-        """Fragmented units that could not be put together."""
-        self.naks_out = self.numbers_asked = self.spmrs_out = 0
 
 
 def _row_item(item: bytes | Data) -> Item:
@@ -106,6 +83,7 @@ class Session:
         self._early: list[_Early] = []
         self._reassembly = Reassembly(options.max_unit)
         self._fragments = False
+        self._anew = False
         self._mute = False  # the source says that NAKs would go unanswered
 
     # ------------------------------------------------------------------ data
@@ -268,6 +246,8 @@ class Session:
             if distance(first, heard) < 0:
                 first = heard
         self.window = ReceiveWindow(first, self._options.window_packets, self._options.window_bytes)
+        if self._anew:
+            self.window.ready.append(LOST)  # what follows does not belong to what came before
         if late:
             self._tell(What.LATE_JOIN, first)
         if first != heard:
@@ -320,12 +300,13 @@ class Session:
             window is not None
             and distance(window.lead, spm.lead) < -self._options.window_packets
             and self._spm_number is not None
-            and spm.number < 16
+            and spm.number < NEW_LIFE
         )
 
     def _restart(self, now: float) -> None:
         self._tell(What.RESET, detail="it has begun anew")
         self.window = self.parity = None
+        self._anew = True
         self.recovery.missing.clear()
         self.trail = self._join = self._spm_number = None
 

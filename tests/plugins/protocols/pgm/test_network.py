@@ -305,7 +305,7 @@ def test_a_source_that_begins_anew_under_its_old_name_is_a_reset() -> None:
     network.send([b"after"])
     network.run(0.1)
     listener = network.listeners[0]
-    assert listener.units == [b"before", b"after"]
+    assert listener.units == [b"before", None, b"after"]
     assert len(listener.told(What.RESET)) == 1
 
 
