@@ -21,6 +21,7 @@ from plugins.protocols.sctp.output import Output, Packets
 from plugins.protocols.sctp.parameters import Cause, Kind, Parameter
 from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.receiver import Receiver
+from plugins.protocols.sctp.resetting import Resetting
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 from plugins.protocols.sctp.secret import Secret
 from plugins.protocols.sctp.sender import Sender
@@ -51,6 +52,7 @@ class Association:
         self.restarts = 0
         self._addresses = addresses
         self._closing = Closing(self)
+        self._resetting = Resetting(self)
         self._timer: float | None = None
         """T1-init, T1-cookie."""
         self._tries = 0
@@ -76,6 +78,10 @@ class Association:
         """Say good-bye when the peer has everything."""
         self._closing.begin(now)
 
+    def reset_streams(self, *streams: int) -> None:
+        """Let streams of ours count from 0 again, between what was queued before and after.  Raises ``LocalProtocolError``."""
+        self._resetting.reset(set(streams))
+
     def abort(self, reason: str = "", cause: Cause = Cause.USER_ABORT) -> None:
         """End it at once, and tell the peer."""
         if self.state is not State.CLOSED:
@@ -93,7 +99,9 @@ class Association:
             return None
         due = self.paths.deadline() + self._closing.deadlines()
         due += [
-            at for at in (self._timer, self.receiver.sack_due if self.receiver else None) if at is not None
+            at
+            for at in (self._timer, self._resetting.timer, self.receiver.sack_due if self.receiver else None)
+            if at is not None
         ]
         return min(due, default=None)
 
@@ -102,6 +110,7 @@ class Association:
         if self._timer is not None and self._timer <= now:
             self._repeat_setup(now)
         self._closing.handle_timeout(now)
+        self._resetting.handle_timeout(now)
         for path in self.paths.all:
             if self.state is State.CLOSED:
                 return
@@ -115,7 +124,7 @@ class Association:
         sender = self.sender if self.state in SENDING else None
         receiver = self.receiver if self.state is not State.CLOSED else None
         made = self.output.flush(self.paths, sender, receiver, now)
-        if sender is not None and self._closing.go_on(now):
+        if sender is not None and (self._resetting.go_on(now) or self._closing.go_on(now)):
             made += self.output.flush(self.paths, None, receiver, now)
         return made
 
@@ -197,6 +206,7 @@ class Association:
         self.output.peer_tag = offer.tag
         self.paths.add(offer.addresses, confirmed=source)
         self.receiver = Receiver(self.options, offer.tsn, offer.outbound, interleaved=offer.interleaved)
+        self._resetting.agree(offer.tsn, agreed=offer.resets)
         self.sender.agree(
             streams=offer.inbound,
             window=offer.window,
@@ -225,6 +235,7 @@ class Association:
         self.paths.errors = 0
         self.sender = Sender(self.options, cookie.tsn, self.paths.all)
         self._closing = Closing(self)
+        self._resetting = Resetting(self)
         self._agree(cookie.offer, source)
         self.establish(now)
 
@@ -277,6 +288,7 @@ class Association:
             Type.HEARTBEAT_ACK: self._on_heartbeat_ack,
             Type.INIT_ACK: self._on_init_ack,
             Type.COOKIE_ACK: self._on_cookie_ack,
+            Type.RE_CONFIG: self._resetting.on_chunk,
             Type.ERROR: self._on_error,
             Type.ABORT: self._on_abort,
             Type.SHUTDOWN: self._closing.on_shutdown,
@@ -295,6 +307,7 @@ class Association:
             stream = self.receiver.invalid_streams.pop()
             self.report(path, Parameter(Cause.INVALID_STREAM, stream.to_bytes(2, "big") + b"\0\0"))
         self._closing.data_came(now)
+        self._resetting.data_came(path)
 
     def _on_sack(self, chunk: Sack, path: Path, now: float) -> None:
         if self.state not in SENDING:

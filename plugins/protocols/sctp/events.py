@@ -17,6 +17,8 @@ class What(Enum):
     LOST = "association lost"
     PATH_DOWN = "path down"
     PATH_UP = "path up"
+    STREAMS_RESET = "streams reset"
+    RESET_REFUSED = "reset of streams refused"
     PEER_ERROR = "peer reports an error"
 
 
@@ -27,6 +29,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     address: bytes = b""
     """Of a path."""
+    streams: tuple[int, ...] = ()
+    """That were reset: ours or the peer's, as ``detail`` says; of the peer's, none means all."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -36,6 +36,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Whether both sides know FORWARD-TSN."""
     interleaved: bool
     """Whether both sides want I-DATA."""
+    resets: bool
+    """Whether both sides know RE-CONFIG."""
 
 
 class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -83,6 +85,8 @@ def our_init(
         extensions += bytes((Type.FORWARD_TSN,))
     if options.interleaving:
         extensions += bytes((Type.I_DATA, Type.I_FORWARD_TSN))
+    if options.stream_reset:
+        extensions += bytes((Type.RE_CONFIG,))
     if extensions:
         listed.append(Parameter(Kind.SUPPORTED_EXTENSIONS, extensions))
     for parameter in unrecognized:
@@ -117,6 +121,7 @@ def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, P
         addresses=_addresses(counting, source),
         may_forward=options.partial_reliability and (may_forward or Type.FORWARD_TSN in extensions),
         interleaved=options.interleaving and Type.I_DATA in extensions,
+        resets=options.stream_reset and Type.RE_CONFIG in extensions,
     )
     return offer, unknown
 

@@ -46,5 +46,7 @@ class SctpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Offer RFC 3758: messages may be given up when they have expired, or were repeated often enough."""
     interleaving: bool = True
     """Offer RFC 8260: large messages do not hold up other streams."""
+    stream_reset: bool = True
+    """Offer RFC 6525: streams may count their messages from 0 again."""
     schedule: Literal["first-come", "round-robin", "priority", "fair"] = "round-robin"
     """Which stream sends next."""

@@ -233,6 +233,20 @@ class Receiver:
             del self._waiting[stream]
         self._expected[stream, False] = expected
 
+    # ------------------------------------------------------------------ streams
+
+    def add_streams(self, count: int) -> bool:
+        """Allow the peer so many streams more; return whether that is within what was offered."""
+        if self._streams + count > self._options.streams_in:
+            return False
+        self._streams += count
+        return True
+
+    def reset_streams(self, streams: tuple[int, ...]) -> None:
+        """Expect number 0 next; ``streams``: none for all."""
+        for key in [key for key in self._expected if not streams or key[0] in streams]:
+            del self._expected[key]
+
     # ------------------------------------------------------------------ what the peer has given up
 
     def on_forward(self, chunk: Forward, now: float) -> None:

@@ -101,6 +101,10 @@ class Schedule:
         if len(queue) == 1 and self._current != message.stream:
             self._enter(message.stream)
 
+    def holds(self, stream: int) -> bool:
+        """Whether anything of that stream has not been sent."""
+        return any(not message.abandoned for message in self._queues.get(stream, ()))
+
     def waiting(self) -> list[Outgoing]:
         """Return all that has not been sent completely."""
         return [message for queue in self._queues.values() for message in queue if not message.abandoned]

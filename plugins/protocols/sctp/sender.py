@@ -42,6 +42,9 @@ class Sender:
         self.interleaved = False
         self.hurried = False
         """Whether acknowledgements are wanted at once: the association is to be shut down."""
+        self.paused: frozenset[int] = frozenset()
+        """Streams that are being reset: messages for them are held until ``resume``."""
+        self._held: list[Outgoing] = []
         self._options = options
         self._numbers: dict[tuple[int, bool], int] = {}
 
@@ -64,16 +67,30 @@ class Sender:
         message = Outgoing(stream, data, protocol, terms)
         if terms.priority is not None:
             self._make_room(terms.priority, len(data))
-        self.schedule.push(message)
+        if stream in self.paused:
+            self._held.append(message)
+        else:
+            self.schedule.push(message)
         return message
+
+    def resume(self, *, reset: bool) -> None:
+        """Go on with the paused streams, from number 0 if they were ``reset``."""
+        if reset:
+            for stream in self.paused:
+                self._numbers.pop((stream, False), None)
+                self._numbers.pop((stream, True), None)
+        self.paused = frozenset()
+        held, self._held = self._held, []
+        for message in held:
+            self.schedule.push(message)
 
     def buffered(self) -> int:
         """Return the bytes that wait to be sent or acknowledged."""
-        return self.schedule.bytes + self.outstanding.bytes
+        return self.schedule.bytes + self.outstanding.bytes + sum(len(each.data) for each in self._held)
 
     def is_empty(self) -> bool:
         """Whether the peer has acknowledged all, or does not wait for it any more."""
-        return self.schedule.current() is None and not self.outstanding.pieces
+        return not self._held and self.schedule.current() is None and not self.outstanding.pieces
 
     def _make_room(self, priority: int, size: int) -> None:
         """Give up messages of less importance, the least first, until ``size`` bytes fit (RFC 7496, 3.2)."""

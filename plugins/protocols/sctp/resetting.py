@@ -1,0 +1,202 @@
+"""Resetting streams, so that their messages count from 0 again (RFC 6525).
+
+One request of ours is under way at a time, and repeated until it is answered; messages for its streams wait meanwhile.  Of the
+peer's requests, those to reset its streams and to add some are done, and one to reset ours; others are denied.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+from plugins.protocols.sctp import chunks
+from plugins.protocols.sctp.chunks import Listed, Type
+from plugins.protocols.sctp.events import Event, What
+from plugins.protocols.sctp.parameters import Kind, Parameter
+from plugins.protocols.sctp.path import Path
+from plugins.protocols.sctp.sequence import MASK32, unwrapped
+from plugins.protocols.sctp.states import SENDING, State
+
+if TYPE_CHECKING:
+    from plugins.protocols.sctp.association import Association
+
+_OUTGOING = Struct(">III")
+_PAIR = Struct(">II")
+_MOST_STREAMS = 200
+"""In one request, which has to fit into a packet."""
+NOTHING_TO_DO, PERFORMED, DENIED, BAD_NUMBER, IN_PROGRESS = 0, 1, 2, 5, 6
+_DEFINITE = frozenset((NOTHING_TO_DO, PERFORMED))
+
+
+def _streams(value: bytes) -> tuple[int, ...]:
+    return tuple(int.from_bytes(value[at : at + 2], "big") for at in range(0, len(value) - 1, 2))
+
+
+class Resetting:
+    """The part of an association that resets streams."""
+
+    def __init__(self, association: Association) -> None:
+        self.agreed = False
+        """Whether the peer knows of it."""
+        self.timer: float | None = None
+        """Repeats our request."""
+        self._association = association
+        self._number = association.first_tsn
+        """Of our next request."""
+        self._wanted: set[int] = set()
+        self._in_reply_to = 0
+        self._asked: tuple[int, ...] = ()
+        self._request: bytes | None = None
+        self._expected = 0
+        """Number of the peer's next request."""
+        self._answer = Parameter(Kind.RECONFIGURATION_RESPONSE)
+        self._deferred: tuple[int, int, tuple[int, ...]] | None = None
+        """The number of a request of the peer's, the TSN that it waits for, and its streams."""
+
+    def agree(self, peer_tsn: int, *, agreed: bool) -> None:
+        self.agreed = agreed
+        self._expected = peer_tsn
+        self._in_reply_to = peer_tsn - 1
+
+    # ------------------------------------------------------------------ ours
+
+    def reset(self, streams: set[int]) -> None:
+        """Reset streams of ours as soon as what was queued before has been sent.  Raises ``LocalProtocolError``."""
+        sender = self._association.sender
+        if not self.agreed or self._association.state is not State.ESTABLISHED:
+            raise LocalProtocolError(
+                "streams cannot be reset: the peer does not know how, or it is not the time"
+            )
+        if not streams or max(streams) >= sender.streams or min(streams) < 0 or len(streams) > _MOST_STREAMS:
+            raise LocalProtocolError(
+                f"1 to {_MOST_STREAMS} streams of 0 to {sender.streams - 1} can be reset"
+            )
+        if sender.paused:
+            raise LocalProtocolError(
+                "streams are being reset already; wait for the event that says the outcome"
+            )
+        self._wanted = set(streams)
+        sender.paused = frozenset(streams)
+
+    def go_on(self, now: float) -> bool:
+        """Ask, if nothing is in the way; return whether that was done now."""
+        association = self._association
+        if not self._wanted or any(association.sender.schedule.holds(stream) for stream in self._wanted):
+            return False
+        self._asked = tuple(sorted(self._wanted))
+        self._wanted = set()
+        last = association.sender.outstanding.next_tsn - 1
+        value = _OUTGOING.pack(self._number & MASK32, self._in_reply_to & MASK32, last & MASK32)
+        value += b"".join(stream.to_bytes(2, "big") for stream in self._asked)
+        parameter = Parameter(Kind.OUTGOING_RESET, value)
+        self._request = chunks.encode(Listed(Type.RE_CONFIG, (parameter,)))
+        self._ask(now)
+        return True
+
+    def _ask(self, now: float) -> None:
+        assert self._request is not None
+        path = self._association.paths.current()
+        self._association.output.reply(path.address, self._request)
+        self.timer = now + path.rto
+
+    def handle_timeout(self, now: float) -> None:
+        association = self._association
+        if self.timer is None or self.timer > now:
+            return
+        path = association.paths.current()
+        path.back_off()
+        if association.state not in SENDING:
+            self.timer = None
+        elif association.paths.failed(path):
+            association.end(What.LOST, "no answer to a stream's reset")
+        else:
+            self._ask(now)
+
+    def _on_response(self, value: bytes) -> None:
+        if len(value) < _PAIR.size:
+            raise RemoteProtocolError("a re-configuration response that is too short")
+        number, result = _PAIR.unpack_from(value)
+        if self._request is None or number != self._number & MASK32 or result == IN_PROGRESS:
+            return  # in progress: it is asked again in time
+        self._number += 1
+        self._request = self.timer = None
+        self._association.sender.resume(reset=result in _DEFINITE)
+        what = What.STREAMS_RESET if result in _DEFINITE else What.RESET_REFUSED
+        self._association.events.append(Event(what=what, streams=self._asked, detail="ours"))
+
+    # ------------------------------------------------------------------ theirs
+
+    def on_chunk(self, chunk: Listed, path: Path, now: float) -> None:
+        """Take a RE-CONFIG in."""
+        if not self.agreed or self._association.receiver is None or self._association.state not in SENDING:
+            return
+        for parameter in chunk.parameters:
+            if parameter.kind == Kind.RECONFIGURATION_RESPONSE:
+                self._on_response(parameter.value)
+            elif Kind.OUTGOING_RESET <= parameter.kind <= Kind.ADD_INCOMING:
+                self._on_request(parameter, path)
+
+    def _on_request(self, parameter: Parameter, path: Path) -> None:
+        value = parameter.value
+        if len(value) < 4:
+            raise RemoteProtocolError("a re-configuration request that is too short")
+        number = unwrapped(int.from_bytes(value[:4], "big"), self._expected)
+        if number == self._expected:
+            self._expected += 1
+            self._in_reply_to = number
+            self._answered(number, self._do(parameter, number))
+        elif number != self._expected - 1:
+            answer = Parameter(Kind.RECONFIGURATION_RESPONSE, _PAIR.pack(number & MASK32, BAD_NUMBER))
+            self._send(answer, path)
+            return
+        self._send(self._answer, path)
+
+    def _answered(self, number: int, result: int) -> None:
+        self._answer = Parameter(Kind.RECONFIGURATION_RESPONSE, _PAIR.pack(number & MASK32, result))
+
+    def _send(self, answer: Parameter, path: Path) -> None:
+        self._association.output.reply(path.address, chunks.encode(Listed(Type.RE_CONFIG, (answer,))))
+
+    def _do(self, parameter: Parameter, number: int) -> int:
+        """Return the result."""
+        association, value = self._association, parameter.value
+        receiver = association.receiver
+        assert receiver is not None
+        if parameter.kind == Kind.OUTGOING_RESET and len(value) >= _OUTGOING.size:
+            last = unwrapped(int.from_bytes(value[8:12], "big"), receiver.received.cumulative)
+            self._deferred = (number, last, _streams(value[12:]))
+            return PERFORMED if self._perform() else IN_PROGRESS
+        if parameter.kind == Kind.INCOMING_RESET:
+            return self._reset_for_peer(set(_streams(value[4:])))
+        if parameter.kind == Kind.ADD_OUTGOING and len(value) >= 6:
+            return PERFORMED if receiver.add_streams(int.from_bytes(value[4:6], "big")) else DENIED
+        return DENIED
+
+    def _reset_for_peer(self, streams: set[int]) -> int:
+        """The peer asks for a reset of ours."""
+        try:
+            self.reset(streams or set(range(min(self._association.sender.streams, _MOST_STREAMS))))
+        except LocalProtocolError:
+            return DENIED
+        return PERFORMED
+
+    def data_came(self, path: Path) -> None:
+        """A request may have waited for it."""
+        if self._deferred is not None:
+            number = self._deferred[0]
+            if self._perform():
+                self._answered(number, PERFORMED)
+                self._send(self._answer, path)
+
+    def _perform(self) -> bool:
+        """Reset the peer's streams, if all that was sent before has come."""
+        assert self._deferred is not None
+        assert self._association.receiver is not None
+        _, last, streams = self._deferred
+        if self._association.receiver.received.cumulative < last:
+            return False
+        self._deferred = None
+        self._association.receiver.reset_streams(streams)
+        self._association.events.append(Event(what=What.STREAMS_RESET, streams=streams, detail="the peer's"))
+        return True

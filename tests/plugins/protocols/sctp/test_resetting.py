@@ -1,0 +1,110 @@
+"""Streams that count from 0 again (RFC 6525)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kernel.contracts.errors import LocalProtocolError
+from plugins.protocols.sctp import chunks, packets
+from plugins.protocols.sctp.chunks import Listed, Type
+from plugins.protocols.sctp.events import What
+from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.parameters import Kind, Parameter
+from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, QUICK, Network, Weather, address
+
+PLAIN = msgspec.structs.replace(QUICK, interleaving=False)
+
+
+@pytest.mark.parametrize("options", [QUICK, PLAIN])
+@pytest.mark.parametrize("seed", range(30))
+def test_messages_before_and_after_a_reset_arrive_in_order(seed: int, options: SctpOptions) -> None:
+    network = Network(seed, Weather(loss=0.15, reordering=0.3, duplication=0.1), a=options, b=options)
+    ours, theirs = network.open()
+    expected = []
+    for number in range(30):
+        data = number.to_bytes(2, "big") * network.chance.choice((1, 1500))
+        expected.append(data)
+        ours.send(1, data)
+        ours.send(2, data)
+        if number in (10, 20):
+            network.run_until(lambda: not ours.sender.paused)
+            ours.reset_streams(1)
+    network.run_until(lambda: ours.sender.is_empty() and len(network.a.told(What.STREAMS_RESET)) == 2)
+    for stream in (1, 2):
+        assert [message.data for message in network.b.messages if message.stream == stream] == expected
+    assert [event.streams for event in network.b.told(What.STREAMS_RESET)] == [(1,), (1,)]
+    assert ours.sender._numbers[1, False] < 20
+    assert ours.sender._numbers[2, False] == 30
+    assert theirs.violations == 0
+
+
+def ask(network: Network, kind: Kind, number: int, rest: bytes) -> list[tuple[int, bytes]]:
+    """A request from A's address with that number; the answers' kinds and values."""
+    ours = network.b.endpoint.associations[0]
+    parameter = Parameter(kind, (number & 0xFFFF_FFFF).to_bytes(4, "big") + rest)
+    encoded = chunks.encode(Listed(Type.RE_CONFIG, (parameter,)))
+    network.b.endpoint.receive_data(
+        packets.encode(PORT_A, PORT_B, ours.tag, [encoded]), address(1, 0), network.now
+    )
+    return [
+        (parameter.kind, parameter.value)
+        for _, answer in network.b.endpoint.data_to_send(network.now)
+        for chunk in packets.decode(answer).chunks
+        if isinstance(chunk, Listed) and chunk.kind == Type.RE_CONFIG
+        for parameter in chunk.parameters
+    ]
+
+
+def result(number: int, value: int) -> tuple[int, bytes]:
+    return (
+        Kind.RECONFIGURATION_RESPONSE,
+        (number & 0xFFFF_FFFF).to_bytes(4, "big") + value.to_bytes(4, "big"),
+    )
+
+
+def test_requests_are_numbered_and_a_repeated_one_is_answered_the_same() -> None:
+    network = Network(b=msgspec.structs.replace(QUICK, streams_in=70))
+    ours, _ = network.open()
+    first = ours.first_tsn
+    more = (6).to_bytes(2, "big") + b"\0\0"
+    assert ask(network, Kind.ADD_OUTGOING, first, more) == [result(first, 1)]
+    assert ask(network, Kind.ADD_OUTGOING, first, more) == [result(first, 1)]
+    assert ask(network, Kind.ADD_OUTGOING, first + 5, more) == [result(first + 5, 5)]
+    assert ask(network, Kind.ADD_OUTGOING, first + 1, more) == [result(first + 1, 2)]  # 64 + 6 + 6 > 70
+    assert ask(network, Kind.TSN_RESET, first + 2, b"") == [result(first + 2, 2)]
+
+
+def test_a_reset_waits_for_what_was_sent_before_it() -> None:
+    network = Network()
+    ours, _ = network.open()
+    first = ours.first_tsn
+    last = (first & 0xFFFF_FFFF).to_bytes(4, "big")
+    assert ask(network, Kind.OUTGOING_RESET, first, b"\0\0\0\0" + last + b"\0\1") == [result(first, 6)]
+    ours.send(1, b"the one that is missing")
+    network.run(0.5)
+    assert network.b.messages
+    assert network.b.told(What.STREAMS_RESET)
+    assert ask(network, Kind.OUTGOING_RESET, first, b"\0\0\0\0" + last + b"\0\1") == [result(first, 1)]
+
+
+def test_the_peer_may_ask_for_a_reset_of_ours() -> None:
+    network = Network()
+    ours, _ = network.open()
+    answers = ask(network, Kind.INCOMING_RESET, ours.first_tsn, b"\0\3")
+    assert answers[0] == result(ours.first_tsn, 1)
+    assert answers[1][0] == Kind.OUTGOING_RESET
+    assert answers[1][1][12:] == b"\0\3"
+
+
+def test_a_reset_that_cannot_be_is_refused_here() -> None:
+    network = Network(b=msgspec.structs.replace(QUICK, stream_reset=False))
+    ours, _ = network.open()
+    with pytest.raises(LocalProtocolError, match="does not know how"):
+        ours.reset_streams(1)
+    able = Network().open()[0]
+    with pytest.raises(LocalProtocolError, match="0 to 63"):
+        able.reset_streams(64)
+    able.reset_streams(1)
+    with pytest.raises(LocalProtocolError, match="already"):
+        able.reset_streams(2)
