@@ -11,6 +11,7 @@ import time
 from struct import Struct
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
+from kernel.contracts.errors import TimedOut
 
 BATCH = 1000
 END = b"END"
@@ -37,7 +38,10 @@ def receive(address: str, count: int, size: int, rate: int) -> None:
         received, first, last = 0, 0, 0
         patience = FIRST_PATIENCE
         while received < count and last - first < MOST:
-            bodies = channel.receive_many(timeout=patience)
+            try:
+                bodies = channel.receive_many(timeout=patience)
+            except TimedOut:
+                break
             ended = END in bodies
             last = time.monotonic_ns()
             first = first or last
