@@ -53,6 +53,7 @@ class Association:
         self._addresses = addresses
         self._closing = Closing(self)
         self._resetting = Resetting(self)
+        self._handlers = self._all_handlers()
         self._timer: float | None = None
         """T1-init, T1-cookie."""
         self._tries = 0
@@ -236,6 +237,7 @@ class Association:
         self.sender = Sender(self.options, cookie.tsn, self.paths.all)
         self._closing = Closing(self)
         self._resetting = Resetting(self)
+        self._handlers = self._all_handlers()
         self._agree(cookie.offer, source)
         self.establish(now)
 
@@ -267,7 +269,7 @@ class Association:
     def _take(self, chunk: Chunk, path: Path, now: float) -> bool:
         """Take a chunk in; return whether those behind it count."""
         kind = chunks.kind_of(chunk)
-        handler: Callable[[Any, Path, float], None] | None = self._handlers().get(kind)
+        handler = self._handlers.get(kind)
         if handler is not None:
             handler(chunk, path, now)
             return self.state is not State.CLOSED
@@ -277,7 +279,7 @@ class Association:
             return bool(kind & 0x80)
         return True
 
-    def _handlers(self) -> dict[int, Callable[[Any, Path, float], None]]:
+    def _all_handlers(self) -> dict[int, Callable[[Any, Path, float], None]]:
         return {
             Type.DATA: self._on_data,
             Type.I_DATA: self._on_data,

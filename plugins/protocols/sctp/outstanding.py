@@ -11,6 +11,8 @@ from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 MISSES = 3
 """Reports that a TSN is missing after which it is sent again."""
 
+_MOST_OUTSTANDING = 1 << 15
+
 
 class Piece:
     """A DATA or I-DATA chunk under way."""
@@ -62,12 +64,10 @@ class Outstanding:
     def sent(self, piece: Piece, now: float) -> None:
         """Take note that a piece went out, for the first time or again."""
         path = piece.path
-        piece.in_flight = True
+        self._fly(piece, now)
         piece.misses = 0
         piece.sends += 1
         piece.sent_at = now
-        path.flight += piece.size
-        self.flight += piece.size
         path.last_sent = now
         if piece.sends == 1:
             piece.message.pieces += 1
@@ -77,8 +77,18 @@ class Outstanding:
             self.retransmitted += 1
             if path.timed == piece.tsn:  # Karn: an answer could be one to either
                 path.timed = None
+
+    def _fly(self, piece: Piece, now: float) -> None:
+        path = piece.path
+        piece.in_flight = True
+        path.flight += piece.size
+        self.flight += piece.size
         if path.retransmission_due is None:
             path.retransmission_due = now + path.rto
+
+    def has_room(self) -> bool:
+        """Whether a gap block can name one more TSN (16 bits)."""
+        return self.next_tsn - self.cumulative < _MOST_OUTSTANDING
 
     # ------------------------------------------------------------------ acknowledgement
 
@@ -154,11 +164,12 @@ class Outstanding:
                 break  # blocks rise and do not touch; what follows is nonsense
             last = end
             covered.update(range(self.cumulative + first, min(self.cumulative + end + 1, self.next_tsn)))
-        for tsn in self._in_gaps - covered:  # taken back
+        for tsn in self._in_gaps - covered:  # taken back, or said before what we have heard already
             self._in_gaps.discard(tsn)
             piece = self.pieces[tsn]
             piece.acknowledged = False
-            self.lose(piece, piece.path, now)
+            if not piece.abandoned:
+                self._fly(piece, now)
         for tsn in sorted(covered - self._in_gaps):
             piece = self.pieces[tsn]
             piece.acknowledged = True

@@ -147,7 +147,11 @@ class Sender:
 
     def _fill_fresh(self, path: Path, room: int, now: float, taken: list[bytes]) -> None:
         head = I_DATA_HEAD if self.interleaved else DATA_HEAD
-        while path.flight < path.window and (message := self.schedule.current()) is not None:
+        while (
+            path.flight < path.window
+            and self.outstanding.has_room()
+            and (message := self.schedule.current()) is not None
+        ):
             if message.expires is not None and now >= message.expires and self.outstanding.abandon(message):
                 continue
             left = len(message.data) - message.offset

@@ -152,6 +152,19 @@ def test_they_close_or_we_do(peer: Peer, role: str, seed: int) -> None:
     assert [each.data for each in wire.theirs] == [b"last words"]
 
 
+def test_usrsctp_that_has_restarted_is_taken_for_a_new_peer(peer: Peer) -> None:
+    wire = connected(peer, "we connect", 2, 0.0)
+    with usrsctp_peer.peer(THEIRS) as again:
+        wire.peer = again
+        again.connect(OURS)
+        wire.run_until(lambda: wire.told(What.RESTARTED))
+        assert wire.association is not None
+        wire.association.send(0, b"ours")
+        wire.run_until(lambda: again.send(0, b"theirs"))
+        wire.run_until(lambda: bool(wire.messages and wire.theirs))
+        assert len(wire.endpoint.associations) == 1
+
+
 def test_unordered_messages_are_known_as_such(peer: Peer) -> None:
     wire = connected(peer, "we connect", 1, 0.0)
     assert wire.association is not None
@@ -179,6 +192,31 @@ def test_what_has_expired_is_skipped_by_usrsctp(peer: Peer, seed: int) -> None:
     for stream in range(3):
         of_stream = [number for number in numbers if number % 3 == stream]
         assert of_stream == sorted(of_stream)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_streams_are_reset_by_either_side(peer: Peer, loss: float) -> None:
+    wire = connected(peer, "we connect", 5, loss)
+    association = wire.association
+    assert association is not None
+    for round_ in range(3):
+        for number in range(5):
+            association.send(1, b"ours %d.%d" % (round_, number))
+            assert wire.peer.send(2, b"theirs %d.%d" % (round_, number))
+        association.reset_streams(1)
+        wire.run_until(lambda: not association.sender.paused)
+        wire.run_until(lambda round_=round_: len(wire.messages) == 5 * round_ + 5)  # type: ignore[misc]
+        wire.run(5.0)  # it must have been acknowledged, too
+        wire.peer.reset(2)
+        wire.run(5.0)
+    wire.run_until(lambda: len(wire.theirs) == len(wire.messages) == 15)
+    assert [each.data for each in wire.theirs] == [b"ours %d.%d" % (r, n) for r in range(3) for n in range(5)]
+    assert [each.data for each in wire.messages] == [
+        b"theirs %d.%d" % (r, n) for r in range(3) for n in range(5)
+    ]
+    resets = [event for event in wire.events if event.what is What.STREAMS_RESET]
+    assert [event.streams for event in resets if event.detail == "ours"] == [(1,)] * 3
+    assert [event.streams for event in resets if event.detail == "the peer's"] == [(2,)] * 3
 
 
 @pytest.mark.slow

@@ -19,9 +19,10 @@ import msgspec
 
 AF_CONN, SCTP = 123, 132
 _NODELAY, _INITMSG, _RECVRCVINFO = 0x04, 0x03, 0x1F
-_INTERLEAVING_SUPPORTED, _FRAGMENT_INTERLEAVE, _PR_SUPPORTED = 0x1206, 0x10, 0x26
-_SENDV_SNDINFO, _SENDV_SPA = 1, 4
-_UNORDERED, _PR_TTL, _PR_RTX = 0x0400, 1, 3
+_INTERLEAVING_SUPPORTED, _FRAGMENT_INTERLEAVE = 0x1206, 0x10
+_ENABLE_STREAM_RESET, _RESET_STREAMS, _RESET_ALL_KINDS, _RESET_OUTGOING = 0x0900, 0x0901, 0x07, 0x02
+_SENDV_SNDINFO = 1
+_UNORDERED = 0x0400
 _BUFFER = 1 << 22
 
 _Output = ctypes.CFUNCTYPE(
@@ -67,6 +68,15 @@ class _Init(ctypes.Structure):
 
 class _AssociationValue(ctypes.Structure):
     _fields_ = (("association", ctypes.c_uint32), ("value", ctypes.c_uint32))
+
+
+class _ResetStreams(ctypes.Structure):
+    _fields_ = (
+        ("association", ctypes.c_uint32),
+        ("flags", ctypes.c_uint16),
+        ("count", ctypes.c_uint16),
+        ("stream", ctypes.c_uint16),
+    )
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -162,6 +172,7 @@ class Peer:
             self._set(made, SCTP, option, ctypes.c_int(1))
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self._set(made, socket.SOL_SOCKET, option, ctypes.c_int(_BUFFER))
+        self._set(made, SCTP, _ENABLE_STREAM_RESET, _AssociationValue(0, _RESET_ALL_KINDS))
         self._set(made, SCTP, _INITMSG, _Init(streams, streams, 0, 0))
         if interleaving:
             self._set(made, SCTP, _FRAGMENT_INTERLEAVE, ctypes.c_int(2))
@@ -217,6 +228,13 @@ class Peer:
                 data = b"".join(parts)
                 yield Received(info.stream, socket.ntohl(info.protocol), data, bool(info.flags & _UNORDERED))
                 parts = []
+
+    def reset(self, stream: int) -> None:
+        """Have its outgoing stream count from 0 again."""
+        assert self._socket is not None
+        request = _ResetStreams(0, _RESET_OUTGOING, 1, stream)
+        address, size = ctypes.byref(request), 10  # without the padding
+        self._check(self._library.usrsctp_setsockopt(self._socket, SCTP, _RESET_STREAMS, address, size))
 
     def shut_down(self) -> None:
         self._library.usrsctp_shutdown(self._socket, socket.SHUT_WR)
