@@ -11,7 +11,7 @@ def declare(channel: Channel, method: exchange.Declare, now: float) -> None:
     if method.passive:
         channel.vhost.find_exchange(method.exchange)
     else:
-        channel.login.require("configure", "exchange", method.exchange, channel.vhost.name)
+        _require_declaration(channel, method)
         channel.vhost.declare_exchange(
             method.exchange,
             method.type,
@@ -22,6 +22,16 @@ def declare(channel: Channel, method: exchange.Declare, now: float) -> None:
         )
     if not method.nowait:
         channel.reply(exchange.DeclareOk())
+
+
+def _require_declaration(channel: Channel, method: exchange.Declare) -> None:
+    """Rights to a new exchange, and to its alternate: what it is given goes there."""
+    login, vhost = channel.login, channel.vhost
+    login.require("configure", "exchange", method.exchange, vhost.name)
+    alternate = method.arguments.get("alternate-exchange")
+    if isinstance(alternate, str) and method.exchange not in vhost.exchanges:
+        login.require("read", "exchange", method.exchange, vhost.name)
+        login.require("write", "exchange", alternate, vhost.name)
 
 
 def delete(channel: Channel, method: exchange.Delete, now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plugins.engines.amqp.channel import REPLY_TO, Channel
+from plugins.engines.broker.names import invent_name
 from plugins.protocols.amqp091.methods import queue
 
 
@@ -14,7 +15,7 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
     elif method.passive:
         found = vhost.find_queue(channel.queue_name(method.queue), channel.session)
     else:
-        channel.login.require("configure", "queue", method.queue, vhost.name)
+        _require_declaration(channel, method)
         found = vhost.declare_queue(
             method.queue,
             channel.session,
@@ -32,6 +33,18 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
                 queue=found.name, message_count=found.backlog.count, consumer_count=found.consumer_count
             )
         )
+
+
+def _require_declaration(channel: Channel, method: queue.Declare) -> None:
+    """Rights to a new queue, and to what it will publish dead letters to: what it holds goes there."""
+    login, vhost = channel.login, channel.vhost
+    # What the server will name is judged by such a name.
+    name = method.queue or invent_name("amq.gen-", vhost.broker.random)
+    login.require("configure", "queue", name, vhost.name)
+    target = method.arguments.get("x-dead-letter-exchange")
+    if isinstance(target, str) and name not in vhost.queues:
+        login.require("read", "queue", name, vhost.name)
+        login.require("write", "exchange", target, vhost.name)
 
 
 def bind(channel: Channel, method: queue.Bind, now: float) -> None:

@@ -90,8 +90,9 @@ class Login:
     def require(self, operation: Operation, kind: str, name: str, vhost: str) -> None:
         """Refuse an operation on a queue or exchange that is not for this user."""
         allowed = self.account.allowed_in(vhost)
+        name = name or "amq.default"
         pattern = "" if allowed is None else getattr(allowed, operation)
-        if pattern != ".*" and not (pattern and re.search(pattern, name or "amq.default")):
+        if pattern != ".*" and not (pattern and re.search(pattern, name)):
             raise AccessRefused(
                 f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{self.name}'"
             )
