@@ -79,6 +79,11 @@ class Association:
         """Say good-bye when the peer has everything."""
         self._closing.begin(now)
 
+    def rank_stream(self, stream: int, *, priority: int = 0, weight: float = 1.0) -> None:
+        """Tell the schedule what a stream is worth: lower priorities go first, weights are shares of the bytes."""
+        self.sender.schedule.priorities[stream] = priority
+        self.sender.schedule.weights[stream] = weight
+
     def reset_streams(self, *streams: int) -> None:
         """Let streams of ours count from 0 again, between what was queued before and after.  Raises ``LocalProtocolError``."""
         self._resetting.reset(set(streams))
@@ -247,6 +252,8 @@ class Association:
             self.output.forget()
             self._agree(cookie.offer, source)
             self.establish(now)
+        else:
+            self.output.peer_tag = cookie.offer.tag
 
     # ------------------------------------------------------------------ chunks
 

@@ -164,6 +164,28 @@ def test_closing_waits_until_the_peer_has_everything() -> None:
     assert network.b.told(What.SHUTTING_DOWN)
 
 
+def test_a_shutdown_that_takes_too_long_is_an_abort() -> None:
+    network = Network(a=msgspec.structs.replace(QUICK, association_tries=10_000, path_tries=10_000))
+    ours, _ = network.open()
+    network.cut[0] = True
+    ours.close(network.now)
+    begun = network.now
+    network.run_until(lambda: bool(network.a.told(What.LOST)), most=60)
+    assert network.now - begun == pytest.approx(5 * QUICK.rto_most)
+    assert network.a.told(What.LOST)[0].detail == "the shutdown took too long"
+
+
+def test_a_stream_that_is_worth_more_goes_first() -> None:
+    network = Network(a=msgspec.structs.replace(QUICK, schedule="priority"))
+    ours, _ = network.open()
+    ours.rank_stream(2, priority=-1)
+    for stream in (1, 2):
+        for _ in range(30):
+            ours.send(stream, bytes(1000))
+    network.run_until(lambda: len(network.b.messages) == 60)
+    assert [message.stream for message in network.b.messages] == [2] * 30 + [1] * 30
+
+
 def test_both_sides_may_close_at_once() -> None:
     network = Network()
     ours, theirs = network.open()

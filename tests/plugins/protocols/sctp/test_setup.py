@@ -83,6 +83,15 @@ def test_a_cookie_that_is_too_old_is_refused_and_says_how_late_it_was(listener: 
     assert listener.associations == []
 
 
+def test_a_cookie_that_went_stale_on_the_way_is_replaced_by_another() -> None:
+    network = Network(b=msgspec.structs.replace(QUICK, cookie_lifetime=0.05))
+    ours = network.connect()
+    network.run_until(lambda: ours.state is State.COOKIE_ECHOED)
+    network._under_way.clear()  # the first COOKIE ECHO with it; the second comes too late
+    network.run_until(lambda: bool(network.a.told(What.UP) and network.b.told(What.UP)))
+    assert network.b.endpoint.statistics.stale_cookies == 1
+
+
 def test_a_repeated_cookie_is_acknowledged_again(listener: Endpoint) -> None:
     ack, cookie = init_ack(listener)
     echo = packet(ack.tag, Plain(Type.COOKIE_ECHO, cookie))
