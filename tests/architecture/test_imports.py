@@ -18,7 +18,9 @@ HEAVY = ("trio", "asyncio", "ssl", "click", "rich", "pyarrow", "pyspark")
 # Each module is imported in a child of a process that has imported nothing of ours: quicker than a new interpreter.
 _EACH_ALONE = """
 import os, sys, traceback, warnings
-import trio, pytest, click, rich  # not ours: loaded once, for speed
+with warnings.catch_warnings():  # not ours: loaded once, for speed
+    warnings.simplefilter("ignore")
+    import trio, pytest, click, rich, pyarrow.dataset, pyarrow.parquet, pyspark.sql.functions, pyspark.sql.datasource
 failed = []
 for name in sys.argv[1:]:
     if (child := os.fork()) == 0:
