@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,3 +118,20 @@ def test_a_bucket_never_lets_more_through_than_its_rate(steps: list[tuple[float,
             assert bucket.has_one(ready)
             now = ready
     assert passed <= 500 + 1000 * now + 2000
+
+
+def _seconds_to_lose(count: int) -> float:
+    """Hold every other packet of ``count`` while the source's trailing edge passes them one by one; return the time it took."""
+    window = ReceiveWindow(0, 1 << 20, 1 << 30)
+    for number in range(1, count, 2):
+        window.put(number, "held", 1)
+    start = time.process_time()
+    for trail in range(1, count):
+        window.give_up_before(trail)
+    assert sum(item == "held" for item in window.ready) == count // 2
+    return time.process_time() - start
+
+
+def test_losing_many_packets_takes_time_in_proportion() -> None:
+    few, many = (min(_seconds_to_lose(count) for _ in range(3)) for count in (2000, 32_000))
+    assert many < 16 * 6 * few  # were it in proportion to the square, it would be 256 times as much
