@@ -262,8 +262,10 @@ class Queue:
                     peers.rotate(-1)
                     continue
                 waiting = 0
-                self._hand(consumer, min(room, self._share(len(peers))))
-                if len(peers) > 1:
+                if len(peers) == 1:
+                    self._hand(consumer, room)
+                else:
+                    self._hand(consumer, min(room, self._share(len(peers))))
                     peers.rotate(-1)
             if not backlog.count:
                 return
@@ -276,10 +278,7 @@ class Queue:
 
     def _share(self, consumers: int) -> int:
         """How many the next of several gets: one by one while few wait (as RabbitMQ deals them), more then."""
-        ready = self.backlog.count
-        if consumers == 1:
-            return ready
-        return max(1, min(_LARGEST_SHARE, ready // (8 * consumers)))
+        return max(1, min(_LARGEST_SHARE, self.backlog.count // (8 * consumers)))
 
     def _hand(self, consumer: Consumer, most: int) -> None:
         receiver = consumer.receiver
