@@ -76,14 +76,11 @@ class Output:
                 room -= len(encoded)
             else:
                 self._replies.append((address, encoded))
-        sack_pending = receiver is not None and receiver.sack_due is not None
-        if receiver is not None and sack_pending:
-            size = receiver.sack_size(self._most_gaps)
-            sack_pending = size <= room
-            room -= size if sack_pending else 0
-        data = sender.fill(path, room, now, fresh=fresh) if sender is not None else []
-        if receiver is not None and sack_pending:
-            due = receiver.sack_due is not None and receiver.sack_due <= now and path.address == self.sack_to
-            if data or due:
-                parts.append(chunks.encode(receiver.sack(self._most_gaps)))
-        return parts + data
+        if receiver is not None and receiver.sack_due is not None:
+            left = room - receiver.sack_size(self._most_gaps)
+            data = sender.fill(path, left, now, fresh=fresh) if sender is not None else []
+            due = receiver.sack_due <= now and path.address == self.sack_to
+            if left >= 0 and (data or due):
+                return [*parts, chunks.encode(receiver.sack(self._most_gaps)), *data]
+        # A piece that was lost may be too large to go with an acknowledgement.
+        return parts + (sender.fill(path, room, now, fresh=fresh) if sender is not None else [])

@@ -45,6 +45,8 @@ class Sender:
         self.paused: frozenset[int] = frozenset()
         """Streams that are being reset: messages for them are held until ``resume``."""
         self._held: list[Outgoing] = []
+        self._probe: Piece | None = None
+        """What was sent although the peer's window was too small for it (6.1, A)."""
         self._options = options
         self._numbers: dict[tuple[int, bool], int] = {}
 
@@ -112,6 +114,14 @@ class Sender:
         progress = self.outstanding.on_sack(sack, now, names_gaps=names_gaps)
         if not overtaken:
             self.peer_window = sack.window
+            probe, self._probe = self._probe, None
+            if probe is not None and probe.in_flight:
+                if (
+                    probe.size <= sack.window
+                ):  # it was refused when there was no room for it, and now there is
+                    self.outstanding.lose(probe, probe.path, now)
+                else:
+                    self._probe = probe
             if not sack.window:
                 for path in self.outstanding.paths:
                     path.errors = 0
@@ -164,14 +174,16 @@ class Sender:
                 return
             if not self.outstanding.flight and self.peer_window <= 0 and self.outstanding.pieces:
                 return  # the window is probed with one piece, which is outstanding already
-            chunk = self._cut(message, size, path, now)
-            taken.append(chunk)
-            room -= len(chunk)
+            piece = self._cut(message, size, path, now)
+            if size > self.peer_window:
+                self._probe = piece
+            taken.append(piece.chunk)
+            room -= len(piece.chunk)
 
     def _most(self, head: int) -> int:
         return (self._options.packet_size - 12 - head) & ~3
 
-    def _cut(self, message: Outgoing, size: int, path: Path, now: float) -> bytes:
+    def _cut(self, message: Outgoing, size: int, path: Path, now: float) -> Piece:
         """Send the next ``size`` bytes of a message."""
         outstanding = self.outstanding
         begins = message.offset == 0
@@ -202,7 +214,7 @@ class Sender:
         message.pieces_sent += 1
         outstanding.sent(piece, now)
         self.schedule.sent(size)
-        return chunk
+        return piece
 
     def _number(self, message: Outgoing) -> None:
         """Number a message in its stream; DATA has no numbers for unordered ones, I-DATA has some of their own."""

@@ -143,6 +143,18 @@ def test_a_closed_window_stops_the_sender_and_an_open_one_lets_it_go_on() -> Non
     network.run_until(lambda: len(network.b.messages) == 100)
 
 
+def test_what_was_refused_for_want_of_room_is_sent_again_as_soon_as_there_is_some() -> None:
+    network = Network(b=msgspec.structs.replace(QUICK, receive_window=20_000))
+    ours, _ = network.open()
+    network.b.takes = False
+    for _ in range(21):
+        ours.send(0, bytes(1000))
+    network.run(100)
+    network.b.takes = True
+    network.run(0.1)
+    assert len(network.b.messages) == 21
+
+
 def test_a_message_that_can_never_fit_ends_the_association() -> None:
     network = Network(b=msgspec.structs.replace(QUICK, receive_window=20_000))
     ours, _ = network.open()
@@ -184,6 +196,20 @@ def test_a_stream_that_is_worth_more_goes_first() -> None:
             ours.send(stream, bytes(1000))
     network.run_until(lambda: len(network.b.messages) == 60)
     assert [message.stream for message in network.b.messages] == [2] * 30 + [1] * 30
+
+
+def test_a_lost_piece_that_fills_its_packet_is_not_held_up_by_an_acknowledgement() -> None:
+    network = Network(a=PLAIN, b=PLAIN)
+    ours, theirs = network.open()
+    network.cut[0] = True
+    ours.send(0, bytes(5 * (PLAIN.packet_size - 28)))
+    network.run(0.001)
+    network.cut[0] = False
+    network.run(0.15)
+    theirs.send(0, b"x")  # its acknowledgement waits when the time-out comes
+    network.run(0.1)
+    assert len(network.a.messages) == 1
+    assert network.b.messages or ours.sender.outstanding.retransmitted > 0
 
 
 def test_both_sides_may_close_at_once() -> None:
