@@ -328,6 +328,7 @@ class Association:
         if self.receiver is not None and self.state in RECEIVING:
             self.receiver.on_forward(chunk, now)
             self.output.sack_to = path.address
+            self._resetting.data_came(path)
 
     def _on_heartbeat(self, chunk: Listed, path: Path, now: float) -> None:
         self.output.reply(path.address, chunks.encode(Listed(Type.HEARTBEAT_ACK, chunk.parameters)))

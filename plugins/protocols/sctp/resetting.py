@@ -182,7 +182,7 @@ class Resetting:
         return PERFORMED
 
     def data_came(self, path: Path) -> None:
-        """A request may have waited for it."""
+        """Data, or the news that there will be none: a request may have waited for it."""
         if self._deferred is not None:
             number = self._deferred[0]
             if self._perform():
