@@ -55,6 +55,7 @@ def _loaded_by(modules: list[str], watched: tuple[str, ...]) -> list[str]:
     return _run(program).split()
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_alone_without_a_warning() -> None:
     _run(_EACH_ALONE, *_modules("kernel", "plugins"))
 

@@ -56,6 +56,8 @@ from kernel.testing.fixtures import plan_of
 from kernel.topology.system import Kernel
 from tests.system.conftest import dialler, route
 
+pytestmark = pytest.mark.slow  # processes of their own
+
 with Kernel(plan_of(dialler(sys.argv[1]), route("app", "net", confirm=True))) as kernel:
     kernel.wait_running()
     app = kernel.open("app")
@@ -119,7 +121,7 @@ def written_to(path: Path) -> list[int]:
     return [int(line) for line in whole.split()]
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, 5])
 def test_nothing_is_lost_when_the_receiver_is_killed(
     kernel_factory: KernelFactory, processes: Processes, tmp_path: Path, kills: int
 ) -> None:

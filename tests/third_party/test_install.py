@@ -50,6 +50,8 @@ PROGRAM = """
 import socket, sys
 from kernel import Kernel
 
+pytestmark = pytest.mark.slow  # processes of their own
+
 with Kernel.from_file(sys.argv[1]) as kernel, kernel.open("app") as app:
     kernel.wait_running()
     port = int(kernel.address_of("lines").rpartition(":")[2])

@@ -68,6 +68,7 @@ def test_a_firehose_gets_one_read_in_a_turn(server: StillServer) -> None:
     assert turns > 10
 
 
+@pytest.mark.slow
 def test_ten_thousand_channels_are_served_in_turn_and_only_as_far_as_the_window_goes(
     server: StillServer,
 ) -> None:
@@ -105,6 +106,7 @@ def _count_settles(server: StillServer) -> list[int]:
     return count
 
 
+@pytest.mark.slow
 def test_ten_thousand_channels_may_wait_for_confirms(
     server: StillServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
