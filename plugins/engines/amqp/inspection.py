@@ -42,6 +42,7 @@ def _queues(broker: Broker) -> Iterator[Row]:
                 "messages_ready": queue.backlog.count,
                 "messages_unacknowledged": queue.outstanding,
                 "message_bytes_ready": queue.backlog.size,
+                "message_bytes_paged_out": queue.backlog.paged,
                 "consumers": queue.consumer_count,
                 "messages_in": queue.messages_in,
                 "messages_out": queue.messages_out,

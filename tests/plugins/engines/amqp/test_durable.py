@@ -66,6 +66,26 @@ def test_statistics_tell_of_the_store(serve: Serve, tmp_path: Path) -> None:
     assert figures["bytes"] == sum(path.stat().st_size for path in tmp_path.glob("*.log"))
 
 
+def test_queues_that_are_long_together_wait_on_the_disk(serve: Serve, tmp_path: Path) -> None:
+    server = serve(data_dir=str(tmp_path), all_queues_bytes=100_000)
+    channel = server.channel()
+    channel.confirm_delivery()
+    for name in ("one", "other"):
+        channel.queue_declare(name, durable=True)
+        for number in range(100):
+            channel.basic_publish("", name, b"%02d" % number + b"x" * 4998, PERSISTENT)
+    server.engine.alarm_watch.alarms.next_look = 0.0  # half a second has passed
+    server.host.call(lambda: server.engine.finish_turn(server.host.now()))
+    rows = server.host.call(lambda: server.engine.inspect("queues"))
+    assert [row["message_bytes_ready"] - row["message_bytes_paged_out"] <= 50_000 for row in rows] == [
+        True
+    ] * 2
+    assert [row["message_bytes_ready"] for row in rows] == [500_000] * 2
+    for name in ("one", "other"):
+        got = [channel.basic_get(name, auto_ack=True)[2][:2] for _ in range(100)]
+        assert got == [b"%02d" % number for number in range(100)]
+
+
 @pytest.fixture
 def busy_disk(serve: Serve, tmp_path: Path) -> Iterator[tuple[Server, threading.Event]]:
     """A server whose disk does nothing until the event."""
