@@ -96,6 +96,8 @@ class Receiver:
         self._duplicates: list[int] = []
         self._by_tsn = ByTsn()
         self._by_number = ByNumber()
+        self._skipped: dict[tuple[int, bool], int] = {}
+        """Of streams of I-DATA: the last message that the peer has given up; pieces of it may still be under way."""
         self._expected: dict[tuple[int, bool], int] = {}
         self._waiting: dict[int, dict[int, Message]] = {}
         self._waiting_bytes = 0
@@ -180,6 +182,8 @@ class Receiver:
     def _assemble(self, tsn: int, chunk: Data) -> None:
         unordered = bool(chunk.flags & UNORDERED)
         number = self._number(chunk, unordered)
+        if self._skipped and number <= self._skipped.get((chunk.stream, unordered), -1):
+            return
         if chunk.flags & BEGINNING and chunk.flags & ENDING:
             pieces: list[Data] | None = [chunk]
         elif self.interleaved:
@@ -244,8 +248,9 @@ class Receiver:
 
     def reset_streams(self, streams: tuple[int, ...]) -> None:
         """Expect number 0 next; ``streams``: none for all."""
-        for key in [key for key in self._expected if not streams or key[0] in streams]:
-            del self._expected[key]
+        for numbers in (self._expected, self._skipped):
+            for key in [key for key in numbers if not streams or key[0] in streams]:
+                del numbers[key]
 
     # ------------------------------------------------------------------ what the peer has given up
 
@@ -266,6 +271,7 @@ class Receiver:
             number = unwrapped(wire, near, MASK32 if self.interleaved else MASK16)
             if self.interleaved:
                 self._by_number.forget(stream, unordered, number)
+                self._skipped[stream, unordered] = max(number, self._skipped.get((stream, unordered), -1))
             if not unordered:
                 self._skip(stream, number)
 

@@ -138,6 +138,19 @@ def test_what_the_peer_has_given_up_of_interleaved_messages() -> None:
     assert under_test.window() == 1 << 20
 
 
+@pytest.mark.parametrize("unordered", [False, True])
+def test_a_late_piece_of_an_interleaved_message_that_was_given_up_is_not_kept(unordered: bool) -> None:
+    under_test = receiver(interleaved=True)
+    first, _, last, other = pieces_of([(0, 3, unordered), (1, 1, False)], 1, interleaved=True)
+    under_test.on_data(first, 0.0)
+    under_test.on_forward(Forward(cumulative=2, skipped=((0, 0, unordered),), interleaved=True), 0.0)
+    under_test.on_data(other, 0.0)
+    under_test.on_data(last, 0.0)
+    assert [message.data for message in under_test.take(0.0)] == [b"1.0 "]
+    assert under_test.window() == 1 << 20
+    assert under_test.sack(10).cumulative == 4
+
+
 @pytest.mark.parametrize("agreed", [False, True])
 def test_data_of_the_kind_that_was_not_agreed_on_is_refused(agreed: bool) -> None:
     (chunk,) = pieces_of([(0, 1, False)], 1, interleaved=not agreed)
