@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import pytest
@@ -112,6 +113,11 @@ def test_crc32c_of_the_check_string() -> None:
 @given(st.binary(max_size=100))
 def test_the_two_crc32c_agree(data: bytes) -> None:
     assert checksum.crc32c_in_python(data) == checksum.crc32c(data)
+
+
+def test_without_the_library_python_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    assert checksum._best() is checksum.crc32c_in_python
 
 
 def _built_by_scapy() -> dict[str, Any]:
