@@ -119,6 +119,7 @@ class Loop:
         if self._timers and self.fire_timers():
             worked = True
         if mailbox.rings:
+            self._found = False  # what was found is in the hands of others, who may want this core
             mailbox.ring_all()
             if mailbox.process():  # an answer may be there already
                 worked = True

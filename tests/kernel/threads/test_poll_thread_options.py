@@ -7,6 +7,7 @@ import os
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
+from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads.loop import Loop
 
@@ -69,4 +70,18 @@ def test_a_thread_that_spins_looks_again_after_what_a_descriptor_brought_and_the
     assert wakes.asked[0] is None
     assert set(wakes.asked[1:-2]) == {0}
     assert wakes.asked[-2:] == [None, None]
+    loop.mailbox.bell.close()
+
+
+def test_a_thread_that_spins_sleeps_at_once_when_it_has_woken_another() -> None:
+    """The other wants the core, and the interpreter's lock."""
+    loop = Loop(Mailbox(), own_thread=False, spin=0.0002)
+    loop.poller.close()
+    wakes = loop.poller = Wakes()  # type: ignore[assignment]
+    loop.turn(None)
+    other = Doorbell()
+    loop.mailbox.rings = [other]
+    loop.turn(None)
+    assert wakes.asked == [None, None]
+    other.close()
     loop.mailbox.bell.close()
