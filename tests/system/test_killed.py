@@ -17,6 +17,8 @@ from kernel.contracts.errors import TimedOut
 from kernel.testing.fixtures import KernelFactory
 from tests.system.conftest import Events, dialler, listener, route
 
+pytestmark = pytest.mark.slow  # processes of their own
+
 ROOT = Path(__file__).parents[2]
 TOTAL = 20_000
 
@@ -55,8 +57,6 @@ import sys
 from kernel.testing.fixtures import plan_of
 from kernel.topology.system import Kernel
 from tests.system.conftest import dialler, route
-
-pytestmark = pytest.mark.slow  # processes of their own
 
 with Kernel(plan_of(dialler(sys.argv[1]), route("app", "net", confirm=True))) as kernel:
     kernel.wait_running()

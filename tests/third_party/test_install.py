@@ -20,6 +20,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DISTRIBUTIONS = ("third_party_protocol", "third_party_engine", "third_party_exchange")
 PATIENCE = 100.0
 
+pytestmark = pytest.mark.slow  # processes of their own
+
 Run = Callable[..., str]
 
 TOPOLOGY = """
@@ -49,8 +51,6 @@ to = "app"
 PROGRAM = """
 import socket, sys
 from kernel import Kernel
-
-pytestmark = pytest.mark.slow  # processes of their own
 
 with Kernel.from_file(sys.argv[1]) as kernel, kernel.open("app") as app:
     kernel.wait_running()
