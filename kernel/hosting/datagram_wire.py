@@ -56,33 +56,33 @@ class DatagramWire:
 
     # ------------------------------------------------------------------ in
 
-    def receive(self, calls: int) -> list[tuple[list[bytes], str]]:
-        """Read up to ``calls`` times; return datagrams and the host that they came from, in their order."""
-        got: list[tuple[list[bytes], str]] = []
+    def receive(self, calls: int) -> list[tuple[list[bytes], Address]]:
+        """Read up to ``calls`` times; return datagrams and where they came from, in their order."""
+        got: list[tuple[list[bytes], Address]] = []
         receive = self._receive_batch if self._batches else self._receive_one
         for _ in range(calls):
             try:
-                datagrams, host = receive()
+                datagrams, address = receive()
             except (BlockingIOError, InterruptedError):
                 break
             except ConnectionError:  # somebody to whom we sent is not there: no matter for who receives
                 continue
-            if got and got[-1][1] == host:
+            if got and got[-1][1] == address:
                 got[-1][0].extend(datagrams)
             else:
-                got.append((datagrams, host))
+                got.append((datagrams, address))
         return got
 
-    def _receive_batch(self) -> tuple[list[bytes], str]:
+    def _receive_batch(self) -> tuple[list[bytes], Address]:
         data, ancillary, _, address = self._socket.recvmsg(READ_SIZE, _ANCILLARY)
         if not ancillary:
-            return [data], address[0]
+            return [data], address
         (size,) = _GRO_SIZE.unpack(ancillary[0][2])
-        return [data[at : at + size] for at in range(0, len(data), size)], address[0]
+        return [data[at : at + size] for at in range(0, len(data), size)], address
 
-    def _receive_one(self) -> tuple[list[bytes], str]:
+    def _receive_one(self) -> tuple[list[bytes], Address]:
         data, address = self._socket.recvfrom(READ_SIZE)
-        return [data[(data[0] & 15) * 4 :] if self._header else data], address[0]
+        return [data[(data[0] & 15) * 4 :] if self._header else data], address
 
     # ------------------------------------------------------------------ out
 

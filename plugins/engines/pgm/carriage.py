@@ -7,8 +7,8 @@ from typing import Protocol
 
 from kernel.contracts.message import Run
 from plugins.engines.pgm.options import PgmOptions
-from plugins.engines.pgm.units import UnitDecoder, UnitEncoder
 from plugins.engines.pgm.zmtp1 import Zmtp1Decoder, Zmtp1Encoder
+from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
 
 
 class Encoder(Protocol):

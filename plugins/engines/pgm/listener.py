@@ -96,8 +96,8 @@ class PgmReceiver:
     def _on_readable(self) -> None:
         receiver = self._receiver
         now = self._host.now()
-        for datagrams, host in self._wires[0].receive(READS_A_TURN):
-            receiver.receive(datagrams, now, host)
+        for datagrams, address in self._wires[0].receive(READS_A_TURN):
+            receiver.receive(datagrams, now, address[0])
         self._after(now)
 
     def _on_timer(self) -> None:

@@ -31,9 +31,7 @@ def pair() -> Iterator[tuple[DatagramWire, DatagramWire, tuple[str, int]]]:
 
 
 def _received(wire: DatagramWire) -> list[bytes]:
-    return [
-        datagram for datagrams, host in wire.receive(100) for datagram in datagrams if host == "127.0.0.1"
-    ]
+    return [datagram for datagrams, at in wire.receive(100) for datagram in datagrams if at[0] == "127.0.0.1"]
 
 
 SIZES = {

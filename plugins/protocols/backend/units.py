@@ -1,8 +1,8 @@
-"""Carriage ``backend``: units that are complete in themselves, an envelope and messages as the backend protocol has them.
+"""Units: what transports of whole messages carry, an envelope and messages as the backend protocol has them.
 
 A unit is an ENVELOPE frame (number 0), unless the envelope says nothing, and then frames of messages, all under it.
-Whoever hears one unit understands it, whatever came before.  As many messages as fit share a packet; what does not fit
-travels in fragments.
+Whoever hears one unit understands it, whatever came before.  As many messages as fit share a unit; a larger one has a unit
+for itself, which the transport cuts.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.message import PLAIN, Envelope, Run, run_of
-from plugins.engines.pgm.units import UnitDecoder, UnitEncoder
+from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
 
 KEYS = [PLAIN, Envelope(key="weather.wien", persistent=True), Envelope(properties={"headers": {"n": 1}})]
 
