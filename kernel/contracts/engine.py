@@ -100,6 +100,20 @@ class Port(Interface):
         ...
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """Says of a port that it is one of several that are one destination together (option ``share`` of ``Host.port``).
+
+    Routes give each source port to one of them: the others know nothing of it when that one is full.
+    """
+
+    whole: str
+    """The name of the destination."""
+    index: int
+    """Counted from 0; they are opened in this order, without a pause."""
+    of: int
+    """How many there are."""
+
+
 class Poller(Interface):
     """The thread's watch over descriptors.  Level-triggered; callbacks run in the thread's turn."""
 
@@ -138,7 +152,8 @@ class Host(Interface):
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Join the dispatcher as one more port of this engine; its routes apply at once.
 
-        Sync and quick.  ``options`` reach the routers of the routes that lead here.
+        Sync and quick.  ``options`` reach the routers of the routes that lead here; ``share`` (a ``Share``) says that this
+        port and others are one destination.
         """
         ...
 

@@ -17,6 +17,7 @@ from kernel.contracts.engine import PortOwner
 from kernel.dispatcher.past_figures import PastFigures
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import Route, RouteSpec
+from kernel.dispatcher.shares import one_of_each, share_of, takes
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 
@@ -104,9 +105,31 @@ class Dispatcher:
                 port.attach_route(Route(spec))
                 for target in self._ports_of(spec):
                     self._connect(spec, port, target, here=True)
-            if group in spec.targets and spec.source != group:
-                for source in self._groups[spec.source]:
-                    self._connect(spec, source, port)
+        for spec, source in self._sources_of(port):
+            self._connect(spec, source, port)
+
+    def _sources_of(self, port: Port) -> list[tuple[RouteSpec, Port]]:
+        """Return the routes, and their beginnings, that are to lead to a port that joins."""
+        group, share = port.group, share_of(port)
+        pairs = [
+            (spec, source)
+            for spec in self._specs
+            if group in spec.targets and spec.source != group
+            for source in self._groups[spec.source]
+        ]
+        if share is None:
+            return pairs
+        return [
+            pair
+            for number, pair in enumerate(pairs)
+            if takes(share, number) and not self._leads_to(*pair, share.whole)
+        ]
+
+    def _leads_to(self, spec: RouteSpec, source: Port, whole: str) -> bool:
+        """Whether a route from there leads to a share of that destination already."""
+        ends = [self._pipes[pipe] for pipe in self._pipes_of[source]]
+        shares = [share_of(target) for leads, begin, target in ends if leads is spec and begin is source]
+        return any(share is not None and share.whole == whole for share in shares)
 
     def _leave(self, port: Port) -> None:
         with self._lock:
@@ -140,7 +163,9 @@ class Dispatcher:
                 source.post(partial(source.detach_route, spec))
 
     def _ports_of(self, spec: RouteSpec) -> list[Port]:
-        return [port for target in spec.targets for port in self._groups[target]]
+        """Return where a route is to lead that begins at one more port."""
+        ports = [port for target in spec.targets for port in self._groups[target]]
+        return one_of_each(ports, lambda port: len(self._pipes_of[port]))
 
     def _connect(self, spec: RouteSpec, source: Port, target: Port, *, here: bool = False) -> None:
         """Put a pipe between two ports; ``here``: this is the thread of ``source``."""
