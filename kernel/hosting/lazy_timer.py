@@ -23,6 +23,12 @@ class LazyTimer:
             self._armed = deadline
             self._host.set_timer(deadline, self._on_time, self)
 
+    def cancel(self) -> None:
+        """Do not call any more, until it is armed again."""
+        if self._armed is not None:
+            self._armed = None
+            self._host.set_timer(None, self._on_time, self)
+
     def _on_time(self) -> None:
         self._armed = None
         self._callback()

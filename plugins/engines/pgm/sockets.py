@@ -13,7 +13,7 @@ from struct import Struct
 
 from kernel.hosting.datagram_wire import Address, DatagramWire, want_buffer
 from kernel.hosting.interfaces import Interface, IpAddress
-from plugins.engines.pgm.options import PgmOptions
+from plugins.engines.pgm.options import GroupOptions
 from plugins.engines.pgm.place import Place
 
 IPPROTO_PGM = 113
@@ -32,7 +32,7 @@ _FIRST_UPSTREAM = 8  # NAK; all types from there on but NCF are on their way to 
 class Sockets:
     """Opens sockets for one group; ``OSError`` says what does not go, and why."""
 
-    def __init__(self, options: PgmOptions, place: Place, interface: Interface, *, raw: bool) -> None:
+    def __init__(self, options: GroupOptions, place: Place, interface: Interface, *, raw: bool) -> None:
         self._options = options
         self._place = place
         self._interface = interface

@@ -27,3 +27,14 @@ def test_only_nearer_deadlines_set_the_timer() -> None:
     assert calls == [1]
     timer.arm(6.0)
     assert host.set == [5.0, 4.0, 6.0]
+
+
+def test_a_cancelled_timer_is_taken_back() -> None:
+    host = _Host()
+    timer = LazyTimer(host, lambda: None)  # type: ignore[arg-type]
+    timer.cancel()
+    assert host.set == []
+    timer.arm(5.0)
+    timer.cancel()
+    timer.arm(6.0)
+    assert host.set == [5.0, None, 6.0]

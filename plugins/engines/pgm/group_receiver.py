@@ -1,0 +1,154 @@
+"""A PGM receiver on its sockets, in a thread.
+
+While it is paused the socket is not read, and nothing is asked for: then what the system's buffer could not hold is asked for
+again.  What the source has no more by then is lost, and told.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable
+from typing import Any
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.hosting.datagram_wire import DatagramWire
+from kernel.hosting.interfaces import find_interface
+from kernel.hosting.lazy_timer import LazyTimer
+from plugins.engines.pgm.losses import Losses
+from plugins.engines.pgm.options import GroupOptions
+from plugins.engines.pgm.place import Place
+from plugins.engines.pgm.sockets import Sockets
+from plugins.protocols.pgm.events import What
+from plugins.protocols.pgm.packets import tsi_text
+from plugins.protocols.pgm.receiver import Receiver
+
+READS_A_TURN = 16
+"""System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
+
+_REPAIRS = {What.GAP, What.RECOVERED}
+
+Units = list[tuple[bytes, list[bytes | None]]]
+"""Sources and what they have sent: complete and in order, None where some is lost."""
+
+
+class GroupReceiver:
+    """Hears all sources of a group.  ``deliver`` gets their units, ``gone`` a source that is heard no more."""
+
+    def __init__(
+        self,
+        host: Host,
+        engine: str,
+        options: GroupOptions,
+        place: Place,
+        *,
+        raw: bool,
+        deliver: Callable[[Units], Any],
+        gone: Callable[[bytes], Any] = lambda tsi: None,
+    ) -> None:
+        self._host = host
+        self._engine = engine
+        self._options = options
+        self._deliver = deliver
+        self._gone = gone
+        self._timer = LazyTimer(host, self._on_timer)
+        self._reading = True
+        self._losses = Losses(lambda tsi, text: self._tell(What.LOST.value, tsi_text(tsi), text))
+        self._sockets = Sockets(options, place, find_interface(place.interface, place.group), raw=raw)
+        self._wires: list[DatagramWire] = []
+        try:
+            self._wires.append(self._sockets.group())
+            self._wires.append(self._sockets.unicast(0))
+        except OSError:
+            self._close_wires()
+            raise
+        for warning in self._sockets.warnings:
+            self._tell("warning", detail=warning)
+        seed = int.from_bytes(os.urandom(8), "big")
+        self.receiver = Receiver(options.receiver, place.port, place.group.packed, seed)
+
+    def start(self) -> None:
+        """Listen."""
+        self._watch()
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        self._reading = False
+        self._watch()
+
+    def resume(self) -> None:
+        """Read on, and see what was missed."""
+        self._reading = True
+        self._watch()
+        self._on_readable()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._timer.cancel()
+        for wire in self._wires:
+            self._host.poller.watch(wire.fileno(), readable=None, writable=None)
+        self._close_wires()
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters."""
+        return {"sources": len(self.receiver.sessions), **vars(self.receiver.statistics)}
+
+    def _close_wires(self) -> None:
+        for wire in self._wires:
+            wire.close()
+        self._wires = []
+
+    def _watch(self) -> None:
+        readable = self._on_readable if self._reading else None
+        self._host.poller.watch(self._wires[0].fileno(), readable=readable, writable=None)
+
+    def _on_readable(self) -> None:
+        receiver = self.receiver
+        now = self._host.now()
+        for datagrams, address in self._wires[0].receive(READS_A_TURN):
+            receiver.receive(datagrams, now, address[0])
+        self._after(now)
+
+    def _on_timer(self) -> None:
+        """Read first: what is asked for may be there."""
+        if self._reading:
+            self._on_readable()
+        else:
+            self._tell_events(self._host.now())
+
+    def _after(self, now: float) -> None:
+        receiver = self.receiver
+        for host, packet in receiver.packets_to_send(now):
+            to = self._sockets.address_of(ipaddress.ip_address(host) if host is not None else None)
+            self._wires[1].send([packet], to)
+        self._deliver(receiver.take())
+        if not self._wires:  # whoever took the last of it has closed us
+            return
+        due = self._losses.next_deadline()
+        if receiver.events or (due is not None and due <= now):
+            self._tell_events(now)
+            due = self._losses.next_deadline()
+        self._timer.arm(due)
+        if self._reading:
+            self._timer.arm(receiver.next_deadline())
+
+    def _tell_events(self, now: float) -> None:
+        events = list(self.receiver.events)
+        self.receiver.events.clear()
+        for event in events:
+            if event.what is What.LOST:
+                self._losses.add(event)
+                continue
+            if event.what is What.GONE:
+                self._losses.forget(event.tsi)
+                self._gone(event.tsi)
+            if event.what not in _REPAIRS or self._options.tell_repairs:
+                numbers = "" if event.first is None else f"packets from {event.first}"
+                if event.last is not None:
+                    numbers = f"packets {event.first} to {event.last}"
+                detail = ": ".join(filter(None, (numbers, event.detail)))
+                self._tell(event.what.value, tsi_text(event.tsi), detail)
+        self._losses.handle_timeout(now)
+
+    def _tell(self, what: str, peer: str = "", detail: str = "") -> None:
+        self._host.report(EngineEvent(engine=self._engine, what=what, peer=peer, detail=detail))

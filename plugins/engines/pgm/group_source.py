@@ -1,0 +1,157 @@
+"""A PGM source on its sockets, in a thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.hosting.datagram_wire import DatagramWire
+from kernel.hosting.interfaces import find_interface
+from kernel.hosting.lazy_timer import LazyTimer
+from plugins.engines.pgm.options import GroupOptions
+from plugins.engines.pgm.place import Place
+from plugins.engines.pgm.sockets import Sockets
+from plugins.protocols.pgm.source import Source
+
+READS_A_TURN = 64
+
+
+class GroupSource:
+    """Sends units to a group, and answers those who miss some.
+
+    ``refill`` is called when there is room for more units, ``sent`` when all are with the operating system.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        engine: str,
+        options: GroupOptions,
+        place: Place,
+        *,
+        raw: bool,
+        refill: Callable[[], Any],
+        sent: Callable[[], Any],
+    ) -> None:
+        self._host = host
+        self._engine = engine
+        self._refill = refill
+        self._sent = sent
+        self._timer = LazyTimer(host, self.work)
+        self._writing = False
+        self._dropped = 0
+        self._where = f"{place.group}:{place.port}"
+        self.silent = False
+        """Nobody listens: nothing is sent, not even signs of life."""
+        interface = find_interface(place.interface, place.group)
+        sockets = Sockets(options, place, interface, raw=raw)
+        self._wires: list[DatagramWire] = []
+        self._open(sockets, place.port)
+        self._group = sockets.address_of(None)
+        identifier = bytes.fromhex(options.gsi) or os.urandom(6)
+        self.source = Source(
+            options.source,
+            identifier + os.urandom(2),
+            place.port,
+            interface.address.packed,
+            place.group.packed,
+            packet_size=sockets.packet_size,
+        )
+
+    def _open(self, sockets: Sockets, port: int) -> None:
+        try:
+            self._wires.append(sockets.unicast(port))
+            self._wires.append(sockets.group(upstream_only=True))
+        except OSError:
+            self._close_wires()
+            raise
+        for warning in sockets.warnings:
+            self._host.report(EngineEvent(engine=self._engine, what="warning", detail=warning))
+
+    def start(self) -> None:
+        """Listen to receivers, and say hello."""
+        for wire in self._wires:
+            self._host.poller.watch(wire.fileno(), readable=self._readable(wire), writable=None)
+        self.work()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits to be sent for the first time."""
+        return bool(self.source.queued) or self._writing
+
+    def send(self, units: Sequence[bytes]) -> None:
+        """Queue units; ``work`` sends them."""
+        self.source.send(units)
+
+    def close(self) -> None:
+        """Say good-bye."""
+        if not self.silent:
+            self._wires[0].send(self.source.close(), self._group)
+        self._timer.cancel()
+        for wire in self._wires:
+            self._host.poller.watch(wire.fileno(), readable=None, writable=None)
+        self._close_wires()
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters."""
+        source = self.source
+        return {
+            **vars(source.statistics),
+            "window_packets": (source.lead - source.trail + 1) & 0xFFFFFFFF,
+            "packets_refused": sum(wire.dropped for wire in self._wires),
+        }
+
+    def work(self) -> None:
+        """Send what may go now, and see when there will be more."""
+        if self.silent:
+            return
+        source = self.source
+        if not self._writing:
+            if not source.queued:
+                self._refill()
+            packets = source.packets_to_send(self._host.now())
+            if packets:
+                self._write(self._wires[0].send(packets, self._group))
+                if self._wires[0].dropped != self._dropped:
+                    self._tell_dropped(self._wires[0])
+            if not source.queued:
+                self._sent()
+        self._timer.arm(source.next_deadline())
+
+    def _close_wires(self) -> None:
+        for wire in self._wires:
+            wire.close()
+
+    def _write(self, done: bool) -> None:
+        if done == self._writing:
+            self._writing = not done
+            wire = self._wires[0]
+            writable = None if done else self._on_writable
+            self._host.poller.watch(wire.fileno(), readable=self._readable(wire), writable=writable)
+
+    def _on_writable(self) -> None:
+        self._write(self._wires[0].flush())
+        if not self._writing:
+            self.work()
+
+    def _tell_dropped(self, wire: DatagramWire) -> None:
+        """The system does not take packets: an operator has to know, if not of each."""
+        if self._dropped == 0:
+            detail = f"the system does not take packets for {self._where}: {wire.refusal}; packets_refused counts them"
+            self._host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
+        self._dropped = wire.dropped
+
+    # ------------------------------------------------------------------ from receivers
+
+    def _readable(self, wire: DatagramWire) -> Callable[[], None]:
+        return lambda: self._on_readable(wire)
+
+    def _on_readable(self, wire: DatagramWire) -> None:
+        source = self.source
+        now = self._host.now()
+        for datagrams, _ in wire.receive(READS_A_TURN):
+            for datagram in datagrams:
+                source.receive(datagram, now)
+        self.work()
