@@ -136,6 +136,11 @@ class Source:
             for offset in range(0, size, piece)
         ]
 
+    def announce(self, now: float) -> None:
+        """Send SPMs now and, as after data, at growing intervals: somebody is about to listen."""
+        self._spms.sent_data(now)
+        self._spms.at_once(now)
+
     def close(self, reset: Reset | None = None) -> list[bytes]:
         """Return the last packets: the end of the session, or that it was given up."""
         self._last_words = Extensions(fin=reset is None, reset=reset)

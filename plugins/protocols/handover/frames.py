@@ -1,0 +1,147 @@
+"""Frames between a sender and a receiver over TCP: type (1 byte), size of what follows (4 bytes, big-endian), payload.
+
+What they mean stands in ``docs/decisions/0013-one-to-many.md``.  Over multicast a unit has its number before it, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.message import Buffer
+
+VERSION = 1
+NO_FEED = bytes(8)
+NUMBER = Struct("!Q")
+CONTROL_LIMIT = 1024
+"""No frame but UNIT needs more bytes than this."""
+
+_HEAD, _UNIT_HEAD = Struct("!BI"), Struct("!BIQ")
+_HELLO, _WELCOME, _ACK = Struct("!B8sQQ"), Struct("!8sQ"), Struct("!QQ")
+_TSI = 8
+
+
+class Kind(IntEnum):
+    """Types of frames."""
+
+    HELLO = 1
+    WELCOME = 2
+    UNIT = 3
+    PREPARE = 4
+    READY = 5
+    MULTICAST = 6
+    UNICAST = 7
+    MISSING = 8
+    ACK = 9
+
+
+def hello(feed: bytes, received: int, confirmed: int) -> bytes:
+    """Return a receiver's first frame."""
+    return _frame(Kind.HELLO, _HELLO.pack(VERSION, feed, received, confirmed))
+
+
+def read_hello(payload: bytes) -> tuple[bytes, int, int]:
+    """Return feed, next number and first number that is not confirmed."""
+    version, feed, received, confirmed = _unpack(_HELLO, Kind.HELLO, payload)
+    if version != VERSION or not confirmed <= received:
+        raise RemoteProtocolError(f"an impossible HELLO: version {version}, {confirmed} of {received}")
+    return feed, received, confirmed
+
+
+def welcome(feed: bytes, first: int) -> bytes:
+    """Return the answer to HELLO."""
+    return _frame(Kind.WELCOME, _WELCOME.pack(feed, first))
+
+
+def read_welcome(payload: bytes) -> tuple[bytes, int]:
+    """Return feed and first number."""
+    feed, first = _unpack(_WELCOME, Kind.WELCOME, payload)
+    return feed, first
+
+
+def unit_header(number: int, size: int) -> bytes:
+    """Return what stands before a unit."""
+    return _UNIT_HEAD.pack(Kind.UNIT, NUMBER.size + size, number)
+
+
+def prepare(source: bytes, group: str) -> bytes:
+    """Return the request to join ``group`` (``epgm://239.192.1.1:5555``) and listen for the source with this TSI."""
+    return _frame(Kind.PREPARE, source + group.encode())
+
+
+def read_prepare(payload: bytes) -> tuple[bytes, str]:
+    """Return TSI and group."""
+    return payload[:_TSI], payload[_TSI:].decode(errors="replace")
+
+
+def numbered(kind: Kind, number: int) -> bytes:
+    """Return MULTICAST, UNICAST or MISSING."""
+    return _frame(kind, NUMBER.pack(number))
+
+
+def read_number(kind: Kind, payload: bytes) -> int:
+    """Return the number that such a frame has."""
+    (number,) = _unpack(NUMBER, kind, payload)
+    return int(number)
+
+
+def ready() -> bytes:
+    """Return the news that multicast gets here."""
+    return _frame(Kind.READY, b"")
+
+
+def ack(received: int, confirmed: int) -> bytes:
+    """Return an acknowledgement: the first number that is not here, and the first that is not confirmed."""
+    return _frame(Kind.ACK, _ACK.pack(received, confirmed))
+
+
+def read_ack(payload: bytes) -> tuple[int, int]:
+    """Return the two numbers."""
+    received, confirmed = _unpack(_ACK, Kind.ACK, payload)
+    return received, confirmed
+
+
+def _frame(kind: Kind, payload: bytes) -> bytes:
+    return _HEAD.pack(kind, len(payload)) + payload
+
+
+def _unpack(layout: Struct, kind: Kind, payload: bytes) -> tuple[Any, ...]:
+    if len(payload) != layout.size:
+        raise RemoteProtocolError(f"{kind.name} of {len(payload)} bytes")
+    return layout.unpack(payload)
+
+
+class Deframer:
+    """Bytes of a stream to frames."""
+
+    def __init__(self, max_unit: int) -> None:
+        self._max_unit = max_unit
+        self._rest = b""
+
+    def frames(self, data: Buffer) -> Iterator[tuple[Kind, bytes]]:
+        """Take bytes; yield what is complete.  ``RemoteProtocolError`` for what is no frame."""
+        data = self._rest + bytes(data)
+        self._rest = b""
+        at, end = 0, len(data)
+        while end - at >= _HEAD.size:
+            number, size = _HEAD.unpack_from(data, at)
+            kind = self._checked(number, size)
+            begin = at + _HEAD.size
+            if end - begin < size:
+                break
+            at = begin + size
+            yield kind, data[begin:at]
+        self._rest = data[at:]
+
+    def _checked(self, number: int, size: int) -> Kind:
+        try:
+            kind = Kind(number)
+        except ValueError:
+            raise RemoteProtocolError(f"a frame of the unknown type {number}") from None
+        most = self._max_unit + NUMBER.size if kind is Kind.UNIT else CONTROL_LIMIT
+        if size > most:
+            raise RemoteProtocolError(f"{kind.name} of {size} bytes; {most} are allowed")
+        return kind

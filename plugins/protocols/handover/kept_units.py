@@ -1,0 +1,73 @@
+"""The units that a sender keeps: all that is not confirmed, and what has room beside it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """A unit that was sent."""
+
+    number: int
+    data: bytes
+    messages: int
+    """All messages of the feed up to the end of this unit."""
+
+
+class KeptUnits:
+    """In the order of their numbers, without gaps.  ``most`` is in bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.next = 0
+        """The number of the next unit."""
+        self.confirmed = 0
+        """The first number that is not confirmed."""
+        self.messages_confirmed = 0
+        self._most = most
+        self._units: deque[Unit] = deque()
+        self._bytes = self._unconfirmed_bytes = 0
+        self._messages = 0
+
+    @property
+    def first(self) -> int:
+        """The oldest number that is kept."""
+        return self.next - len(self._units)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is unconfirmed that nothing may be added."""
+        return self._unconfirmed_bytes >= self._most
+
+    def add(self, data: bytes, messages: int) -> Unit:
+        """Number a unit, at whose end so many more messages are complete."""
+        self._messages += messages
+        unit = Unit(self.next, data, self._messages)
+        self.next += 1
+        self._units.append(unit)
+        self._bytes += len(data)
+        self._unconfirmed_bytes += len(data)
+        self._trim()
+        return unit
+
+    def confirm(self, number: int) -> None:
+        """All units before ``number`` are safe."""
+        if number <= self.confirmed:
+            return
+        for unit in islice(self._units, self.confirmed - self.first, number - self.first):
+            self._unconfirmed_bytes -= len(unit.data)
+            self.messages_confirmed = unit.messages
+        self.confirmed = number
+        self._trim()
+
+    def since(self, number: int) -> Iterator[Unit]:
+        """Yield the units from ``number`` on, which is kept."""
+        return islice(self._units, number - self.first, None)
+
+    def _trim(self) -> None:
+        units = self._units
+        while self._bytes > self._most and units and units[0].number < self.confirmed:
+            self._bytes -= len(units.popleft().data)
