@@ -11,6 +11,7 @@ import trio
 
 from kernel.contracts.engine import EngineEvent
 from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.threads.allocator import keep_freed_memory
 from kernel.threads.options import PollThreadOptions
 from kernel.threads.residence import Residence
 
@@ -32,6 +33,7 @@ class PollThread(Residence):
 
     def start(self) -> None:
         """Begin to host."""
+        keep_freed_memory()
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> bool:
