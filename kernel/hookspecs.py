@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernel.contracts.kinds import (
         ApiKind,
         CommandKind,
+        DissectorKind,
         EngineKind,
         ExchangeTypeKind,
         JobKind,
@@ -65,6 +66,11 @@ def register_jobs() -> Iterable[JobKind]:  # type: ignore[empty-body]
 @hookspec
 def register_exchange_types() -> Iterable[ExchangeTypeKind]:  # type: ignore[empty-body]
     """Return types of exchange.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_dissectors() -> Iterable[DissectorKind]:  # type: ignore[empty-body]
+    """Return protocols that ``kernel inspect`` can read.  Once, while plugins are loaded; main thread; nothing heavy."""
 
 
 @hookspec

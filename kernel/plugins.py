@@ -27,6 +27,7 @@ from kernel.contracts.errors import PluginError, UnknownName
 from kernel.contracts.kinds import (
     ApiKind,
     CommandKind,
+    DissectorKind,
     EngineKind,
     ExchangeTypeKind,
     JobKind,
@@ -47,6 +48,7 @@ _REGISTERS: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "commands": ("register_commands", CommandKind),
     "jobs": ("register_jobs", JobKind),
     "exchange_types": ("register_exchange_types", ExchangeTypeKind),
+    "dissectors": ("register_dissectors", DissectorKind),
 }
 GROUPS = tuple(_REGISTERS)
 """The registry's dictionaries, by name."""
@@ -60,6 +62,7 @@ _SINGULAR = {
     "commands": "command",
     "jobs": "job",
     "exchange_types": "exchange type",
+    "dissectors": "dissector",
 }
 _ONE_NAMESPACE = {"engines", "apis"}
 """Both are what ``kind`` of an ``[engines.NAME]`` table may say, so that no name may be in both."""
@@ -107,6 +110,7 @@ class PluginRegistry:
         self.commands: dict[str, Installed] = {}
         self.jobs: dict[str, Installed] = {}
         self.exchange_types: dict[str, Installed] = {}
+        self.dissectors: dict[str, Installed] = {}
         self.plugins: dict[str, Origin] = {}
         self.refused: list[Refused] = []
         self._manager = pluggy.PluginManager("kernel")

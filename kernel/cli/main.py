@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "connections": "List the clients of a running system: who, from where, how much.",
     "consumers": "List the consumers of a running system: on which queue, with what credit.",
     "definitions": "Export or import exchanges, queues, bindings and users in RabbitMQ's JSON form.",
+    "inspect": "Decode the conversations in captured packets, and count what was lost.",
     "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",
     "new": "Write a new engine, protocol or API as an installable distribution.",

@@ -20,6 +20,7 @@ _NOUNS = {
     "commands": "command",
     "jobs": "job",
     "exchange_types": "exchange type",
+    "dissectors": "dissector",
 }
 
 

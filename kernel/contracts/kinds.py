@@ -86,6 +86,23 @@ class JobKind(_Kind, frozen=True, kw_only=True):
     """It goes on while the feed does, and sends what it finds out."""
 
 
+class DissectorKind(_Kind, frozen=True, kw_only=True):
+    """A protocol that ``kernel inspect`` can read in captured packets."""
+
+    carries: Literal["stream", "datagram"] = "stream"
+    """What it is found in: TCP, or datagrams of UDP and IP."""
+    ports: frozenset[int] = frozenset()
+    """Where it is usually spoken, by TCP or UDP."""
+    ip_protocol: int | None = None
+    """Its number in IP, if it has one."""
+    recognises: Callable[[bytes], bool] = lambda first: False
+    """``recognises(first)``: whether the first bytes of a sender in TCP (16, if there are as many), or a datagram of UDP,
+    are beyond doubt of this protocol.  Called for any bytes at all; imports nothing heavy."""
+    create: Callable[[], Any]
+    """``create()`` makes a ``kernel.contracts.dissector.StreamDissector``, for each connection anew, or the one
+    ``DatagramDissector``."""
+
+
 class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
     """A ``kernel NAME`` command."""
 

@@ -1,0 +1,226 @@
+"""Captures: files of pcap and pcapng, and interfaces; scapy opens them, and nobody else here knows it."""
+
+from __future__ import annotations
+
+import importlib.util
+import select
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from kernel.contracts.errors import KernelError, PluginError
+from kernel.inspection.ip_packets import ETHERNET, RAW
+
+MOST = 256 * 1024
+"""Bytes of a packet that are looked at: more than any interface gives out, also one that joins segments."""
+_READ_MOST = 16 << 20
+"""No record of a capture is larger."""
+_BEGINNINGS = (4, 16)
+"""Bytes that are read first of a record, in pcapng and pcap: there a file may end."""
+_LIKE_ETHERNET = (1, 772)
+"""Hardware types (ARPHRD) of Ethernet, and of the loopback interface."""
+_WITHOUT_SCAPY = "kernel inspect needs scapy: pip install messaging-kernel[inspect]"
+
+
+class Packet(msgspec.Struct, frozen=True):
+    """What an interface saw."""
+
+    link: int
+    """Type of the link (LINKTYPE)."""
+    data: bytes
+    time: float
+    """Seconds since the first packet."""
+    cut: int
+    """Bytes at the end that were not captured."""
+
+
+class CaptureError(KernelError):
+    """A capture cannot be read; the text names it and says what to do."""
+
+
+def need_scapy() -> None:
+    """Raise ``PluginError``, which says what to install, if scapy is missing."""
+    if importlib.util.find_spec("scapy") is None:
+        raise PluginError(_WITHOUT_SCAPY)
+
+
+class CaptureFile:
+    """A file; "-" is standard input.  Packets are read one by one, whatever size the file has."""
+
+    def __init__(self, path: str) -> None:
+        self.complaint = ""
+        """Why there was an end before the end, if so."""
+        self._path = path
+        self._source = _Source(_open(path))
+        self.size = 0 if path == "-" else Path(path).stat().st_size
+        """Bytes of the file; 0: not known."""
+
+    def progress(self) -> int:
+        """Return how many bytes were read."""
+        return self._source.position
+
+    def packets(self) -> Iterator[Packet]:
+        """Give all that can be read."""
+        import zlib
+
+        from scapy.error import Scapy_Exception
+
+        try:
+            reader = self._reader()
+        except (Scapy_Exception, EOFError, OSError, zlib.error, ValueError) as error:
+            raise CaptureError(f"{self._path} is no capture in pcap or pcapng format: {error}") from None
+        begun: float | None = None
+        while True:
+            try:
+                frame, facts = reader._read_packet(size=MOST)
+                link, at = _place(reader, facts)
+            except EOFError:
+                break
+            except Exception as error:  # scapy on bytes that somebody has made up
+                self._source.fault = self._source.fault or f"{type(error).__name__}: {error}"
+                break
+            if begun is None:
+                begun = at
+            yield Packet(link, frame, at - begun, max(facts.wirelen - len(frame), 0))
+        self._complain()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+
+    def _reader(self) -> Any:
+        from scapy.utils import RawPcapNgReader, RawPcapReader
+
+        magic = self._source.read(4)
+        if not magic:
+            raise EOFError("it is empty")
+        kind: Any = RawPcapNgReader if magic == b"\x0a\x0d\x0d\x0a" else RawPcapReader
+        reader = kind.__new__(kind, self._source)
+        kind.__init__(reader, self._path, self._source, magic)
+        return reader
+
+    def _complain(self) -> None:
+        source = self._source
+        if source.fault:
+            self.complaint = f"{self._path} is damaged at byte {source.position}: {source.fault}"
+        elif source.short:
+            self.complaint = f"{self._path} ends within a packet, after {source.position} bytes"
+        elif source.more():
+            self.complaint = f"{self._path} is damaged at byte {source.position}: the rest was not read"
+
+
+def _open(path: str) -> IO[bytes]:
+    import gzip
+    import sys
+
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed by CaptureFile
+    except OSError as error:
+        raise CaptureError(f"{path} cannot be read: {error.strerror}") from None
+    if file.read(2) == b"\x1f\x8b":
+        file.seek(0)
+        return gzip.open(file)  # type: ignore[return-value]
+    file.seek(0)
+    return file
+
+
+class _Source:
+    """What scapy reads from: never gives it more than a record can have."""
+
+    name = "capture"
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.position = 0
+        self.short = False
+        self.fault = ""
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        if size > _READ_MOST or size < 0:
+            self.fault = f"a record of {size} bytes"
+            raise OSError(self.fault)
+        data = self._file.read(size)
+        self.position += len(data)
+        if len(data) < size and (data or size not in _BEGINNINGS):
+            self.short = True
+        return data
+
+    def more(self) -> bool:
+        """Whether there is anything left."""
+        try:
+            return bool(self._file.read(1))
+        except Exception:  # a damaged gzip
+            return True
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _place(reader: Any, facts: Any) -> tuple[int, float]:
+    """Return the type of the link and the time of a packet."""
+    if hasattr(facts, "tsresol"):
+        ticks = 0 if facts.tshigh is None else (facts.tshigh << 32) + facts.tslow
+        return facts.linktype, ticks / facts.tsresol
+    return reader.linktype, facts.sec + facts.usec / (1e9 if reader.nano else 1e6)
+
+
+class LiveCapture:
+    """What comes and goes at an interface.  Takes the right to open raw sockets."""
+
+    complaint = ""
+    size = 0
+
+    def __init__(self, interface: str, seconds: float | None = None) -> None:
+        self._seconds = seconds
+        self._socket = _listen(interface)
+        self._link = ETHERNET if self._socket.ins.getsockname()[3] in _LIKE_ETHERNET else RAW
+
+    def progress(self) -> int:
+        """Return 0: there is no end to measure by."""
+        return 0
+
+    def packets(self) -> Iterator[Packet]:
+        """Give packets as they come, for so many seconds or for ever."""
+        until = None if self._seconds is None else time.monotonic() + self._seconds
+        begun: float | None = None
+        while until is None or time.monotonic() < until:
+            wait = None if until is None else max(until - time.monotonic(), 0.0)
+            if not select.select([self._socket.ins], [], [], wait)[0]:
+                return
+            _, frame, at = self._socket.recv_raw(MOST)
+            if frame is None:  # on the loopback interface, what goes out comes in again
+                continue
+            if begun is None:
+                begun = at
+            yield Packet(self._link, frame, at - begun, 0)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+
+def _listen(interface: str) -> Any:
+    import logging
+    import socket
+
+    logging.getLogger("scapy").setLevel(logging.ERROR)  # it need not know the type of the link; we do
+    known = [name for _, name in socket.if_nameindex()]
+    if interface not in known:
+        raise CaptureError(f"there is no interface {interface!r}; there are: {', '.join(known)}")
+    try:
+        from scapy.arch.linux import L2ListenSocket, L2Socket
+
+        both_ways = L2Socket if interface == "lo" else L2ListenSocket
+        return both_ways(iface=interface, promisc=False)
+    except PermissionError:
+        raise CaptureError(
+            f"listening at {interface} takes the right to open raw sockets (root, or CAP_NET_RAW); "
+            "without it, inspect a file that somebody else has captured: tcpdump -w FILE -i " + interface
+        ) from None
+    except (OSError, ImportError) as error:
+        raise CaptureError(f"cannot listen at {interface}: {error}") from None

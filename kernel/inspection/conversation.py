@@ -1,0 +1,118 @@
+"""A TCP connection and the dissector that reads it, as soon as it is known which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kernel.contracts.dissector import Line, StreamDissector
+from kernel.contracts.kinds import DissectorKind
+from kernel.inspection.recognition import ENOUGH, Recognition
+from kernel.inspection.tcp import Piece, Segment, TcpConversation
+
+UNDECIDED_PIECES = 8
+
+
+class Conversation:
+    """Between a client and a server."""
+
+    def __init__(self, segment: Segment, recognition: Recognition) -> None:
+        self.kind: DissectorKind | None = None
+        self.tcp = TcpConversation(*_client_and_server(segment, recognition))
+        self.ignored = False
+        """Whether it is nothing that is to be shown."""
+        self.number = 0
+        """Of this protocol's conversations; given by the owner."""
+        self._recognition = recognition
+        self._dissector: StreamDissector | None = None
+        self._undecided: list[Piece] = []
+        self._first = [b"", b""]
+        ports = (self.tcp.server[1], self.tcp.client[1])
+        if recognition.is_meant(*ports):
+            self._decide(recognition.of_ports("stream", *ports))
+
+    def take(self, segment: Segment) -> Iterator[Line]:
+        """Take a segment; give what it completes."""
+        if not self.ignored:
+            yield from self._read(self.tcp.take(segment), segment.time)
+
+    def finish(self, time: float) -> Iterator[Line]:
+        """Give what still waits for bytes that will not come."""
+        if not self.ignored:
+            yield from self._read(self.tcp.finish(), time)
+            if self.kind is None and self._undecided:
+                self._guess()
+                yield from self._decided(time)
+
+    def row(self) -> dict[str, Any]:
+        """Return the figures; only of one whose ``kind`` is known."""
+        assert self.kind is not None
+        assert self._dissector is not None
+        return {
+            "session": f"{self.kind.name}-{self.number}",
+            "client": endpoint(*self.tcp.client),
+            "server": endpoint(*self.tcp.server),
+            **self._dissector.figures(),
+            **self.tcp.figures(),
+        }
+
+    def _read(self, pieces: Iterable[Piece], time: float) -> Iterator[Line]:
+        for piece in pieces:
+            if self._dissector is not None:
+                yield from self._dissect(piece, time)
+            elif not self.ignored:
+                self._undecided.append(piece)
+                self._recognise(piece)
+                yield from self._decided(time)
+
+    def _recognise(self, piece: Piece) -> None:
+        first = (self._first[piece.sender] + piece.data)[:ENOUGH]
+        self._first[piece.sender] = first
+        found = self._recognition.of_bytes("stream", first)
+        if found is not None:
+            self._decide(found)
+        elif len(first) >= ENOUGH or len(self._undecided) >= UNDECIDED_PIECES:
+            self._guess()
+
+    def _guess(self) -> None:
+        self._decide(self._recognition.of_ports("stream", self.tcp.server[1], self.tcp.client[1]))
+
+    def _decide(self, kind: DissectorKind | None) -> None:
+        if kind is None:
+            self.ignored = True
+            self._undecided.clear()
+            return
+        self.kind = kind
+        self._dissector = kind.create()
+
+    def _decided(self, time: float) -> Iterator[Line]:
+        """Read what has waited for the decision."""
+        if self._dissector is not None:
+            pieces, self._undecided = self._undecided, []
+            for piece in pieces:
+                yield from self._dissect(piece, time)
+
+    def _dissect(self, piece: Piece, time: float) -> Iterator[Line]:
+        assert self._dissector is not None
+        if piece.data:
+            yield from self._dissector.receive(piece.sender, piece.data, time)
+        else:
+            yield from self._dissector.lose(piece.sender, piece.lost, time)
+
+
+def endpoint(address: str, port: int) -> str:
+    """Return an address and a port as people write them; port 0 is none."""
+    if not port:
+        return address
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _client_and_server(segment: Segment, recognition: Recognition) -> tuple[tuple[str, int], tuple[str, int]]:
+    source, destination = segment.source, segment.destination
+    if segment.syn:
+        from_client = segment.acknowledged is None
+    elif recognition.is_known_port(destination[1]) != recognition.is_known_port(source[1]):
+        from_client = recognition.is_known_port(destination[1])
+    else:
+        from_client = source[1] >= destination[1]  # clients have ephemeral ports, which are high
+    return (source, destination) if from_client else (destination, source)

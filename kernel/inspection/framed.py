@@ -1,0 +1,76 @@
+"""FramedDissector: what dissectors of protocols that consist of frames in a stream have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from kernel.contracts.dissector import CLIENT, SERVER, Line
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.inspection.frame_reader import Find, Frame, FrameReader
+
+
+class FramedDissector(ABC):
+    """A ``kernel.contracts.dissector.StreamDissector`` that is given whole frames, and finds back into step after losses."""
+
+    def __init__(self, find: Find | None = None) -> None:
+        self.readers = tuple(FrameReader(partial(self.measure, sender), find) for sender in (CLIENT, SERVER))
+        self._skipped = [0, 0]
+        self.malformed = 0
+        """Times that bytes made no sense."""
+
+    @abstractmethod
+    def measure(self, sender: int, data: bytes, at: int) -> int:
+        """Return the size of the frame at ``at``, 0 if more of it has to be seen; ``RemoteProtocolError``: it is none."""
+
+    @abstractmethod
+    def frame(self, sender: int, frame: Frame, time: float) -> Sequence[Line]:
+        """Take a frame; return what it says.  ``RemoteProtocolError``: nothing, for it is malformed."""
+
+    def end_of_segment(self, sender: int) -> Sequence[Line]:
+        """Return what was held back to be told together."""
+        return ()
+
+    def lost(self, sender: int) -> Sequence[Line]:
+        """The frames of a sender do not go on where they were; return what is left unfinished."""
+        return ()
+
+    def receive(self, sender: int, data: bytes, time: float) -> list[Line]:
+        """Take the sender's next bytes; return what they complete."""
+        reader = self.readers[sender]
+        out_of_step = not reader.in_step
+        lines: list[Line] = []
+        try:
+            for frame in reader.receive(data):
+                if out_of_step:
+                    out_of_step = False
+                    lines.append(Line("in step again", {"skipped": reader.skipped - self._skipped[sender]}))
+                    self._skipped[sender] = reader.skipped
+                try:
+                    lines += self.frame(sender, frame, time)
+                except RemoteProtocolError as error:
+                    lines.append(self._malformed(error))
+        except RemoteProtocolError as error:
+            lines.append(self._malformed(error))
+            lines += self.lost(sender)
+        lines += self.end_of_segment(sender)
+        return lines
+
+    def lose(self, sender: int, count: int | None, time: float) -> list[Line]:
+        """Skip bytes that were not captured."""
+        reader = self.readers[sender]
+        reader.lose(count)
+        if count is None:
+            return list(self.lost(sender))
+        lines = [Line("bytes missing", {"bytes": count, "in_step": reader.in_step})]
+        return lines if reader.in_step else [*lines, *self.lost(sender)]
+
+    def own_figures(self) -> Mapping[str, Any]:
+        """Return what is counted here."""
+        return {"malformed": self.malformed, "skipped_bytes": sum(reader.skipped for reader in self.readers)}
+
+    def _malformed(self, error: RemoteProtocolError) -> Line:
+        self.malformed += 1
+        return Line("malformed", {"why": str(error)})

@@ -1,0 +1,170 @@
+"""Inspector: packets in, lines out, and tables of all conversations at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.dissector import Datagram, DatagramDissector, Line
+from kernel.contracts.kinds import DissectorKind
+from kernel.inspection.conversation import Conversation, endpoint
+from kernel.inspection.latest import Latest
+from kernel.inspection.recognition import Recognition
+from kernel.inspection.tcp import Segment
+
+CONVERSATIONS = 4096
+"""TCP connections that are followed at a time; that which was silent for the longest is given up for another."""
+FLOWS = 4096
+"""Pairs of UDP ports of which it is remembered what is spoken there."""
+ROWS = 10_000
+"""Conversations that tables have in all."""
+TRIES = 8
+"""Datagrams of a flow that are looked at, to find out what it is."""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A line, and where it belongs."""
+
+    time: float
+    protocol: str
+    session: str
+    source: str
+    destination: str
+    line: Line
+
+
+class _Flow:
+    """Datagrams from one UDP port to another."""
+
+    def __init__(self) -> None:
+        self.kind: DissectorKind | None = None
+        self.tries = 0
+
+
+class Inspector:
+    """Everything of one capture."""
+
+    def __init__(self, recognition: Recognition) -> None:
+        self.left_out = 0
+        """Conversations that tables have no room for."""
+        self._recognition = recognition
+        self._conversations: Latest[Any, Conversation] = Latest(CONVERSATIONS, self._forgotten)
+        self._flows: Latest[Any, _Flow] = Latest(FLOWS)
+        self._datagrams: dict[str, DatagramDissector] = {}
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._numbers: dict[str, int] = {}
+        self._time = 0.0
+
+    # ------------------------------------------------------------------ packets
+
+    def segment(self, segment: Segment) -> Iterator[Shown]:
+        """Take a TCP segment."""
+        self._time = segment.time
+        if not self._recognition.ports_wanted(segment.source[1], segment.destination[1]):
+            return
+        key = tuple(sorted((segment.source, segment.destination)))
+        conversation = self._conversations.get(key)
+        if conversation is None or conversation.tcp.begins_anew(segment):
+            if conversation is not None:
+                yield from self._end(conversation)
+            conversation = Conversation(segment, self._recognition)
+            self._conversations.put(key, conversation)
+        source, destination = endpoint(*segment.source), endpoint(*segment.destination)
+        yield from self._shown(conversation, conversation.take(segment), source, destination)
+
+    def datagram(self, ip_protocol: int, datagram: Datagram) -> Iterator[Shown]:
+        """Take what was in UDP, or in IP under a number of its own."""
+        self._time = datagram.time
+        if datagram.source_port or datagram.destination_port:
+            kind = self._of_udp(datagram)
+        else:
+            kind = self._recognition.over_ip(ip_protocol)
+        if kind is None:
+            return
+        dissector = self._datagrams.get(kind.name)
+        if dissector is None:
+            dissector = self._datagrams[kind.name] = kind.create()
+        source = endpoint(datagram.source, datagram.source_port)
+        destination = endpoint(datagram.destination, datagram.destination_port)
+        for line in dissector.receive(datagram):
+            yield Shown(
+                time=datagram.time,
+                protocol=kind.name,
+                session=line.session,
+                source=source,
+                destination=destination,
+                line=line,
+            )
+
+    def finish(self) -> Iterator[Shown]:
+        """Give what is left; the capture is over."""
+        for conversation in self._conversations.values():
+            yield from self._end(conversation)
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of all conversations by protocol; to be asked after ``finish``."""
+        tables = {name: list(rows) for name, rows in self._rows.items()}
+        for name, dissector in self._datagrams.items():
+            rows = [{"session": session, **facts} for session, facts in dissector.sessions().items()]
+            tables.setdefault(name, []).extend(rows)
+        return {name: rows for name, rows in tables.items() if rows}
+
+    # ------------------------------------------------------------------ within
+
+    def _of_udp(self, datagram: Datagram) -> DissectorKind | None:
+        ports = (datagram.destination_port, datagram.source_port)
+        if not self._recognition.ports_wanted(*ports):
+            return None
+        key = (datagram.source, datagram.source_port, datagram.destination, datagram.destination_port)
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = _Flow()
+            self._flows.put(key, flow)
+        if flow.kind is None and flow.tries < TRIES:
+            flow.tries += 1
+            if self._recognition.is_meant(*ports):
+                flow.kind = self._recognition.of_ports("datagram", *ports)
+            else:
+                found = self._recognition.of_bytes("datagram", datagram.data)
+                flow.kind = found or self._recognition.of_ports("datagram", *ports)
+        return flow.kind
+
+    def _shown(
+        self, conversation: Conversation, lines: Iterable[Line], source: str, destination: str
+    ) -> Iterator[Shown]:
+        for line in lines:
+            assert conversation.kind is not None
+            yield Shown(
+                time=self._time,
+                protocol=conversation.kind.name,
+                session=f"{conversation.kind.name}-{self._number(conversation)}",
+                source=source,
+                destination=destination,
+                line=line,
+            )
+
+    def _number(self, conversation: Conversation) -> int:
+        """Count conversations of a protocol from 1, in the order in which they were recognised."""
+        if not conversation.number:
+            assert conversation.kind is not None
+            name = conversation.kind.name
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+            conversation.number = self._numbers[name]
+        return conversation.number
+
+    def _end(self, conversation: Conversation) -> Iterator[Shown]:
+        source, destination = endpoint(*conversation.tcp.client), endpoint(*conversation.tcp.server)
+        yield from self._shown(conversation, conversation.finish(self._time), source, destination)
+        self._forgotten(conversation)
+
+    def _forgotten(self, conversation: Conversation) -> None:
+        """Keep the figures of a conversation that is over."""
+        if conversation.kind is None:
+            return
+        self._number(conversation)
+        if sum(map(len, self._rows.values())) >= ROWS:
+            self.left_out += 1
+        else:
+            self._rows.setdefault(conversation.kind.name, []).append(conversation.row())

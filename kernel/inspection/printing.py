@@ -1,0 +1,95 @@
+"""Lines and tables, for people or as JSON.  What comes from the network is never written to a terminal as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernel.inspection.inspector import Shown
+
+SIDE_BY_SIDE = 5
+"""So many sessions are columns of a table."""
+
+
+def for_people(shown: Shown) -> str:
+    """Return one line: when, whose, from where to where, what, and what it says."""
+    line = shown.line
+    facts = " ".join(f"{name}={_fact(value)}" for name, value in line.facts.items())
+    where = f"{shown.source} > {shown.destination}"
+    text = f"{shown.time:11.6f}  {shown.session}  {where}  {line.what}"
+    return printable(f"{text}  {facts}" if facts else text)
+
+
+def as_json(shown: Shown) -> str:
+    """Return the same for programs."""
+    line = {
+        "time": round(shown.time, 9),
+        "protocol": shown.protocol,
+        "session": shown.session,
+        "from": shown.source,
+        "to": shown.destination,
+        "what": shown.line.what,
+        **({"facts": shown.line.facts} if shown.line.facts else {}),
+    }
+    return json.dumps(line, default=_plain)
+
+
+def row_as_json(protocol: str, row: Mapping[str, Any]) -> str:
+    """Return a row of a table for programs."""
+    return json.dumps({"summary": protocol, **row}, default=_plain)
+
+
+def printable(text: str) -> str:
+    """Return text without anything that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else ascii(letter)[1:-1] if letter not in "\n\t" else " "
+        for letter in text
+    )
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return columns, and rows of them: of a few sessions, a column each; of many, a row each."""
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if _says(name, rows)]
+    if len(rows) > SIDE_BY_SIDE:
+        return names, [{name: _cell(row.get(name)) for name in names} for row in rows]
+    sessions = [printable(str(row["session"])) for row in rows]
+    figures = [name for name in names if name != "session"]
+    turned = [
+        {
+            "session": name,
+            **{session: _cell(row.get(name)) for session, row in zip(sessions, rows, strict=True)},
+        }
+        for name in figures
+    ]
+    return ["session", *sessions], turned
+
+
+def _says(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a figure is worth its place: some row has more than nothing."""
+    return any(row.get(name) for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) else value
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value if value and " " not in value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_fact(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return ",".join(map(_fact, value)) or "none"
+    return str(_plain(value)) if isinstance(value, bytes | bytearray | memoryview) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can have in a value's place."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return str(value)

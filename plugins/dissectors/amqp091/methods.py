@@ -1,0 +1,78 @@
+"""What a method or a content header says, by name; never a password."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import RemoteProtocolError
+from plugins.protocols.amqp091 import frames
+from plugins.protocols.amqp091.content import decode_properties
+from plugins.protocols.amqp091.methods.method import Method
+
+_SECRET = frozenset(("response", "challenge", "new_secret"))
+"""Arguments with what a client logs in by."""
+_SILENT = frozenset(("ticket",))
+_FAULTS = (RemoteProtocolError, IndexError, struct.error, ValueError, OverflowError, RecursionError)
+
+
+def decode(payload: bytes) -> Method:
+    """Read a method; ``RemoteProtocolError`` says what is wrong with it."""
+    kind = frames.METHODS.get(payload[:4])
+    if kind is None:
+        raise RemoteProtocolError(f"an unknown method {payload[:4].hex()}")
+    try:
+        return kind.decode(payload)
+    except _FAULTS as error:
+        raise RemoteProtocolError(f"{kind.name}: {error}") from None
+
+
+def facts_of(method: Method) -> dict[str, Any]:
+    """Return its arguments, but for those that say nothing."""
+    facts: dict[str, Any] = {}
+    for field in method.__struct_fields__:
+        value = getattr(method, field)
+        if field in _SECRET:
+            facts[field] = f"({len(value)} bytes)"
+        elif field not in _SILENT and (value or (isinstance(value, int) and not isinstance(value, bool))):
+            facts[field.rstrip("_")] = readable(value)
+    return facts
+
+
+def properties_of(raw: bytes) -> dict[str, Any]:
+    """Return the properties of a content header."""
+    try:
+        values = decode_properties(raw)
+    except _FAULTS as error:
+        return {"properties": f"malformed: {error}"}
+    return {name: readable(value) for name, value in values.items()}
+
+
+def readable(value: Any) -> Any:
+    """Return a value of a field table as it can be shown."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, Mapping):
+        return {str(name): readable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [readable(each) for each in value]
+    return value if isinstance(value, int | float | None) else str(value)
+
+
+class Content(msgspec.Struct):
+    """A message that is under way on a channel."""
+
+    method: Method
+    size: int | None = None
+    """Bytes of its body, as the header says."""
+    got: int = 0
+    properties: Mapping[str, Any] = {}
+
+    def complete(self) -> bool:
+        """Whether all of the body has come."""
+        return self.size is not None and self.got >= self.size

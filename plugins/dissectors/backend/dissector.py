@@ -1,0 +1,156 @@
+"""The backend protocol in captures: control frames one by one, messages together as they came (``docs/backend_protocol.md``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.dissector import CLIENT, SERVER, Line
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.message import PLAIN, Envelope
+from kernel.inspection.awaited import Awaited
+from kernel.inspection.frame_reader import Frame
+from kernel.inspection.framed import FramedDissector
+from kernel.inspection.latest import Latest
+from plugins.protocols.backend.envelope_memory import NUMBER
+from plugins.protocols.backend.frames import CONTROL_LIMIT, LONG, Control, split_parts
+from plugins.protocols.backend.greeting import decode_envelope, decode_greeting
+
+ENVELOPES = 65_536
+"""Numbers that are remembered of each side."""
+_HEADER = 9
+_CONTROLS = frozenset(Control)
+_TEXT = {Control.SUBSCRIBE: "pattern", Control.UNSUBSCRIBE: "pattern", Control.CLOSE: "reason"}
+
+
+class _Side:
+    """What one side has sent."""
+
+    def __init__(self) -> None:
+        self.messages = self.bytes = self.held = self.held_bytes = 0
+        self.envelope: Envelope | None = PLAIN
+        """That of what follows; None: it was not captured."""
+        self.envelopes: Latest[int, Envelope] = Latest(ENVELOPES)
+        self.awaited = Awaited()
+
+
+class BackendDissector(FramedDissector):
+    """One conversation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sides = (_Side(), _Side())
+        self._controls = 0
+
+    def measure(self, sender: int, data: bytes, at: int) -> int:
+        """Return the size of a frame."""
+        if data[at] != LONG:
+            return 1 + data[at]
+        if len(data) < at + _HEADER:
+            return 0
+        if data[at + 1] < 0x80:
+            return _HEADER + int.from_bytes(data[at + 1 : at + _HEADER], "big")
+        kind, size = data[at + 1] & 0x7F, int.from_bytes(data[at + 2 : at + _HEADER], "big")
+        if kind != Control.PARTS and size > CONTROL_LIMIT:
+            raise RemoteProtocolError(f"a control frame of {size} bytes (type {kind})")
+        return _HEADER + size
+
+    def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
+        """Take a frame."""
+        data, side = frame.data, self._sides[sender]
+        long = data[0] == LONG
+        kind = data[1] & 0x7F if long and data[1] >= 0x80 else 0
+        if not kind or kind == Control.PARTS:
+            self._message(side, frame.size - (_HEADER if long else 1), time)
+            if not kind:
+                return []
+            parts = split_parts(data[_HEADER:]) if frame.whole else ()
+            return [
+                *self.end_of_segment(sender),
+                Line("PARTS", {"parts": len(parts or ()), "bytes": frame.size - _HEADER}),
+            ]
+        self._controls += 1
+        before = self.end_of_segment(sender)
+        if kind not in _CONTROLS:
+            return [*before, Line(f"control {kind}", {"bytes": frame.size - _HEADER})]
+        if not frame.whole:
+            return [*before, Line(Control(kind).name, {"bytes": frame.size - _HEADER})]
+        return [*before, self._control(sender, Control(kind), data[_HEADER:], time)]
+
+    def end_of_segment(self, sender: int) -> list[Line]:
+        """Return the messages that came together."""
+        side = self._sides[sender]
+        if not side.held:
+            return []
+        facts = {"count": side.held, "bytes": side.held_bytes, **_of_envelope(side.envelope)}
+        side.held = side.held_bytes = 0
+        return [Line("messages", facts)]
+
+    def lost(self, sender: int) -> list[Line]:
+        """Forget what counts on having seen everything."""
+        self._sides[sender].envelope = None
+        for side in self._sides:
+            side.awaited.forget()
+        return []
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return the row of the table; what goes from client to server is ``out``."""
+        out, back = self._sides[CLIENT], self._sides[SERVER]
+        return {
+            "messages_out": out.messages,
+            "messages_in": back.messages,
+            "bytes_out": out.bytes,
+            "bytes_in": back.bytes,
+            "control_frames": self._controls,
+            **(out if out.messages >= back.messages else back).awaited.durations.facts("confirm"),
+            **self.own_figures(),
+        }
+
+    def _message(self, side: _Side, size: int, time: float) -> None:
+        side.messages += 1
+        side.bytes += size
+        side.held += 1
+        side.held_bytes += size
+        side.awaited.sent(side.messages, time)
+
+    def _control(self, sender: int, control: Control, payload: bytes, time: float) -> Line:
+        side = self._sides[sender]
+        facts: Mapping[str, Any] = {}
+        if control is Control.GREETING:
+            facts = msgspec.structs.asdict(decode_greeting(payload))
+        elif control is Control.ENVELOPE:
+            facts = self._learn(side, payload)
+        elif control is Control.USE:
+            number = int.from_bytes(payload, "big")
+            side.envelope = side.envelopes.get(number) if payload else PLAIN
+            facts = {"number": number} if payload else {"number": "none"}
+        elif control is Control.CONFIRM:
+            count = int.from_bytes(payload, "big")
+            self._sides[1 - sender].awaited.answered_up_to(count, time)
+            facts = {"count": count}
+        elif control in _TEXT:
+            facts = {_TEXT[control]: payload.decode(errors="replace")}
+        return Line(control.name, facts)
+
+    def _learn(self, side: _Side, payload: bytes) -> dict[str, Any]:
+        number = int.from_bytes(payload[:NUMBER], "big")
+        side.envelopes.pop(number)
+        if len(payload) <= NUMBER:
+            return {"number": number, "forgotten": True}
+        side.envelope = decode_envelope(payload[NUMBER:])
+        side.envelopes.put(number, side.envelope)
+        return {"number": number, **_of_envelope(side.envelope)}
+
+
+def _of_envelope(envelope: Envelope | None) -> dict[str, Any]:
+    """Return what an envelope says; nothing of what is not set."""
+    if envelope is None:
+        return {"envelope": "not captured"}
+    facts = {
+        name: getattr(envelope, name)
+        for name in ("key", "exchange", "reply_to", "persistent", "priority", "expiration")
+    }
+    facts["properties"] = dict(envelope.properties)
+    return {name: value for name, value in facts.items() if value}

@@ -1,0 +1,92 @@
+"""PGM in captures: a line for each packet, and for each source what was lost, asked for and repaired."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from kernel.contracts.dissector import Datagram, Line
+from kernel.inspection.latest import Latest
+from plugins.dissectors.pgm import faults
+from plugins.dissectors.pgm.layer import NAK, ODATA, PGM, SPM, TYPES, UPSTREAM, Option, OptNakList, numbers_of
+from plugins.dissectors.pgm.recognition import packets_of
+from plugins.dissectors.pgm.session import Session
+from plugins.protocols.pgm.packets import tsi_text
+
+SESSIONS = 1024
+"""Sources that are remembered; of more, those that were silent for the longest are not."""
+_HEAD = tuple(field.name for field in Option.head(0))
+
+
+class PgmDissector:
+    """All sources of a capture; a session is called by its TSI."""
+
+    def __init__(self) -> None:
+        self._sessions: Latest[str, Session] = Latest(SESSIONS)
+
+    def receive(self, datagram: Datagram) -> list[Line]:
+        """Take a datagram, which may be several packets before the system has cut it."""
+        pieces = list(packets_of(datagram.data)) or [b""]
+        last = len(pieces) - 1
+        return [
+            self._packet(piece, datagram, datagram.cut if at == last else 0)
+            for at, piece in enumerate(pieces)
+        ]
+
+    def sessions(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return each source's figures by its TSI."""
+        return {name: session.figures() for name, session in self._sessions.items()}
+
+    def _packet(self, data: bytes, datagram: Datagram, cut: int) -> Line:
+        try:
+            packet = PGM(data)
+        except struct.error:
+            return Line("malformed", {"why": f"{len(data)} bytes; a header has 16"}, "pgm")
+        fault = faults.of(packet, data, cut)
+        kind = TYPES.get(packet.type, f"type {packet.type:#x}")
+        name = _session_name(packet, kind)
+        session = self._sessions.get(name)
+        if fault:
+            if session is not None:
+                session.malformed += 1
+            return Line(
+                "malformed", {"why": fault, "type": kind, "bytes": len(data)}, name if session else "pgm"
+            )
+        if session is None:
+            session = Session()
+            self._sessions.put(name, session)
+        if kind not in UPSTREAM:
+            session.source, session.group = datagram.source, datagram.destination
+        session.see(kind, packet, datagram.time)
+        return Line(kind, _facts(packet, cut), name)
+
+
+def _session_name(packet: PGM, kind: str) -> str:
+    port = packet.dport if kind in UPSTREAM else packet.sport
+    return tsi_text(packet.gsi + port.to_bytes(2, "big"))
+
+
+def _facts(packet: PGM, cut: int) -> dict[str, Any]:
+    body = packet.payload
+    facts: dict[str, Any] = {}
+    if isinstance(body, ODATA):
+        facts = {"sqn": body.sqn, "trail": body.trail, "bytes": packet.tsdu}
+    elif isinstance(body, SPM):
+        facts = {"sqn": body.sqn, "trail": body.trail, "lead": body.lead, "path": body.path}
+    elif isinstance(body, NAK):
+        facts = {"sqns": numbers_of(body), "source": body.source, "group": body.group}
+    if packet.parity:
+        facts["parity"] = True
+    for option in body.fields.get("options") or []:
+        if not isinstance(option, OptNakList):
+            facts[option.sprintf("%type%").lower()] = _of_option(option)
+    return {**facts, "cut": cut} if cut else facts
+
+
+def _of_option(option: Option) -> Any:
+    """Return an option's own fields; True if it has none."""
+    values = {name: value for name, value in option.fields.items() if name not in _HEAD}
+    if option.specific:
+        values["specific"] = option.specific
+    return values or True

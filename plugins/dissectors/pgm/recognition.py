@@ -1,0 +1,42 @@
+"""What is a packet of PGM, and how many of them a datagram is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from plugins.protocols.pgm.checksum import is_intact
+from plugins.protocols.pgm.packets import DATA, HEADER, NAMES, ODATA, RDATA
+
+_OPTIONS_RESERVED = 0x3C
+
+
+def is_pgm(datagram: bytes) -> bool:
+    """Whether a type, the options' reserved bits and a checksum that is there say so."""
+    first = next(packets_of(datagram), b"")
+    if len(first) < HEADER.size or first[4] not in NAMES or first[5] & _OPTIONS_RESERVED:
+        return False
+    return first[6:8] != b"\0\0" and is_intact(first)
+
+
+def packets_of(datagram: bytes) -> Iterator[bytes]:
+    """Give the packets that a datagram consists of.
+
+    It is one on the wire.  At the interface of a sender that has the system cut (UDP_SEGMENT), they are still together.
+    """
+    while datagram:
+        size = _size_of_first(datagram)
+        yield datagram[:size]
+        datagram = datagram[size:]
+
+
+def _size_of_first(datagram: bytes) -> int:
+    """Return the size of the first packet, if another of the same source follows; otherwise that of everything."""
+    whole = len(datagram)
+    if whole < 2 * DATA.size or datagram[4] not in (ODATA, RDATA):
+        return whole
+    size = DATA.size + int.from_bytes(datagram[14:16], "big")
+    if datagram[5] & 1:
+        size += int.from_bytes(datagram[DATA.size + 2 : DATA.size + 4], "big")
+    follows = datagram[size : size + HEADER.size]
+    same_source = follows[:4] == datagram[:4] and follows[8:14] == datagram[8:14]
+    return size if len(follows) == HEADER.size and same_source else whole

@@ -1,0 +1,144 @@
+"""Associations, as a capture shows them: whose packet is it, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel.contracts.dissector import CLIENT, SERVER
+from kernel.inspection.awaited import Awaited
+from kernel.inspection.latest import Latest
+from kernel.inspection.sequence_watch import Seen, SequenceWatch
+from plugins.protocols.sctp.chunks import ENDING, Chunk, Data, Init, Listed, Plain, Sack, Type
+
+ASSOCIATIONS = 1024
+"""So many are remembered; of more, those that were silent for the longest are not."""
+
+Endpoint = tuple[str, int]
+"""Address, and SCTP's port."""
+_ENDS = {Type.ABORT: "aborted", Type.SHUTDOWN_COMPLETE: "shutdown"}
+
+
+class _Sender:
+    """One side's data."""
+
+    def __init__(self) -> None:
+        self.chunks = self.messages = self.bytes = self.again = 0
+        self.watch = SequenceWatch()
+        self.awaited = Awaited()
+
+    def send(self, chunk: Data, time: float) -> bool:
+        """Count a chunk; return whether it was there before."""
+        self.chunks += 1
+        seen = self.watch.see(chunk.tsn)
+        number = self.watch.unwrapped(chunk.tsn)
+        if seen is Seen.AGAIN:
+            self.again += 1
+            self.awaited.do_not_measure(number)
+            return True
+        self.bytes += len(chunk.data)
+        self.messages += bool(chunk.flags & ENDING)
+        if seen is Seen.NEW:
+            self.awaited.sent(number, time)
+        return False
+
+    def acknowledge(self, cumulative: int, time: float) -> None:
+        """Take what the other side says to have, all up to this number."""
+        self.awaited.answered_up_to(self.watch.unwrapped(cumulative), time)
+
+
+class Association:
+    """Between who sent the INIT, or was first seen, and the other."""
+
+    def __init__(self, number: int, client: Endpoint, server: Endpoint) -> None:
+        self.name = f"sctp-{number}"
+        self.client = client
+        self.server = server
+        self.malformed = self.wrong_checksums = 0
+        self._senders = (_Sender(), _Sender())
+        self._gaps = self._duplicates = 0
+        self._end = "open"
+
+    def see(self, sender: int, chunk: Chunk, time: float) -> bool:
+        """Take a chunk; return whether it is data that was sent before."""
+        if isinstance(chunk, Data):
+            return self._senders[sender].send(chunk, time)
+        if isinstance(chunk, Sack):
+            self._gaps += len(chunk.gaps)
+            self._duplicates += len(chunk.duplicates)
+            self._senders[1 - sender].acknowledge(chunk.cumulative, time)
+        elif isinstance(chunk, Listed | Plain) and chunk.kind in _ENDS:
+            self._end = _ENDS[Type(chunk.kind)]
+        return False
+
+    def figures(self) -> dict[str, Any]:
+        """Return the row of the table; what goes from client to server is ``out``."""
+        out, back = self._senders
+        return {
+            "client": f"{self.client[0]} port {self.client[1]}",
+            "server": f"{self.server[0]} port {self.server[1]}",
+            "chunks_out": out.chunks,
+            "chunks_in": back.chunks,
+            "messages_out": out.messages,
+            "messages_in": back.messages,
+            "bytes_out": out.bytes,
+            "bytes_in": back.bytes,
+            "retransmitted": out.again + back.again,
+            "missing": out.watch.missing + back.watch.missing,
+            "gaps": self._gaps,
+            "duplicates": self._duplicates,
+            "wrong_checksums": self.wrong_checksums,
+            "malformed": self.malformed,
+            **(out if out.chunks >= back.chunks else back).awaited.durations.facts("rtt"),
+            "end": self._end,
+        }
+
+
+class Associations:
+    """Finds the association of a packet: by its verification tag, or else by where it comes from and goes to."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._all: Latest[str, Association] = Latest(ASSOCIATIONS)
+        self._by_tag: Latest[tuple[int, int, int], tuple[Association, int]] = Latest(4 * ASSOCIATIONS)
+        self._by_ends: Latest[Any, Association] = Latest(ASSOCIATIONS)
+
+    def all(self) -> list[Association]:
+        """Return those that are remembered."""
+        return self._all.values()
+
+    def of(
+        self, source: Endpoint, destination: Endpoint, tag: int, initial: Init | None
+    ) -> tuple[Association, int]:
+        """Return whose a packet is, and which side has sent it; ``initial`` is its INIT, if it is one."""
+        if initial is not None:
+            known = self._by_tag.get((destination[1], source[1], initial.tag))
+            if known is not None:
+                return known[0], CLIENT  # the INIT once more
+            association = self._new(source, destination)
+            self._by_tag.put((destination[1], source[1], initial.tag), (association, SERVER))
+            return association, CLIENT
+        known = self._by_tag.get((source[1], destination[1], tag))
+        if known is not None:
+            self._all.get(known[0].name)
+            return known
+        association = self._by_ends.get(_ends(source, destination)) or self._new(source, destination)
+        sender = CLIENT if source == association.client else SERVER
+        self._by_tag.put((source[1], destination[1], tag), (association, sender))
+        return association, sender
+
+    def learn(self, association: Association, sender: int, tag: int) -> None:
+        """Take the tag of an INIT ACK: packets to its sender will have it."""
+        ports = (association.client[1], association.server[1])
+        pair = ports if sender == SERVER else (ports[1], ports[0])
+        self._by_tag.put((*pair, tag), (association, 1 - sender))
+
+    def _new(self, source: Endpoint, destination: Endpoint) -> Association:
+        self._count += 1
+        association = Association(self._count, source, destination)
+        self._all.put(association.name, association)
+        self._by_ends.put(_ends(source, destination), association)
+        return association
+
+
+def _ends(source: Endpoint, destination: Endpoint) -> tuple[Endpoint, ...]:
+    return tuple(sorted((source, destination)))

@@ -1,0 +1,186 @@
+"""ZMTP in captures: greetings and commands one by one, messages together as they came.
+
+What one side sends after the first eleven bytes depends on what the other has offered: both speak the lower version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernel.contracts.dissector import CLIENT, SERVER, Line
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.inspection.frame_reader import Frame
+from kernel.inspection.framed import FramedDissector
+from plugins.dissectors.zmtp.commands import of_command, of_greeting, split
+
+MORE, LONG, COMMAND = 1, 2, 4
+_RESERVED = 0xF8
+_SIGNATURE, _VERSION_1_GREETING, _VERSION_2_GREETING, _GREETING = 10, 10, 12, 64
+_SUBSCRIBERS = ("SUB", "XSUB")
+_TYPES = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB")
+
+
+class _Side:
+    """What one side has sent."""
+
+    def __init__(self) -> None:
+        self.offered: int | None = None
+        """The version that it speaks at the most: 1, 2 or 3."""
+        self.greeted = False
+        self.identified = False
+        """Whether its identity, a frame of versions 1 and 2, has come."""
+        self.type = ""
+        self.messages = self.frames = self.bytes = 0
+        self.held = self.held_frames = self.held_bytes = 0
+
+
+class ZmtpDissector(FramedDissector):
+    """One conversation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sides = (_Side(), _Side())
+        self._commands = 0
+        self._mechanism = ""
+
+    # ------------------------------------------------------------------ frames
+
+    def measure(self, sender: int, data: bytes, at: int) -> int:
+        """Return the size of a greeting or frame."""
+        side = self._sides[sender]
+        if not side.greeted:
+            size = self._measure_greeting(sender, data, at)
+            if size or side.offered is None or not side.greeted:
+                return size
+        if self._version() == 1:
+            return _measure_version_1(data, at)
+        if data[at] & _RESERVED:
+            raise RemoteProtocolError(f"a frame with flags {data[at]:#04x}")
+        if not data[at] & LONG:
+            return 2 + data[at + 1] if len(data) > at + 1 else 0
+        return 9 + int.from_bytes(data[at + 1 : at + 9], "big") if len(data) >= at + 9 else 0
+
+    def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
+        """Take a greeting or frame."""
+        side = self._sides[sender]
+        if not side.greeted:
+            side.greeted = True
+            return [self._greeting(side, frame.data)]
+        version = self._version()
+        head, flags = _head_of(frame.data, version)
+        if version < 3 and not side.identified:
+            side.identified = True
+            return [Line("identity", {"identity": frame.data[head:].decode(errors="replace")})]
+        if version == 3 and flags & COMMAND:
+            return self._command(sender, frame, head)
+        return self._message(sender, frame, head, bool(flags & MORE))
+
+    def end_of_segment(self, sender: int) -> list[Line]:
+        """Return the messages that came together."""
+        side = self._sides[sender]
+        if not side.held_frames:
+            return []
+        facts = {"count": side.held, "frames": side.held_frames, "bytes": side.held_bytes}
+        side.held = side.held_frames = side.held_bytes = 0
+        return [Line("messages", facts)]
+
+    def lose(self, sender: int, count: int | None, time: float) -> list[Line]:
+        """Skip what was not captured: the greeting, perhaps; version 3 is the one to expect then."""
+        side = self._sides[sender]
+        if not side.greeted:
+            side.greeted = side.identified = True
+        return super().lose(sender, count, time)
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return the row of the table; what goes from client to server is ``out``."""
+        out, back = self._sides[CLIENT], self._sides[SERVER]
+        return {
+            "version": self._version(),
+            "mechanism": self._mechanism,
+            "client_type": out.type,
+            "server_type": back.type,
+            "messages_out": out.messages,
+            "messages_in": back.messages,
+            "bytes_out": out.bytes,
+            "bytes_in": back.bytes,
+            "commands": self._commands,
+            **self.own_figures(),
+        }
+
+    # ------------------------------------------------------------------ greetings
+
+    def _version(self) -> int:
+        """Return what both speak, as far as is known."""
+        return min(3 if side.offered is None else side.offered for side in self._sides)
+
+    def _measure_greeting(self, sender: int, data: bytes, at: int) -> int:
+        """Return its size, once that is certain; 0 and ``greeted`` if this version has none."""
+        side, there = self._sides[sender], len(data) - at
+        if data[at] != 0xFF or (there >= _SIGNATURE and not data[at + 9] & 1):
+            side.offered, side.greeted = 1, True
+            return 0
+        if there <= _SIGNATURE:
+            return _VERSION_1_GREETING if self._version() == 1 and there == _SIGNATURE else 0
+        side.offered = 3 if data[at + _SIGNATURE] >= 3 else 2 if data[at + _SIGNATURE] else 1
+        version = self._version()
+        if version == 1:
+            return _VERSION_1_GREETING
+        if version == 2:
+            return _VERSION_2_GREETING
+        certain = self._sides[1 - sender].offered is not None or there >= _GREETING
+        return _GREETING if certain else 0
+
+    def _greeting(self, side: _Side, data: bytes) -> Line:
+        if len(data) == _GREETING:
+            facts = of_greeting(data)
+            self._mechanism = facts["mechanism"]
+            return Line("greeting", facts)
+        if len(data) == _VERSION_2_GREETING:
+            side.type = _TYPES[data[11]] if data[11] < len(_TYPES) else str(data[11])
+            return Line("greeting", {"version": "2.0", "type": side.type})
+        side.identified = True  # the signature is one, of no bytes
+        return Line("greeting", {"version": "1.0"})
+
+    # ------------------------------------------------------------------ what frames say
+
+    def _command(self, sender: int, frame: Frame, head: int) -> list[Line]:
+        name, data = split(frame.data[head:])
+        if name == "MESSAGE":  # of a mechanism that encrypts
+            return self._message(sender, frame, head, more=False)
+        self._commands += 1
+        facts = of_command(name, data)
+        if name in ("READY", "INITIATE"):
+            self._sides[sender].type = facts.get("Socket-Type", "")
+        return [*self.end_of_segment(sender), Line(name, facts)]
+
+    def _message(self, sender: int, frame: Frame, head: int, more: bool) -> list[Line]:
+        side, body = self._sides[sender], frame.data[head:]
+        if side.type in _SUBSCRIBERS and not more and body[:1] in (b"\0", b"\1"):
+            name = "subscribe" if body[0] else "cancel"
+            return [*self.end_of_segment(sender), Line(name, {"topic": body[1:].decode(errors="replace")})]
+        size = frame.size - head
+        side.messages += not more
+        side.frames += 1
+        side.bytes += size
+        side.held += not more
+        side.held_frames += 1
+        side.held_bytes += size
+        return []
+
+
+def _measure_version_1(data: bytes, at: int) -> int:
+    """Return the size of a frame of 1.0: its length counts the flags."""
+    if not data[at]:
+        raise RemoteProtocolError("a frame of ZMTP 1.0 with a length of 0")
+    if data[at] != 0xFF:
+        return 1 + data[at]
+    return 9 + int.from_bytes(data[at + 1 : at + 9], "big") if len(data) >= at + 9 else 0
+
+
+def _head_of(data: bytes, version: int) -> tuple[int, int]:
+    """Return where a frame's body begins, and its flags."""
+    if version == 1:
+        head = 10 if data[0] == 0xFF else 2
+        return head, data[head - 1] if len(data) >= head else 0
+    return (9 if data[0] & LONG else 2), data[0]
