@@ -6,13 +6,14 @@ States, and what each chunk does in them.  What is agreed is ``handshake.py``; d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from plugins.protocols.sctp import chunks, parameters
 from plugins.protocols.sctp.chunks import Chunk, Data, Forward, Init, Listed, Plain, Sack, Type
 from plugins.protocols.sctp.closing import Closing
+from plugins.protocols.sctp.errors import NoUserData
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.handshake import Cookie, Offer, Refused, our_init, read_init
 from plugins.protocols.sctp.health import Paths
@@ -63,9 +64,15 @@ class Association:
 
     def send(self, stream: int, data: bytes, protocol: int = 0, terms: Terms = _ORDINARY) -> Outgoing:
         """Queue a message; the answer tells later whether the peer has it.  Raises ``LocalProtocolError``."""
+        return self.send_many(stream, (data,), protocol, terms)[0]
+
+    def send_many(
+        self, stream: int, bodies: Sequence[bytes], protocol: int = 0, terms: Terms = _ORDINARY
+    ) -> list[Outgoing]:
+        """Queue messages of one stream, for less than ``send`` of each.  Raises ``LocalProtocolError``."""
         if self.state not in OPEN:
             raise LocalProtocolError(f"this association takes no more messages: {self.state.value}")
-        return self.sender.send(stream, data, protocol, terms)
+        return self.sender.send_many(stream, bodies, protocol, terms)
 
     def writable(self) -> bool:
         """Whether more messages may be queued without exceeding the buffer."""
@@ -263,12 +270,18 @@ class Association:
         if path is None:
             return
         try:
-            for chunk in received:
-                if not self._take(chunk, path, now):
+            at = 0
+            while at < len(received) and self.state is not State.CLOSED:
+                chunk = received[at]
+                begin, at = at, at + 1
+                if type(chunk) is Data:
+                    while at < len(received) and type(received[at]) is Data:
+                        at += 1
+                    self._on_data(received[begin:at], path, now)
+                elif not self._take(chunk, path, now):
                     break
-            if self.receiver is not None and any(isinstance(chunk, Data) for chunk in received):
-                self.receiver.packet_done(now)
-                self.output.sack_to = source
+        except NoUserData as error:
+            self.abort(str(error), Cause.NO_USER_DATA)
         except RemoteProtocolError as error:
             self.violations += 1
             self.abort(str(error), Cause.PROTOCOL_VIOLATION)
@@ -288,8 +301,6 @@ class Association:
 
     def _all_handlers(self) -> dict[int, Callable[[Any, Path, float], None]]:
         return {
-            Type.DATA: self._on_data,
-            Type.I_DATA: self._on_data,
             Type.SACK: self._on_sack,
             Type.FORWARD_TSN: self._on_forward,
             Type.I_FORWARD_TSN: self._on_forward,
@@ -305,18 +316,19 @@ class Association:
             Type.SHUTDOWN_COMPLETE: self._closing.on_shutdown_complete,
         }
 
-    def _on_data(self, chunk: Data, path: Path, now: float) -> None:
-        if self.receiver is None or self.state not in RECEIVING:
+    def _on_data(self, run: Any, path: Path, now: float) -> None:
+        receiver = self.receiver
+        if receiver is None:
             return
-        if not chunk.data:
-            self.abort("DATA without data", Cause.NO_USER_DATA)
-            return
-        self.receiver.on_data(chunk, now)
-        while self.receiver.invalid_streams:
-            stream = self.receiver.invalid_streams.pop()
-            self.report(path, Parameter(Cause.INVALID_STREAM, stream.to_bytes(2, "big") + b"\0\0"))
-        self._closing.data_came(now)
-        self._resetting.data_came(path)
+        if self.state in RECEIVING:
+            receiver.on_run(run, now)
+            while receiver.invalid_streams:
+                stream = receiver.invalid_streams.pop()
+                self.report(path, Parameter(Cause.INVALID_STREAM, stream.to_bytes(2, "big") + b"\0\0"))
+            self._closing.data_came(now)
+            self._resetting.data_came(path)
+        receiver.packet_done(now)
+        self.output.sack_to = path.address
 
     def _on_sack(self, chunk: Sack, path: Path, now: float) -> None:
         if self.state not in SENDING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _POLYNOMIAL = 0x82F6_3B78
-_FIELD = slice(8, 12)
 _ZERO = b"\0\0\0\0"
 
 
@@ -25,31 +24,38 @@ def _table() -> tuple[int, ...]:
 _TABLE = _table()
 
 
-def crc32c_in_python(data: bytes) -> int:
-    """Return the CRC32c of ``data``, without a library."""
+def extended_in_python(crc: int, data: bytes) -> int:
+    """Return the CRC32c of what had ``crc``, and of ``data`` behind it, without a library."""
     table = _TABLE
-    crc = 0xFFFF_FFFF
+    crc ^= 0xFFFF_FFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFF_FFFF
 
 
-def _best() -> Callable[[bytes], int]:
+def _best() -> Callable[[int, bytes], int]:
     try:
-        from google_crc32c import implementation, value
+        from google_crc32c import extend, implementation
     except ImportError:
-        return crc32c_in_python
-    return value if implementation == "c" else crc32c_in_python
+        return extended_in_python
+    return extend if implementation == "c" else extended_in_python
 
 
-crc32c = _best()
+extended = _best()
 
 
-def sealed(packet: bytes) -> bytes:
-    """Return ``packet``, whose checksum field is zero, with its checksum in it; its lowest byte stands first."""
-    return packet[:8] + crc32c(packet).to_bytes(4, "little") + packet[12:]
+def crc32c(data: bytes) -> int:
+    """Return the CRC32c of ``data``."""
+    return extended(0, data)
+
+
+def sealed(head: bytes, chunks: bytes) -> bytes:
+    """Return a packet of the eight bytes before the checksum and what is behind it; its lowest byte stands first."""
+    crc = extended(extended(0, head + _ZERO), chunks)
+    return b"".join((head, crc.to_bytes(4, "little"), chunks))
 
 
 def is_intact(packet: bytes) -> bool:
     """Whether the checksum fits."""
-    return crc32c(packet[:8] + _ZERO + packet[12:]) == int.from_bytes(packet[_FIELD], "little")
+    crc = extended(extended(0, packet[:8] + _ZERO), packet[12:])
+    return crc == int.from_bytes(packet[8:12], "little")

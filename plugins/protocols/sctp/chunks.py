@@ -47,19 +47,15 @@ REFLECTED = 0x01
 """T of ABORT and SHUTDOWN COMPLETE: the verification tag is the receiver's own idea of its peer's (8.5.1)."""
 
 _HEAD = Struct(">BBH")
-_DATA = Struct(">BBHIHHI")
-_I_DATA = Struct(">BBHIHHII")
-_DATA_REST = Struct(">IHHI")
-_I_DATA_REST = Struct(">IHHII")
+DATA, I_DATA = Struct(">BBHIHHI"), Struct(">BBHIHHII")
+"""Headers: what stands before the user's data."""
 _INIT = Struct(">IIHHI")
 _SACK = Struct(">IIHH")
 _PAIR = Struct(">HH")
 _SKIPPED = Struct(">HHI")
-DATA_HEAD, I_DATA_HEAD = _DATA.size, _I_DATA.size
-"""Bytes before the user's data."""
 
 
-class Data(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Data(msgspec.Struct, frozen=True, gc=False):
     """DATA and I-DATA: a message, or a piece of one."""
 
     tsn: int
@@ -67,11 +63,11 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     number: int
     """Of the message in its stream: 16 bits (SSN), or 32 in I-DATA (MID)."""
     flags: int
+    data: bytes
     protocol: int = 0
     """Payload protocol identifier; in I-DATA only the first piece has it."""
     fragment: int = 0
     """Number of the piece, in I-DATA (FSN)."""
-    data: bytes
     interleaved: bool = False
     """Whether it is I-DATA."""
 
@@ -184,12 +180,12 @@ def _encode_data(chunk: Data) -> bytes:
     length = len(data)
     if chunk.interleaved:
         last = chunk.protocol if chunk.flags & BEGINNING else chunk.fragment
-        head = _I_DATA.pack(
-            Type.I_DATA, chunk.flags, I_DATA_HEAD + length, chunk.tsn, chunk.stream, 0, chunk.number, last
+        head = I_DATA.pack(
+            Type.I_DATA, chunk.flags, I_DATA.size + length, chunk.tsn, chunk.stream, 0, chunk.number, last
         )
     else:
-        head = _DATA.pack(
-            Type.DATA, chunk.flags, DATA_HEAD + length, chunk.tsn, chunk.stream, chunk.number, chunk.protocol
+        head = DATA.pack(
+            Type.DATA, chunk.flags, DATA.size + length, chunk.tsn, chunk.stream, chunk.number, chunk.protocol
         )
     return b"".join((head, data, bytes(-length % 4)))
 
@@ -213,33 +209,44 @@ def decode(kind: int, flags: int, value: bytes) -> Chunk:
     return reader(flags, value) if reader else Plain(kind, value, flags)
 
 
+def decode_data(packet: bytes, at: int, found: list[Chunk]) -> int:
+    """Read the DATA, or the I-DATA, that follow each other from ``at`` on; return where the next chunk is."""
+    kind, end = packet[at], len(packet)
+    interleaved = kind == Type.I_DATA
+    header = I_DATA if interleaved else DATA
+    unpack, size, fragment = header.unpack_from, header.size, 0
+    while at < end and packet[at] == kind:
+        if end - at < size:
+            raise _bad_data(packet, at)
+        if interleaved:
+            _, flags, length, tsn, stream, _, number, protocol = unpack(packet, at)
+            if not flags & BEGINNING:
+                protocol, fragment = 0, protocol
+        else:
+            _, flags, length, tsn, stream, number, protocol = unpack(packet, at)
+        if length < size or at + length > end:
+            raise _bad_data(packet, at)
+        data = packet[at + size : at + length]
+        found.append(Data(tsn, stream, number, flags, data, protocol, fragment, interleaved))
+        fragment = 0
+        at += length + (-length & 3)
+    return at
+
+
+def _bad_data(packet: bytes, at: int) -> MalformedPacket:
+    left = len(packet) - at
+    if left < _HEAD.size:
+        return MalformedPacket(f"{left} bytes where a chunk should be")
+    kind, _, length = _HEAD.unpack_from(packet, at)
+    if length < _HEAD.size or length > left:
+        return MalformedPacket(f"a chunk {kind} of {length} bytes in {left}")
+    least = I_DATA.size if kind == Type.I_DATA else DATA.size
+    return MalformedPacket(f"DATA of {length} bytes; it has {least} at least")
+
+
 def _at_least(name: str, value: bytes, least: int) -> None:
     if len(value) < least:
         raise MalformedPacket(f"{name} of {4 + len(value)} bytes; it has {4 + least} at least")
-
-
-def _read_data(flags: int, value: bytes) -> Data:
-    _at_least("DATA", value, _DATA_REST.size)
-    tsn, stream, number, protocol = _DATA_REST.unpack_from(value)
-    return Data(
-        tsn=tsn, stream=stream, number=number, flags=flags, protocol=protocol, data=value[_DATA_REST.size :]
-    )
-
-
-def _read_i_data(flags: int, value: bytes) -> Data:
-    _at_least("I-DATA", value, _I_DATA_REST.size)
-    tsn, stream, _, number, last = _I_DATA_REST.unpack_from(value)
-    begins = bool(flags & BEGINNING)
-    return Data(
-        tsn=tsn,
-        stream=stream,
-        number=number,
-        flags=flags,
-        protocol=last if begins else 0,
-        fragment=0 if begins else last,
-        data=value[_I_DATA_REST.size :],
-        interleaved=True,
-    )
 
 
 def _read_init(is_ack: bool) -> Callable[[int, bytes], Init]:
@@ -296,8 +303,6 @@ def _read_i_forward(flags: int, value: bytes) -> Forward:
 
 
 _READERS: dict[int, Callable[[int, bytes], Any]] = {
-    Type.DATA: _read_data,
-    Type.I_DATA: _read_i_data,
     Type.INIT: _read_init(is_ack=False),
     Type.INIT_ACK: _read_init(is_ack=True),
     Type.SACK: _read_sack,

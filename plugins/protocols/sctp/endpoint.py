@@ -264,7 +264,7 @@ def _no_new_addresses(offer: Offer, association: Association) -> None:
 
 def _is_verified(packet: Packet, association: Association) -> bool:
     """Whether the verification tag is right (8.5, 8.5.1)."""
-    for chunk in packet.chunks:
+    for chunk in packet.control:
         if isinstance(chunk, (Plain, Listed)) and chunk.kind in _ENDING and chunk.flags & REFLECTED:
             return packet.tag == association.output.peer_tag != 0
     return packet.tag == association.tag

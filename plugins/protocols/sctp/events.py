@@ -33,7 +33,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """That were reset: ours or the peer's, as ``detail`` says; of the peer's, none means all."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message that was received."""
 
     stream: int

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kernel.contracts.errors import RemoteProtocolError
+from plugins.protocols.sctp.bundle import Bundle, Bundles
 from plugins.protocols.sctp.chunks import Forward, Sack
 from plugins.protocols.sctp.path import Path
+from plugins.protocols.sctp.ranges import Range, without
 from plugins.protocols.sctp.schedule import Outgoing
 from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
@@ -14,30 +16,8 @@ MISSES = 3
 _MOST_OUTSTANDING = 1 << 15
 
 
-class Piece:
-    """A DATA or I-DATA chunk under way."""
-
-    __slots__ = ("abandoned", "acknowledged", "chunk", "fast", "in_flight", "message", "misses", "path", "sends", "sent_at", "size", "tsn")  # fmt: skip
-
-    def __init__(self, tsn: int, chunk: bytes, size: int, message: Outgoing, path: Path) -> None:
-        self.tsn = tsn
-        self.chunk = chunk
-        self.size = size
-        self.message = message
-        self.path = path
-        self.sends = 0
-        self.sent_at = 0.0
-        self.misses = 0
-        self.in_flight = False
-        self.fast = False
-        """Whether it was retransmitted fast: that happens once (7.2.4)."""
-        self.acknowledged = False
-        """By a gap block, which the peer may take back."""
-        self.abandoned = False
-
-
 class Outstanding:
-    """All pieces above the peer's cumulative acknowledgement, in their order."""
+    """All bundles above the peer's cumulative acknowledgement, in their order."""
 
     def __init__(self, first_tsn: int, paths: list[Path]) -> None:
         self.paths = paths
@@ -55,40 +35,50 @@ class Outstanding:
         """Whether the peer knows FORWARD-TSN: else what was sent once cannot be given up."""
         self.interleaved = False
         self.abandoned_count = 0
+        """Messages that were given up."""
         self.retransmitted = 0
-        self.pieces: dict[int, Piece] = {}
-        self._in_gaps: set[int] = set()
+        """Chunks that were sent again."""
+        self.bundles = Bundles()
+        self._gaps: list[Range] = []
+        """TSNs above ``cumulative`` that the peer has said it has."""
 
     # ------------------------------------------------------------------ sending
 
-    def sent(self, piece: Piece, now: float) -> None:
-        """Take note that a piece went out, for the first time or again."""
-        path = piece.path
-        self._fly(piece, now)
-        piece.misses = 0
-        piece.sends += 1
-        piece.sent_at = now
-        path.last_sent = now
-        if piece.sends == 1:
-            piece.message.pieces += 1
-            if path.timed is None:
-                path.timed = piece.tsn
-        else:
-            self.retransmitted += 1
-            if path.timed == piece.tsn:  # Karn: an answer could be one to either
-                path.timed = None
+    def add(self, bundle: Bundle, now: float) -> None:
+        """Take note of a bundle that goes out for the first time, and has the next TSNs."""
+        self.next_tsn = bundle.last + 1
+        self.bytes += bundle.size
+        self.bundles.append(bundle)
+        if bundle.path.timed is None:
+            bundle.path.timed = bundle.first
+        self._sent(bundle, now)
 
-    def _fly(self, piece: Piece, now: float) -> None:
-        path = piece.path
-        piece.in_flight = True
-        path.flight += piece.size
-        self.flight += piece.size
+    def repeat(self, bundle: Bundle, now: float) -> None:
+        """Take note that a bundle goes out again."""
+        path = bundle.path
+        bundle.misses = 0
+        self.retransmitted += len(bundle.messages)
+        if path.timed is not None and bundle.first <= path.timed <= bundle.last:
+            path.timed = None  # Karn: an answer could be one to either
+        self._sent(bundle, now)
+
+    def _sent(self, bundle: Bundle, now: float) -> None:
+        self._fly(bundle, now)
+        bundle.sends += 1
+        bundle.sent_at = now
+        bundle.path.last_sent = now
+
+    def _fly(self, bundle: Bundle, now: float) -> None:
+        path = bundle.path
+        bundle.in_flight = True
+        path.flight += bundle.size
+        self.flight += bundle.size
         if path.retransmission_due is None:
             path.retransmission_due = now + path.rto
 
-    def has_room(self) -> bool:
-        """Whether a gap block can name one more TSN (16 bits)."""
-        return self.next_tsn - self.cumulative < _MOST_OUTSTANDING
+    def room(self) -> int:
+        """Return how many TSNs more a gap block can name (16 bits)."""
+        return _MOST_OUTSTANDING - (self.next_tsn - 1 - self.cumulative)
 
     # ------------------------------------------------------------------ acknowledgement
 
@@ -105,10 +95,9 @@ class Outstanding:
         before = [(path, path.flight) for path in self.paths]
         gains: dict[Path, int] = {}
         advanced = cumulative > self.cumulative
-        for tsn in range(self.cumulative + 1, cumulative + 1):
-            self._remove(tsn, gains, now)
-        self.cumulative = cumulative
-        newest = self._take_gaps(sack, gains, now) if names_gaps else cumulative
+        if advanced:
+            self._remove(cumulative, gains, now)
+        newest = self._take_gaps(sack, gains, now) if names_gaps and (sack.gaps or self._gaps) else cumulative
         for path, flight in before:
             self._adjust(path, gains.get(path, 0), flight, advanced, now)
         if sack.gaps:
@@ -127,95 +116,105 @@ class Outstanding:
         elif gain and advanced:
             path.retransmission_due = now + path.rto
 
-    def _remove(self, tsn: int, gains: dict[Path, int], now: float) -> None:
-        piece = self.pieces.pop(tsn, None)
-        if piece is None:
-            return
-        if piece.acknowledged:
-            self._in_gaps.discard(tsn)
-        else:
-            self._gained(piece, gains, now)
-        if not piece.abandoned:
-            self.bytes -= piece.size
-            piece.message.pieces -= 1
+    def _remove(self, cumulative: int, gains: dict[Path, int], now: float) -> None:
+        """Forget all up to ``cumulative``."""
+        bundles = self.bundles
+        count = len(bundles) if cumulative == self.next_tsn - 1 else bundles.cut(cumulative + 1)
+        for bundle in bundles[:count]:
+            if not bundle.acknowledged:
+                self._gained(bundle, gains, now)
+            if not bundle.abandoned:
+                self.bytes -= bundle.size
+                for message in bundle.messages:
+                    message.pieces -= 1
+        del bundles[:count]
+        self.cumulative = cumulative
+        if self._gaps:
+            self._gaps = without(self._gaps, ((0, cumulative),))
 
-    def _gained(self, piece: Piece, gains: dict[Path, int], now: float) -> None:
-        path = piece.path
-        if path.timed == piece.tsn:
+    def _gained(self, bundle: Bundle, gains: dict[Path, int], now: float) -> None:
+        path = bundle.path
+        if path.timed is not None and bundle.first <= path.timed <= bundle.last:
             path.timed = None
-            path.measured(now - piece.sent_at)
-        self._land(piece)
-        if not piece.abandoned:
-            gains[path] = gains.get(path, 0) + piece.size
+            path.measured(now - bundle.sent_at)
+        self._land(bundle)
+        if not bundle.abandoned:
+            gains[path] = gains.get(path, 0) + bundle.size
 
-    def _land(self, piece: Piece) -> None:
-        if piece.in_flight:
-            piece.in_flight = False
-            piece.path.flight -= piece.size
-            self.flight -= piece.size
+    def _land(self, bundle: Bundle) -> None:
+        if bundle.in_flight:
+            bundle.in_flight = False
+            bundle.path.flight -= bundle.size
+            self.flight -= bundle.size
 
     def _take_gaps(self, sack: Sack, gains: dict[Path, int], now: float) -> int:
         """Acknowledge what the gap blocks name; return the highest TSN that is new among them, else the cumulative."""
-        covered: set[int] = set()
-        newest = self.cumulative
+        named: list[Range] = []
         last = 1
         for first, end in sack.gaps:
-            if first <= last or end < first:
+            if first <= last or end < first or self.cumulative + first >= self.next_tsn:
                 break  # blocks rise and do not touch; what follows is nonsense
             last = end
-            covered.update(range(self.cumulative + first, min(self.cumulative + end + 1, self.next_tsn)))
-        for tsn in self._in_gaps - covered:  # taken back, or said before what we have heard already
-            self._in_gaps.discard(tsn)
-            piece = self.pieces[tsn]
-            piece.acknowledged = False
-            if not piece.abandoned:
-                self._fly(piece, now)
-        for tsn in sorted(covered - self._in_gaps):
-            piece = self.pieces[tsn]
-            piece.acknowledged = True
-            self._in_gaps.add(tsn)
-            self._gained(piece, gains, now)
-            newest = tsn
-        return newest
+            named.append((self.cumulative + first, min(self.cumulative + end, self.next_tsn - 1)))
+        new, gone = without(named, self._gaps), without(self._gaps, named)
+        self._gaps = named
+        for taken_back in gone:  # or said before what we have heard already
+            for bundle in self.bundles.between(*taken_back):
+                bundle.acknowledged = False
+                if not bundle.abandoned:
+                    self._fly(bundle, now)
+        for acknowledged in new:
+            for bundle in self.bundles.between(*acknowledged):
+                bundle.acknowledged = True
+                self._gained(bundle, gains, now)
+        return new[-1][1] if new else self.cumulative
 
     def _count_misses(self, newest: int, advanced: bool, now: float) -> None:
-        highest = max(self._in_gaps, default=self.cumulative)
+        if not self._gaps:
+            return
         missed = []
-        for tsn, piece in self.pieces.items():
-            if tsn >= highest:
-                break
-            counts = tsn < newest or (advanced and piece.path.exit is not None)
-            if not piece.in_flight or piece.fast or not counts:
-                continue
-            piece.misses += 1
-            if piece.misses >= MISSES:
-                missed.append(piece)
-        for piece in missed:
-            piece.fast = True
-            piece.path.recover_fast(self.next_tsn - 1)
-            self.lose(piece, piece.path, now)
+        for hole in without(((self.cumulative + 1, self._gaps[-1][1]),), self._gaps):
+            for bundle in self.bundles.between(*hole):
+                counts = bundle.last < newest or (advanced and bundle.path.exit is not None)
+                if not bundle.in_flight or bundle.fast or not counts:
+                    continue
+                bundle.misses += 1
+                if bundle.misses >= MISSES:
+                    missed.append(bundle)
+        for bundle in missed:
+            bundle.fast = True
+            bundle.path.recover_fast(self.next_tsn - 1)
+            self.lose(bundle, bundle.path, now)
 
     # ------------------------------------------------------------------ losses
 
-    def lose(self, piece: Piece, again: Path, now: float) -> None:
-        """Take a piece for lost: it is sent again on the path ``again``, or given up with its message."""
-        self._land(piece)
-        message = piece.message
-        tired = message.retransmissions is not None and piece.sends > message.retransmissions
-        late = message.expires is not None and now >= message.expires
-        if piece.abandoned or ((tired or late) and self.abandon(message)):
+    def lose(self, bundle: Bundle, again: Path, now: float) -> None:
+        """Take a bundle for lost: it is sent again on the path ``again``, but for what is given up now."""
+        self._land(bundle)
+        if bundle.abandoned:
             return
-        piece.path = again
-        again.is_lost(piece.tsn)
+        if not bundle.limited:
+            bundle.path = again
+            again.is_lost(bundle.first)
+            return
+        first, last = bundle.first, bundle.last
+        for message in [each for each in bundle.messages if each.terms.is_limited()]:
+            limit, expires = message.terms.retransmissions, message.terms.expires
+            if (limit is not None and bundle.sends > limit) or (expires is not None and now >= expires):
+                self.abandon(message)
+        for left in self.bundles.between(first, last):
+            if left.waits():
+                left.path = again
+                again.is_lost(left.first)
 
     def lose_all(self, path: Path, again: Path, now: float) -> None:
         """Take all that is under way on ``path``, or waits to be sent again there, for lost (6.3.3)."""
         path.lost.clear()
         self.forward_due = self.advanced > self.cumulative
-        for piece in list(self.pieces.values()):
-            if piece.path is path and not piece.acknowledged and not piece.abandoned:
-                piece.fast = False
-                self.lose(piece, again, now)
+        for bundle in list(self.bundles):
+            if bundle.path is path and not bundle.acknowledged and not bundle.abandoned:
+                bundle.fast = False
+                self.lose(bundle, again, now)
 
     # ------------------------------------------------------------------ giving up
 
@@ -230,25 +229,43 @@ class Outstanding:
         if message.pieces_sent:
             if message.offset < len(message.data):
                 self._stand_for_the_rest(message)
-            for piece in self.pieces.values():
-                if piece.message is message and not piece.abandoned:
-                    self._land(piece)
-                    piece.abandoned = True
-                    self.bytes -= piece.size
+            for first, last in self._chunks_of(message):
+                for bundle in self.bundles.between(first, last):
+                    self._land(bundle)
+                    bundle.abandoned = True
+                    self.bytes -= bundle.size
             self.advance()
         return True
 
+    def _chunks_of(self, message: Outgoing) -> list[Range]:
+        """Return the TSNs of a message that are outstanding."""
+        found: list[Range] = []
+        left = message.pieces
+        at = max(self.bundles.at(message.tsn), 0)
+        while left and at < len(self.bundles):
+            bundle = self.bundles[at]
+            if not bundle.abandoned:
+                tsns = [tsn for tsn, each in enumerate(bundle.messages, bundle.first) if each is message]
+                found += [(tsn, tsn) for tsn in tsns]
+                left -= len(tsns)
+            at += 1
+        return found
+
     def _stand_for_the_rest(self, message: Outgoing) -> None:
         """Use up a TSN for what will not be sent: the peer may have acknowledged all that was, and still waits for more."""
-        piece = Piece(self.next_tsn, b"", 0, message, self.paths[0])
-        self.pieces[self.next_tsn] = piece
+        bundle = Bundle(self.next_tsn, [], [message], self.paths[0])
+        bundle.abandoned = True
+        self.bundles.append(bundle)
         self.next_tsn += 1
 
     def advance(self) -> None:
         """Move ``advanced`` over what was given up (RFC 3758, 3.5, A and C)."""
         self.advanced = max(self.advanced, self.cumulative)
-        while (piece := self.pieces.get(self.advanced + 1)) is not None and piece.abandoned:
-            self.advanced += 1
+        if self.abandoned_count:
+            at = max(self.bundles.at(self.advanced + 1), 0)
+            while at < len(self.bundles) and self.bundles[at].abandoned:
+                self.advanced = self.bundles[at].last
+                at += 1
         self.forward_due = self.advanced > self.cumulative
 
     def forward(self) -> Forward | None:
@@ -257,10 +274,12 @@ class Outstanding:
             return None
         self.forward_due = False
         skipped: dict[tuple[int, bool], int] = {}
-        for tsn in range(self.cumulative + 1, self.advanced + 1):
-            message = self.pieces[tsn].message
-            if self.interleaved or not message.unordered:
-                skipped[message.stream, message.unordered] = message.number
+        for bundle in self.bundles:
+            if bundle.last > self.advanced:
+                break
+            message = bundle.messages[0]  # all are one message's where it was given up
+            if self.interleaved or not message.terms.unordered:
+                skipped[message.stream, message.terms.unordered] = message.number
         mask = MASK32 if self.interleaved else MASK16
         return Forward(
             cumulative=self.advanced & MASK32,

@@ -14,7 +14,9 @@ from plugins.protocols.sctp.errors import MalformedPacket
 
 HEADER = Struct(">HHII")
 """Source port, destination port, verification tag, checksum."""
+_ADDRESS = Struct(">HHI")
 _CHUNK = Struct(">BBH")
+_DATA = frozenset((Type.DATA, Type.I_DATA))
 _ALONE = frozenset((Type.INIT, Type.INIT_ACK, Type.SHUTDOWN_COMPLETE))
 """Chunks that share a packet with none (6.10)."""
 
@@ -27,11 +29,13 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
     destination: int
     tag: int
     chunks: tuple[Chunk, ...]
+    control: tuple[Chunk, ...]
+    """Those of them that are neither DATA nor I-DATA."""
 
 
 def encode(source: int, destination: int, tag: int, encoded: Iterable[bytes]) -> bytes:
-    """Return a packet of chunks that are encoded already."""
-    return sealed(HEADER.pack(source, destination, tag, 0) + b"".join(encoded))
+    """Return a packet of chunks, or parts of chunks, that are encoded already."""
+    return sealed(_ADDRESS.pack(source, destination, tag), b"".join(encoded))
 
 
 def decode(packet: bytes) -> Packet:
@@ -41,20 +45,27 @@ def decode(packet: bytes) -> Packet:
     if not is_intact(packet):
         raise MalformedPacket("a packet with a wrong checksum")
     source, destination, tag, _ = HEADER.unpack_from(packet)
-    found = tuple(_chunks(packet))
-    if len(found) > 1 and any(chunks.kind_of(chunk) in _ALONE for chunk in found):
-        raise MalformedPacket("INIT, INIT ACK or SHUTDOWN COMPLETE together with other chunks")
-    return Packet(source, destination, tag, found)
-
-
-def _chunks(packet: bytes) -> Iterable[Chunk]:
+    found: list[Chunk] = []
+    control: list[Chunk] = []
     at = HEADER.size
     while at < len(packet):
-        if len(packet) - at < _CHUNK.size:
-            raise MalformedPacket(f"{len(packet) - at} bytes where a chunk should be")
-        kind, flags, length = _CHUNK.unpack_from(packet, at)
-        end = at + length
-        if length < _CHUNK.size or end > len(packet):
-            raise MalformedPacket(f"a chunk {kind} of {length} bytes in {len(packet) - at}")
-        yield chunks.decode(kind, flags, packet[at + 4 : end])
-        at = end + -length % 4
+        if packet[at] in _DATA:
+            at = chunks.decode_data(packet, at, found)
+        else:
+            chunk, at = _decode_control(packet, at)
+            found.append(chunk)
+            control.append(chunk)
+    if len(found) > 1 and any(chunks.kind_of(chunk) in _ALONE for chunk in control):
+        raise MalformedPacket("INIT, INIT ACK or SHUTDOWN COMPLETE together with other chunks")
+    return Packet(source, destination, tag, tuple(found), tuple(control))
+
+
+def _decode_control(packet: bytes, at: int) -> tuple[Chunk, int]:
+    """Return the chunk at ``at``, and where the next one is."""
+    if len(packet) - at < _CHUNK.size:
+        raise MalformedPacket(f"{len(packet) - at} bytes where a chunk should be")
+    kind, flags, length = _CHUNK.unpack_from(packet, at)
+    end = at + length
+    if length < _CHUNK.size or end > len(packet):
+        raise MalformedPacket(f"a chunk {kind} of {length} bytes in {len(packet) - at}")
+    return chunks.decode(kind, flags, packet[at + 4 : end]), end + (-length & 3)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data
 
-_LEAST_CHARGE = 64
+LEAST_CHARGE = 64
+"""Bytes that a piece counts at the least."""
 
 
 def charge(data: bytes) -> int:
     """Return what holding ``data`` counts: a byte alone takes more than a byte, and a peer may send nothing else."""
-    return max(len(data), _LEAST_CHARGE)
+    return max(len(data), LEAST_CHARGE)
 
 
 class _Run:

@@ -2,78 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Sequence
 
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.protocols.sctp.chunks import BEGINNING, ENDING, IMMEDIATE, UNORDERED, Data, Forward, Sack
+from plugins.protocols.sctp.errors import NoUserData
 from plugins.protocols.sctp.events import Message
 from plugins.protocols.sctp.options import SctpOptions
-from plugins.protocols.sctp.reassembly import ByNumber, ByTsn, charge
+from plugins.protocols.sctp.reassembly import LEAST_CHARGE, ByNumber, ByTsn, charge
+from plugins.protocols.sctp.received import Received
 from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
-_MOST_RANGES = 1000
-"""Ranges of TSNs above the first missing one; what would make more is dropped, and comes again."""
 _MOST_DUPLICATES = 50
 _PACKETS_PER_SACK = 2
-
-
-class Received:
-    """Which TSNs have come (RFC 9260, 3.3.4)."""
-
-    def __init__(self, first: int) -> None:
-        self.cumulative = first - 1
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def has_gaps(self) -> bool:
-        return bool(self._starts)
-
-    def highest(self) -> int:
-        return self._ends[-1] if self._ends else self.cumulative
-
-    def knows(self, tsn: int) -> bool:
-        if tsn <= self.cumulative:
-            return True
-        at = bisect_right(self._starts, tsn) - 1
-        return at >= 0 and tsn <= self._ends[at]
-
-    def add(self, tsn: int) -> bool:
-        """Take note of a new TSN; False when there is no room for more gaps."""
-        if tsn == self.cumulative + 1:
-            self.advance(tsn)
-            return True
-        at = bisect_right(self._starts, tsn)
-        joins_left = at > 0 and self._ends[at - 1] == tsn - 1
-        joins_right = at < len(self._starts) and self._starts[at] == tsn + 1
-        if joins_left and joins_right:
-            self._ends[at - 1] = self._ends[at]
-            del self._starts[at], self._ends[at]
-        elif joins_left:
-            self._ends[at - 1] = tsn
-        elif joins_right:
-            self._starts[at] = tsn
-        elif len(self._starts) < _MOST_RANGES and tsn - self.cumulative <= MASK16:
-            self._starts.insert(at, tsn)
-            self._ends.insert(at, tsn)
-        else:
-            return False
-        return True
-
-    def advance(self, cumulative: int) -> None:
-        """Count all up to ``cumulative`` as received, and what follows it without a gap."""
-        self.cumulative = max(self.cumulative, cumulative)
-        while self._starts and self._starts[0] <= self.cumulative + 1:
-            self.cumulative = max(self.cumulative, self._ends[0])
-            del self._starts[0], self._ends[0]
-
-    def ranges(self) -> int:
-        return len(self._starts)
-
-    def gaps(self, most: int) -> tuple[tuple[int, int], ...]:
-        """Return the first ``most`` ranges, counted from ``cumulative``."""
-        near = zip(self._starts[:most], self._ends[:most], strict=True)
-        base = self.cumulative
-        return tuple((start - base, min(end - base, MASK16)) for start, end in near if start - base <= MASK16)
+_WHOLE = BEGINNING | ENDING
 
 
 class Receiver:
@@ -98,7 +40,8 @@ class Receiver:
         self._by_number = ByNumber()
         self._skipped: dict[tuple[int, bool], int] = {}
         """Of streams of I-DATA: the last message that the peer has given up; pieces of it may still be under way."""
-        self._expected: dict[tuple[int, bool], int] = {}
+        self._expected: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        """Number of the next message in each stream: of the ordered ones, and of the unordered ones of I-DATA."""
         self._waiting: dict[int, dict[int, Message]] = {}
         self._waiting_bytes = 0
         self._ready_bytes = 0
@@ -121,8 +64,57 @@ class Receiver:
 
     # ------------------------------------------------------------------ data
 
+    def on_run(self, run: Sequence[Data], now: float) -> None:
+        """Take DATA or I-DATA in that were in one packet.  Raises ``RemoteProtocolError`` on what must not be."""
+        at = 0
+        while at < len(run):
+            at = self._take_whole(run, at, now)
+            if at < len(run):
+                self.on_data(run[at], now)
+                at += 1
+
+    def _take_whole(self, run: Sequence[Data], at: int, now: float) -> int:
+        """Deliver whole messages while they come as they were sent; return the index of the first chunk that is left."""
+        received, interleaved = self.received, self.interleaved
+        if received.has_gaps() or self._skipped:
+            return at
+        mask = MASK32 if interleaved else MASK16
+        tsn, room, taken = received.cumulative, self.window(), 0
+        while at < len(run):
+            chunk = run[at]
+            flags, stream, data, size = chunk.flags, chunk.stream, chunk.data, len(chunk.data)
+            unordered = bool(flags & UNORDERED)
+            if (
+                chunk.tsn != (tsn + 1) & MASK32
+                or flags & _WHOLE != _WHOLE
+                or chunk.interleaved is not interleaved
+                or not 0 < size <= room - taken
+                or stream >= self._streams
+                or stream in self._waiting
+            ):
+                break
+            if interleaved or not unordered:
+                expected = self._expected[unordered]
+                number = expected.get(stream, 0)
+                if chunk.number != number & mask:
+                    break
+                expected[stream] = number + 1
+            self.messages.append(Message(stream, data, chunk.protocol, unordered))
+            taken += size
+            if size < LEAST_CHARGE:
+                taken += LEAST_CHARGE - size
+            tsn += 1
+            at += 1
+            if flags & IMMEDIATE:
+                self.sack_due = now
+        received.cumulative = tsn
+        self._ready_bytes += taken
+        return at
+
     def on_data(self, chunk: Data, now: float) -> None:
         """Take a DATA or I-DATA in.  Raises ``RemoteProtocolError`` on what must not be."""
+        if not chunk.data:
+            raise NoUserData("DATA without data")
         if chunk.interleaved is not self.interleaved:
             raise RemoteProtocolError(
                 "DATA and I-DATA mixed" if self.interleaved else "I-DATA was not agreed on"
@@ -201,19 +193,18 @@ class Receiver:
         self._deliver(message, number)
 
     def _number(self, chunk: Data, unordered: bool) -> int:
-        near = self._expected.get((chunk.stream, unordered), 0)
+        near = self._expected[unordered].get(chunk.stream, 0)
         return unwrapped(chunk.number, near, MASK32 if self.interleaved else MASK16)
 
     # ------------------------------------------------------------------ order
 
     def _deliver(self, message: Message, number: int) -> None:
-        key = (message.stream, message.unordered)
+        expected = self._expected[message.unordered].get(message.stream, 0)
         if message.unordered:
             if self.interleaved:  # only to tell later numbers from earlier ones
-                self._expected[key] = max(self._expected.get(key, 0), number)
+                self._expected[True][message.stream] = max(expected, number + 1)
             self._ready(message)
             return
-        expected = self._expected.get(key, 0)
         if number > expected:
             self._waiting.setdefault(message.stream, {})[number] = message
             self._waiting_bytes += charge(message.data)
@@ -235,7 +226,7 @@ class Receiver:
             expected += 1
         if waiting is not None and not waiting:
             del self._waiting[stream]
-        self._expected[stream, False] = expected
+        self._expected[False][stream] = expected
 
     # ------------------------------------------------------------------ streams
 
@@ -248,9 +239,11 @@ class Receiver:
 
     def reset_streams(self, streams: tuple[int, ...]) -> None:
         """Expect number 0 next; ``streams``: none for all."""
-        for numbers in (self._expected, self._skipped):
-            for key in [key for key in numbers if not streams or key[0] in streams]:
-                del numbers[key]
+        for numbers in self._expected:
+            for stream in streams or tuple(numbers):
+                numbers.pop(stream, None)
+        for key in [key for key in self._skipped if not streams or key[0] in streams]:
+            del self._skipped[key]
 
     # ------------------------------------------------------------------ what the peer has given up
 
@@ -267,7 +260,7 @@ class Receiver:
         for stream, wire, unordered in chunk.skipped:
             if stream >= self._streams:
                 continue
-            near = self._expected.get((stream, unordered), 0)
+            near = self._expected[unordered].get(stream, 0)
             number = unwrapped(wire, near, MASK32 if self.interleaved else MASK16)
             if self.interleaved:
                 self._by_number.forget(stream, unordered, number)
@@ -281,4 +274,4 @@ class Receiver:
             message = waiting.pop(earlier)
             self._waiting_bytes -= charge(message.data)
             self._ready(message)
-        self._go_on(stream, max(number + 1, self._expected.get((stream, False), 0)))
+        self._go_on(stream, max(number + 1, self._expected[False].get(stream, 0)))

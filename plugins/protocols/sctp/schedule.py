@@ -1,7 +1,7 @@
 """Which message's piece goes next (RFC 8260, 3).
 
-Every stream that has something waits in one heap; the schedules differ in the keys only.  Without interleaving a message is
-finished once it was begun.
+Of the streams that have something, one is at the head, and the others wait in one heap; the schedules differ in the keys only.
+Without interleaving a message is finished once it was begun.
 """
 
 from __future__ import annotations
@@ -9,54 +9,15 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 Name = Literal["first-come", "round-robin", "priority", "fair"]
 
-
-class Outgoing:
-    """A message on its way to the peer."""
-
-    __slots__ = (
-        "abandoned",
-        "arrival",
-        "data",
-        "expires",
-        "immediate",
-        "number",
-        "offset",
-        "pieces",
-        "pieces_sent",
-        "priority",
-        "protocol",
-        "retransmissions",
-        "stream",
-        "unordered",
-    )  # fmt: skip
-
-    def __init__(self, stream: int, data: bytes, protocol: int, terms: Terms) -> None:
-        self.stream = stream
-        self.data = data
-        self.protocol = protocol
-        self.unordered = terms.unordered
-        self.immediate = terms.immediate
-        self.expires = terms.expires
-        self.retransmissions = terms.retransmissions
-        self.priority = terms.priority
-        self.arrival = 0
-        self.number = -1
-        """In its stream; given when the first piece is sent."""
-        self.offset = 0
-        self.pieces = 0
-        """Sent and not acknowledged."""
-        self.pieces_sent = 0
-        self.abandoned = False
-
-    def is_acknowledged(self) -> bool:
-        """Whether the peer has all of it."""
-        return self.offset == len(self.data) and not self.pieces and not self.abandoned
+_Entry = tuple[float, float, int]
+"""Key, turn and stream."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +33,34 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     """Give it up for messages with a lower number here when the buffer is full (RFC 7496, 3.2)."""
 
+    def is_limited(self) -> bool:
+        """Whether the message may be given up although nobody needs its room."""
+        return self.expires is not None or self.retransmissions is not None
+
+
+class Outgoing(msgspec.Struct, eq=False):
+    """A message on its way to the peer."""
+
+    stream: int
+    data: bytes
+    protocol: int
+    terms: Terms
+    arrival: int = 0
+    number: int = -1
+    """In its stream; given when the first piece is sent."""
+    tsn: int = 0
+    """Of the first piece, when that was sent."""
+    offset: int = 0
+    """Bytes that were sent."""
+    pieces: int = 0
+    """Sent and not acknowledged."""
+    pieces_sent: int = 0
+    abandoned: bool = False
+
+    def is_acknowledged(self) -> bool:
+        """Whether the peer has all of it."""
+        return self.offset == len(self.data) and not self.pieces and not self.abandoned
+
 
 class Schedule:
     """What waits to be sent for the first time."""
@@ -85,21 +74,44 @@ class Schedule:
         self.bytes = 0
         """Not sent yet, of messages that may have been begun."""
         self._name = name
+        self._is_fair = name == "fair"
         self._queues: dict[int, deque[Outgoing]] = {}
-        self._heap: list[tuple[float, float, int]] = []
-        self._count = itertools.count()
+        self._head: deque[Outgoing] = deque()
+        """The queue of the stream that goes next; empty: there is none."""
+        self._entry: _Entry = (0.0, 0.0, 0)
+        """Of that stream; it is not in the heap."""
+        self._heap: list[_Entry] = []
+        self._turns = itertools.count()
         self._served: dict[int, float] = {}
         self._virtual = 0.0
-        self._current: int | None = None
 
-    def push(self, message: Outgoing) -> None:
-        """Put a message behind those of its stream."""
-        message.arrival = next(self._count)
-        queue = self._queues.setdefault(message.stream, deque())
-        queue.append(message)
-        self.bytes += len(message.data)
-        if len(queue) == 1 and self._current != message.stream:
-            self._enter(message.stream)
+    def push(self, messages: Iterable[Outgoing], stream: int) -> None:
+        """Put messages of a stream behind those that it has."""
+        queue = self._queues.get(stream)
+        if queue is None:
+            queue = self._queues[stream] = deque()
+        was_empty = not queue
+        for message in messages:
+            message.arrival = next(self._turns)
+            self.bytes += len(message.data)
+            queue.append(message)
+        if was_empty and queue:
+            self._enter(self._entry_of(stream, queue))
+
+    def _enter(self, entry: _Entry) -> None:
+        head = self._head
+        if not head:
+            self._take(entry)
+        elif entry < self._entry and (self.interleaved or not head[0].offset):
+            heapq.heappush(self._heap, self._entry)
+            self._take(entry)
+        else:
+            heapq.heappush(self._heap, entry)
+
+    def _take(self, entry: _Entry) -> None:
+        self._entry = entry
+        self._virtual = entry[0]
+        self._head = self._queues[entry[2]]
 
     def holds(self, stream: int) -> bool:
         """Whether anything of that stream has not been sent."""
@@ -111,48 +123,46 @@ class Schedule:
 
     def current(self) -> Outgoing | None:
         """Return the message of which a piece goes next."""
-        while self._current is not None or self._heap:
-            if self._current is None:
-                self._virtual, _, self._current = heapq.heappop(self._heap)
-            queue = self._queues[self._current]
-            if not queue[0].abandoned:
-                return queue[0]
-            self.bytes -= len(queue[0].data) - queue[0].offset
-            self._leave(finished=True)
+        while self._head:
+            message = self._head[0]
+            if not message.abandoned:
+                return message
+            self.bytes -= len(message.data) - message.offset
+            self._go_on(finished=True)
         return None
 
-    def sent(self, size: int) -> None:
+    def sent(self, message: Outgoing, size: int) -> None:
         """Take note that ``size`` bytes of the current message were sent."""
-        stream = self._current
-        assert stream is not None
-        message = self._queues[stream][0]
-        begun = max(self._virtual, self._served.get(stream, 0.0))
-        self._served[stream] = begun + size / self.weights.get(stream, 1.0)
         self.bytes -= size
+        if self._is_fair:
+            stream = message.stream
+            begun = max(self._virtual, self._served.get(stream, 0.0))
+            self._served[stream] = begun + size / self.weights.get(stream, 1.0)
         finished = message.offset >= len(message.data)
         if finished or self.interleaved:
-            self._leave(finished=finished)
+            self._go_on(finished=finished)
 
-    def _leave(self, *, finished: bool) -> None:
-        stream = self._current
-        assert stream is not None
-        self._current = None
-        queue = self._queues[stream]
+    def _go_on(self, *, finished: bool) -> None:
+        """Choose the next stream."""
+        queue, stream = self._head, self._entry[2]
         if finished:
             queue.popleft()
         if queue:
-            self._enter(stream)
-        else:
-            del self._queues[stream]
+            if not self._heap and not self._is_fair:
+                return  # alone, and so next again
+            entry = self._entry_of(stream, queue)
+            self._take(heapq.heappushpop(self._heap, entry) if self._heap else entry)
+            return
+        del self._queues[stream]
+        if self._heap:
+            self._take(heapq.heappop(self._heap))
 
-    def _enter(self, stream: int) -> None:
-        turn = next(self._count)
+    def _entry_of(self, stream: int, queue: deque[Outgoing]) -> _Entry:
+        turn = next(self._turns)
+        if self._name == "round-robin":
+            return (turn, turn, stream)
         if self._name == "first-come":
-            key: tuple[float, float] = (self._queues[stream][0].arrival, turn)
-        elif self._name == "priority":
-            key = (self.priorities.get(stream, 0), turn)
-        elif self._name == "fair":
-            key = (max(self._virtual, self._served.get(stream, 0.0)), turn)
-        else:
-            key = (turn, turn)
-        heapq.heappush(self._heap, (*key, stream))
+            return (queue[0].arrival, turn, stream)
+        if self._name == "priority":
+            return (self.priorities.get(stream, 0), turn, stream)
+        return (max(self._virtual, self._served.get(stream, 0.0)), turn, stream)

@@ -6,25 +6,20 @@ What comes first in a packet is what was lost; then new data, in the order of th
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from kernel.contracts.errors import LocalProtocolError
-from plugins.protocols.sctp import chunks
-from plugins.protocols.sctp.chunks import (
-    BEGINNING,
-    DATA_HEAD,
-    ENDING,
-    I_DATA_HEAD,
-    IMMEDIATE,
-    UNORDERED,
-    Data,
-    Sack,
-)
+from plugins.protocols.sctp.bundle import Bundle
+from plugins.protocols.sctp.chunks import BEGINNING, DATA, ENDING, I_DATA, IMMEDIATE, UNORDERED, Sack, Type
 from plugins.protocols.sctp.options import SctpOptions
-from plugins.protocols.sctp.outstanding import Outstanding, Piece
+from plugins.protocols.sctp.outstanding import Outstanding
+from plugins.protocols.sctp.packets import HEADER
 from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.schedule import Outgoing, Schedule, Terms
 from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
+_DATA, _I_DATA = int(Type.DATA), int(Type.I_DATA)
+_pack_data, _pack_i_data = DATA.pack, I_DATA.pack
 _LEAST_PIECE = 64
 """Bytes below which a message is not cut to use up the rest of a packet."""
 
@@ -45,10 +40,13 @@ class Sender:
         self.paused: frozenset[int] = frozenset()
         """Streams that are being reset: messages for them are held until ``resume``."""
         self._held: list[Outgoing] = []
-        self._probe: Piece | None = None
+        self._probe: Bundle | None = None
         """What was sent although the peer's window was too small for it (6.1, A)."""
         self._options = options
-        self._numbers: dict[tuple[int, bool], int] = {}
+        self._most = 0
+        """Bytes of data that have room in a packet of their own."""
+        self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        """Of the next message in each stream: the ordered ones, and the unordered ones of I-DATA."""
 
     def agree(self, *, streams: int, window: int, interleaved: bool, may_forward: bool) -> None:
         """Take over what was agreed with the peer."""
@@ -56,35 +54,38 @@ class Sender:
         self.peer_window = window
         self.interleaved = self.schedule.interleaved = self.outstanding.interleaved = interleaved
         self.outstanding.may_forward = may_forward
+        self._most = (
+            self._options.packet_size - HEADER.size - (I_DATA.size if interleaved else DATA.size) & ~3
+        )
         for message in self.schedule.waiting():
             if message.stream >= self.streams:
                 self.outstanding.abandon(message)
 
-    def send(self, stream: int, data: bytes, protocol: int, terms: Terms) -> Outgoing:
-        """Queue a message."""
+    def send_many(self, stream: int, bodies: Sequence[bytes], protocol: int, terms: Terms) -> list[Outgoing]:
+        """Queue messages of one stream."""
         if not 0 <= stream < self.streams:
             raise LocalProtocolError(f"stream {stream}: this association has 0 to {self.streams - 1}")
-        if not data:
+        if not all(bodies):
             raise LocalProtocolError("a message of SCTP has one byte at least")
-        message = Outgoing(stream, data, protocol, terms)
+        messages = [Outgoing(stream, data, protocol, terms) for data in bodies]
         if terms.priority is not None:
-            self._make_room(terms.priority, len(data))
+            self._make_room(terms.priority, sum(map(len, bodies)))
         if stream in self.paused:
-            self._held.append(message)
+            self._held += messages
         else:
-            self.schedule.push(message)
-        return message
+            self.schedule.push(messages, stream)
+        return messages
 
     def resume(self, *, reset: bool) -> None:
         """Go on with the paused streams, from number 0 if they were ``reset``."""
         if reset:
             for stream in self.paused:
-                self._numbers.pop((stream, False), None)
-                self._numbers.pop((stream, True), None)
+                for numbers in self._numbers:
+                    numbers.pop(stream, None)
         self.paused = frozenset()
         held, self._held = self._held, []
         for message in held:
-            self.schedule.push(message)
+            self.schedule.push((message,), message.stream)
 
     def buffered(self) -> int:
         """Return the bytes that wait to be sent or acknowledged."""
@@ -92,17 +93,19 @@ class Sender:
 
     def is_empty(self) -> bool:
         """Whether the peer has acknowledged all, or does not wait for it any more."""
-        return not self._held and self.schedule.current() is None and not self.outstanding.pieces
+        return not self._held and self.schedule.current() is None and not self.outstanding.bundles
 
     def _make_room(self, priority: int, size: int) -> None:
         """Give up messages of less importance, the least first, until ``size`` bytes fit (RFC 7496, 3.2)."""
         excess = self.buffered() + size - self._options.send_buffer
         if excess <= 0:
             return
-        under_way = {id(piece.message): piece.message for piece in self.outstanding.pieces.values()}
+        under_way = {
+            id(message): message for bundle in self.outstanding.bundles for message in bundle.messages
+        }
         under_way.update((id(message), message) for message in self.schedule.waiting())
-        lesser = [message for message in under_way.values() if (message.priority or 0) > priority]
-        for message in sorted(lesser, key=lambda message: -(message.priority or 0)):
+        lesser = [message for message in under_way.values() if (message.terms.priority or 0) > priority]
+        for message in sorted(lesser, key=lambda message: -(message.terms.priority or 0)):
             if excess <= 0:
                 break
             if self.outstanding.abandon(message):
@@ -130,97 +133,112 @@ class Sender:
     # ------------------------------------------------------------------ filling packets
 
     def fill(self, path: Path, room: int, now: float, *, fresh: bool) -> list[bytes]:
-        """Return chunks of ``room`` bytes together at the most; new data only if it is to be ``fresh``."""
-        taken: list[bytes] = []
-        while path.lost and path.may_send():
-            piece = self.outstanding.pieces.get(path.lost[0])
-            if (
-                piece is None
-                or piece.in_flight
-                or piece.acknowledged
-                or piece.abandoned
-                or piece.path is not path
-            ):
-                heapq.heappop(path.lost)
-                continue
-            if len(piece.chunk) > room:
-                break
-            heapq.heappop(path.lost)
-            self.outstanding.sent(piece, now)
-            taken.append(piece.chunk)
-            room -= len(piece.chunk)
-        if fresh and not path.lost:
-            self._fill_fresh(path, room, now, taken)
+        """Return the parts of chunks of ``room`` bytes together at the most; new data only if it is to be ``fresh``."""
+        taken = self._fill_again(path, room, now) if path.lost else []
+        if fresh and not path.lost and path.flight < path.window:
+            taken += self._fill_fresh(path, room - sum(map(len, taken)), now, alone=not taken)
         if taken:
             path.free_packet = False
         return taken
 
-    def _fill_fresh(self, path: Path, room: int, now: float, taken: list[bytes]) -> None:
-        head = I_DATA_HEAD if self.interleaved else DATA_HEAD
-        while (
-            path.flight < path.window
-            and self.outstanding.has_room()
-            and (message := self.schedule.current()) is not None
-        ):
-            if message.expires is not None and now >= message.expires and self.outstanding.abandon(message):
-                continue
-            left = len(message.data) - message.offset
-            size = left
-            if head + left + -left % 4 > room:
-                if room - head < _LEAST_PIECE or (taken and left <= self._most(head)):
-                    return  # it is better begun in the next packet
-                size = (room - head) & ~3
-            if self.outstanding.flight and self.outstanding.flight + size > self.peer_window:
-                return
-            if not self.outstanding.flight and self.peer_window <= 0 and self.outstanding.pieces:
-                return  # the window is probed with one piece, which is outstanding already
-            piece = self._cut(message, size, path, now)
-            if size > self.peer_window:
-                self._probe = piece
-            taken.append(piece.chunk)
-            room -= len(piece.chunk)
+    def _fill_again(self, path: Path, room: int, now: float) -> list[bytes]:
+        """Return the parts of what was lost, as far as there is room."""
+        taken: list[bytes] = []
+        bundles = self.outstanding.bundles
+        while path.lost and path.may_send():
+            bundle = bundles.find(path.lost[0])
+            if bundle is not None and bundle.path is path and bundle.waits():
+                fitting = bundle.fitting(room)
+                if not fitting:
+                    break
+                bundles.cut(bundle.first + fitting)
+                self.outstanding.repeat(bundle, now)
+                taken += bundle.parts
+                room -= bundle.length
+            heapq.heappop(path.lost)
+        return taken
 
-    def _most(self, head: int) -> int:
-        return (self._options.packet_size - 12 - head) & ~3
+    def _fill_fresh(self, path: Path, room: int, now: float, *, alone: bool) -> list[bytes]:
+        """Send new data, one packet's at the most, which is ``alone`` in it or not; return its parts."""
+        outstanding, schedule = self.outstanding, self.schedule
+        parts: list[bytes] = []
+        messages: list[Outgoing] = []
+        space = room - (I_DATA.size if self.interleaved else DATA.size)
+        flight, most = outstanding.flight, outstanding.room()
+        while len(messages) < most and (message := schedule.current()) is not None:
+            if message.terms.expires is not None and now >= message.terms.expires:
+                if messages:
+                    break  # what is given up may take the next TSN
+                if outstanding.abandon(message):
+                    continue
+            size = len(message.data) - message.offset
+            if size + (-size & 3) > space:
+                size = self._part(size, space, alone=alone and not messages)
+            if not size:
+                break
+            if flight + size > self.peer_window and (
+                flight or (self.peer_window <= 0 and outstanding.bundles)
+            ):
+                break  # a window that is closed is probed with one piece, when nothing else is under way
+            parts += self._chunk(message, size, outstanding.next_tsn + len(messages))
+            messages.append(message)
+            flight += size
+            space -= len(parts[-1]) + len(parts[-2])
+            schedule.sent(message, size)
+        if messages:
+            self._begin(Bundle(outstanding.next_tsn, parts, messages, path), flight - outstanding.flight, now)
+        return parts
 
-    def _cut(self, message: Outgoing, size: int, path: Path, now: float) -> Piece:
-        """Send the next ``size`` bytes of a message."""
-        outstanding = self.outstanding
-        begins = message.offset == 0
-        if begins:
-            self._number(message)
-        end = message.offset + size
-        flags = (BEGINNING if begins else 0) | (UNORDERED if message.unordered else 0)
-        if end == len(message.data):
-            flags |= ENDING | (IMMEDIATE if message.immediate or self.hurried else 0)
-        tsn = outstanding.next_tsn
-        outstanding.next_tsn += 1
-        chunk = chunks.encode(
-            Data(
-                tsn=tsn & MASK32,
-                stream=message.stream,
-                number=message.number & (MASK32 if self.interleaved else MASK16),
-                flags=flags,
-                protocol=message.protocol,
-                fragment=message.pieces_sent,
-                data=message.data if size == len(message.data) else message.data[message.offset : end],
-                interleaved=self.interleaved,
+    def _part(self, size: int, space: int, *, alone: bool) -> int:
+        """Return how much of ``size`` bytes to send now that not all fit; 0 when it is better begun in the next packet."""
+        if space < _LEAST_PIECE or (not alone and size <= self._most):
+            return 0
+        return space & ~3
+
+    def _begin(self, bundle: Bundle, size: int, now: float) -> None:
+        bundle.size = size
+        bundle.length = sum(map(len, bundle.parts))
+        bundle.limited = any(message.terms.is_limited() for message in bundle.messages)
+        if size > self.peer_window:
+            self._probe = bundle
+        self.outstanding.add(bundle, now)
+
+    def _chunk(self, message: Outgoing, size: int, tsn: int) -> tuple[bytes, bytes]:
+        """Return the header and the data of the chunk with the next ``size`` bytes of a message."""
+        offset, terms = message.offset, message.terms
+        end = offset + size
+        flags = UNORDERED if terms.unordered else 0
+        if not offset:
+            flags |= BEGINNING
+            message.tsn = tsn
+            message.number = self._number(message)
+        data = message.data
+        if end == len(data):
+            flags |= ENDING | (IMMEDIATE if terms.immediate or self.hurried else 0)
+        if size != len(data):
+            data = data[offset:end]
+        stream, number = message.stream, message.number
+        if self.interleaved:
+            last = message.pieces_sent if offset else message.protocol
+            header = _pack_i_data(
+                _I_DATA, flags, I_DATA.size + size, tsn & MASK32, stream, 0, number & MASK32, last
             )
-        )
-        piece = Piece(tsn, chunk, size, message, path)
-        outstanding.pieces[tsn] = piece
-        outstanding.bytes += size
+        else:
+            protocol = message.protocol
+            header = _pack_data(
+                _DATA, flags, DATA.size + size, tsn & MASK32, stream, number & MASK16, protocol
+            )
         message.offset = end
+        message.pieces += 1
         message.pieces_sent += 1
-        outstanding.sent(piece, now)
-        self.schedule.sent(size)
-        return piece
+        return header, data + bytes(-size & 3) if size & 3 else data
 
-    def _number(self, message: Outgoing) -> None:
+    def _number(self, message: Outgoing) -> int:
         """Number a message in its stream; DATA has no numbers for unordered ones, I-DATA has some of their own."""
-        if message.unordered and not self.interleaved:
-            message.number = 0
-            return
-        key = (message.stream, message.unordered)
-        message.number = self._numbers.get(key, 0)
-        self._numbers[key] = message.number + 1
+        unordered = message.terms.unordered
+        if unordered and not self.interleaved:
+            return 0
+        numbers = self._numbers[unordered]
+        number = numbers.get(message.stream, 0)
+        numbers[message.stream] = number + 1
+        return number

@@ -18,13 +18,15 @@ class State(Enum):
     SHUTDOWN_ACK_SENT = "good-bye answered"
 
 
-OPEN = frozenset((State.COOKIE_WAIT, State.COOKIE_ECHOED, State.ESTABLISHED))
+# Tuples: looked up by identity, the likeliest first, where a set would hash names for each message.
+
+OPEN = (State.ESTABLISHED, State.COOKIE_WAIT, State.COOKIE_ECHOED)
 """The host may queue messages."""
-SENDING = frozenset((State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED))
+SENDING = (State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED)
 """Data goes out, and acknowledgements of it come in."""
-RECEIVING = frozenset((State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_SENT))
+RECEIVING = (State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_SENT)
 """Data comes in."""
-EMPTYING = frozenset((State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED))
+EMPTYING = (State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED)
 """The good-bye waits for the last acknowledgement."""
-SAYING = frozenset((State.SHUTDOWN_SENT, State.SHUTDOWN_ACK_SENT))
+SAYING = (State.SHUTDOWN_SENT, State.SHUTDOWN_ACK_SENT)
 """The good-bye is repeated until it is answered (T2-shutdown)."""

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from kernel.contracts.errors import LocalProtocolError
+from plugins.protocols.sctp.chunks import Sack
 from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.schedule import Terms
 from plugins.protocols.sctp.states import State
-from tests.plugins.protocols.sctp.network import QUICK, Network, Side, Weather
+from tests.plugins.protocols.sctp.network import QUICK, Network, Side, Weather, address
 
 ROUGH = Weather(loss=0.1, duplication=0.05, reordering=0.2)
 PLAIN = msgspec.structs.replace(QUICK, interleaving=False)
@@ -53,6 +54,35 @@ def test_small_messages_share_packets() -> None:
         ours.send(0, bytes((number,)) * 20)
     network.run_until(lambda: len(network.b.messages) == 100)
     assert network.packets - before < 12
+
+
+def test_a_batch_is_sent_as_its_messages_would_be() -> None:
+    network = Network()
+    ours, _ = network.open()
+    bodies = [bytes((number,)) * (1 + 40 * number) for number in range(100)]
+    handles = ours.send_many(2, bodies, protocol=7)
+    network.run_until(lambda: len(network.b.messages) == 100)
+    network.run(1.0)
+    assert [message.data for message in network.b.messages] == bodies
+    assert {(message.stream, message.protocol) for message in network.b.messages} == {(2, 7)}
+    assert all(handle.is_acknowledged() for handle in handles)
+
+
+def test_a_peer_may_keep_some_chunks_of_a_packet_and_not_the_others() -> None:
+    """Whole packets are lost mostly; but a receiver without room may drop the chunks that it likes."""
+    network = Network()
+    ours, theirs = network.open()
+    handles = ours.send_many(0, [bytes(50)] * 12)
+    ((_, packet),) = network.a.endpoint.data_to_send(network.now)
+    first = ours.sender.outstanding.cumulative + 1
+    for gaps, in_flight in ((((3, 4), (7, 9)), 6), (((3, 4),), 9), (((3, 4), (7, 9), (11, 11)), 5)):
+        sack = Sack(cumulative=first & 0xFFFF_FFFF, window=1 << 20, gaps=gaps)
+        ours.sender.on_sack(sack, network.now)
+        assert ours.sender.outstanding.flight == 50 * in_flight
+    network.inject(network.b, packet, address(1, 0))  # it had been late
+    network.run_until(lambda: all(handle.is_acknowledged() for handle in handles))
+    assert len(network.b.messages) == 12
+    assert theirs.violations == ours.violations == 0
 
 
 def test_a_small_message_overtakes_a_large_one_of_another_stream() -> None:
@@ -261,12 +291,12 @@ def test_tsns_stream_numbers_and_tags_wrap_around() -> None:
     ours.sender.outstanding.next_tsn = ours.first_tsn
     ours.sender.outstanding.cumulative = ours.sender.outstanding.advanced = ours.first_tsn - 1
     network.a.endpoint.data_to_send(network.now)  # the INIT with the other TSN is lost
-    ours.sender._numbers[0, False] = 0
+    ours.sender._numbers[False][0] = 0
     network.run_until(lambda: bool(network.b.told(What.UP) and network.a.told(What.UP)))
-    ours.sender._numbers[0, False] = 0xFFF8
+    ours.sender._numbers[False][0] = 0xFFF8
     assert network.b.association is not None
     assert network.b.association.receiver is not None
-    network.b.association.receiver._expected[0, False] = 0xFFF8
+    network.b.association.receiver._expected[False][0] = 0xFFF8
     for number in range(100):
         ours.send(0, number.to_bytes(2, "big") * 700)
     network.run_until(lambda: len(network.b.messages) == 100)

@@ -104,20 +104,20 @@ def test_chunks_have_the_bytes_of_the_rfcs_both_ways(name: str) -> None:
 
 
 def test_crc32c_of_the_check_string() -> None:
-    assert checksum.crc32c_in_python(b"123456789") == 0xE3069283
+    assert checksum.extended_in_python(0, b"123456789") == 0xE3069283
     assert checksum.crc32c(b"123456789") == 0xE3069283
-    assert checksum.crc32c_in_python(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
-    assert checksum.crc32c_in_python(b"\xff" * 32) == 0x62A8AB43
+    assert checksum.extended_in_python(0, bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
+    assert checksum.extended_in_python(0, b"\xff" * 32) == 0x62A8AB43
 
 
 @given(st.binary(max_size=100))
 def test_the_two_crc32c_agree(data: bytes) -> None:
-    assert checksum.crc32c_in_python(data) == checksum.crc32c(data)
+    assert checksum.extended_in_python(0, data) == checksum.crc32c(data)
 
 
 def test_without_the_library_python_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    assert checksum._best() is checksum.crc32c_in_python
+    assert checksum._best() is checksum.extended_in_python
 
 
 def _built_by_scapy() -> dict[str, Any]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.protocols.sctp.chunks import Data, Forward
 from plugins.protocols.sctp.options import SctpOptions
-from plugins.protocols.sctp.receiver import Received, Receiver
+from plugins.protocols.sctp.received import Received
+from plugins.protocols.sctp.receiver import Receiver
 
 MASK = 0xFFFF_FFFF
 

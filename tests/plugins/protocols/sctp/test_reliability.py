@@ -79,12 +79,12 @@ def order(
     schedule.priorities.update(made.get("priorities", {}))
     schedule.weights.update(made.get("weights", {}))
     for stream, size in streams:
-        schedule.push(Outgoing(stream, bytes(size), 0, Terms()))
+        schedule.push([Outgoing(stream, bytes(size), 0, Terms())], stream)
     found = ""
     while (message := schedule.current()) is not None:
         size = min(piece, len(message.data) - message.offset)
         message.offset += size
-        schedule.sent(size)
+        schedule.sent(message, size)
         found += str(message.stream)
     assert schedule.bytes == 0
     return found

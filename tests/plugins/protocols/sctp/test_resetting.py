@@ -34,8 +34,8 @@ def test_messages_before_and_after_a_reset_arrive_in_order(seed: int, options: S
     for stream in (1, 2):
         assert [message.data for message in network.b.messages if message.stream == stream] == expected
     assert [event.streams for event in network.b.told(What.STREAMS_RESET)] == [(1,), (1,)]
-    assert ours.sender._numbers[1, False] < 20
-    assert ours.sender._numbers[2, False] == 30
+    assert ours.sender._numbers[False][1] < 20
+    assert ours.sender._numbers[False][2] == 30
     assert theirs.violations == 0
 
 

@@ -229,6 +229,21 @@ class Peer:
                 yield Received(info.stream, socket.ntohl(info.protocol), data, bool(info.flags & _UNORDERED))
                 parts = []
 
+    def receive_into(self, buffer: ctypes.Array[ctypes.c_char]) -> int:
+        """Take what has been delivered into a buffer, one upon the other; return the bytes."""
+        total = 0
+        flags, nothing = ctypes.c_int(), ctypes.c_uint32(0)
+        kind = ctypes.c_uint()
+        while self._socket:
+            count = self._library.usrsctp_recvv(
+                self._socket, buffer, len(buffer), None, None, None,
+                ctypes.byref(nothing), ctypes.byref(kind), ctypes.byref(flags),
+            )  # fmt: skip
+            if count <= 0:
+                break
+            total += count
+        return total
+
     def reset(self, stream: int) -> None:
         """Have its outgoing stream count from 0 again."""
         assert self._socket is not None
