@@ -1,0 +1,40 @@
+"""Connecting: from an address to a socket as all our connections have it."""
+
+from __future__ import annotations
+
+import socket
+
+import trio
+
+from kernel.contracts.errors import ConnectionLost
+from kernel.hosting.address import Address
+
+
+async def connect(address: Address, seconds: float) -> socket.socket:
+    """Return a connected socket within so many seconds; ``ConnectionLost`` says why there is none."""
+    try:
+        with trio.fail_after(seconds):
+            if address.transport == "unix":
+                stream = await trio.open_unix_socket(address.place)
+            else:
+                stream = await trio.open_tcp_stream(address.host or "localhost", address.port)
+    except trio.TooSlowError:
+        raise ConnectionLost(f"no connection to {address} within {seconds} s") from None
+    except OSError as error:
+        causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else ()
+        cause = causes[0] if causes else error
+        raise ConnectionLost(
+            f"cannot connect to {address}: {getattr(cause, 'strerror', None) or cause}"
+        ) from None
+    theirs = stream.socket
+    connected = socket.socket(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
+    prepare(connected)
+    return connected
+
+
+def prepare(connected: socket.socket) -> None:
+    """Set what every connection has: no Nagle (batches are ours to make), keep-alive."""
+    connected.setblocking(False)
+    if connected.family in (socket.AF_INET, socket.AF_INET6):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
