@@ -140,6 +140,38 @@ def test_bridge_confirms_to_the_publisher_what_the_subscriber_has_printed(
     assert _output(subscriber).splitlines()[1:] == ["weather.bratislava sunny", "weather.praha rain"]
 
 
+@pytest.mark.slow
+@pytest.mark.peer("pika")
+@pytest.mark.parametrize("multicast_from", ["1", "3"], ids=["by multicast", "by TCP"])
+def test_one_to_many_answers_the_publisher_when_the_receiver_s_subscriber_has_confirmed(
+    multicast_from: str, spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pika
+
+    for name in ("FEED_PORT", "PGM_PORT"):
+        monkeypatch.setenv(name, _free_port())
+    monkeypatch.setenv("LISTEN", "127.0.0.1")
+    monkeypatch.setenv("PGM_INTERFACE", "lo")
+    monkeypatch.setenv("PGM_GROUP", "239.192.77.3")
+    monkeypatch.setenv("SENDER", f"127.0.0.1:{os.environ['FEED_PORT']}")
+    monkeypatch.setenv("MULTICAST_FROM", multicast_from)
+    subscriber = _spawn("bridge_subscriber.py")
+    spawned.append(subscriber)
+    sender = _kernel_run(spawned, "one_to_many.toml")
+    _kernel_run(spawned, "one_to_many_receiver.toml")
+    assert sender.stdout is not None
+    wanted = "switched" if multicast_from == "1" else "connected"
+    while wanted not in (line := sender.stdout.readline()):
+        assert line, f"no {wanted!r}"
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("feed", "weather.wien", b"sunny")
+        channel.basic_publish("feed", "weather.praha", b"rain")
+    subscriber.send_signal(signal.SIGINT)
+    assert _output(subscriber).splitlines()[1:] == ["weather.wien sunny", "weather.praha rain"]
+
+
 @pytest.mark.peer("pika")
 def test_the_amqp_client_takes_from_a_broker_what_the_subscriber_has_printed(
     spawned: list[subprocess.Popen[str]],

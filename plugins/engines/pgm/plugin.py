@@ -11,7 +11,8 @@ from kernel.contracts.kinds import EngineKind, EngineSetup
 
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
-    """Offer kind ``pgm``."""
+    """Offer kinds ``pgm`` and ``one-to-many``."""
+    from plugins.engines.pgm.one_to_many.options import OneToManyOptions
     from plugins.engines.pgm.options import PgmOptions
 
     return [
@@ -20,7 +21,13 @@ def register_engines() -> Iterable[EngineKind]:
             summary="reliable multicast (RFC 3208) over IP or UDP; to and from libzmq's pgm and epgm",
             options=PgmOptions,
             create=_create,
-        )
+        ),
+        EngineKind(
+            name="one-to-many",
+            summary="a feed over TCP to few receivers, by multicast (PGM) to many, changing without loss",
+            options=OneToManyOptions,
+            create=_create_one_to_many,
+        ),
     ]
 
 
@@ -29,3 +36,10 @@ def _create(setup: EngineSetup) -> Engine:
     from plugins.engines.pgm.sender import PgmSender
 
     return PgmSender(setup) if setup.options.mode == "send" else PgmReceiver(setup)
+
+
+def _create_one_to_many(setup: EngineSetup) -> Engine:
+    from plugins.engines.pgm.one_to_many.receiver import OneToManyReceiver
+    from plugins.engines.pgm.one_to_many.sender import OneToManySender
+
+    return OneToManySender(setup) if setup.options.mode == "send" else OneToManyReceiver(setup)

@@ -18,6 +18,7 @@ from kernel.topology.plan import EnginePlan, RoutePlan
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.extensions import Extensions
 from plugins.protocols.pgm.packets import ODATA, SPM, Data, SourcePath
+from tests.plugins.engines.pgm.free_port import free_port
 
 __all__ = ["kernel_factory"]
 
@@ -25,14 +26,8 @@ GROUP = "239.192.77.1"
 PATIENCE = 20.0
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def _address(carriage: str = "zmtp1", transport: str = "epgm") -> str:
-    return f"{carriage}+{transport}://lo;{GROUP}:{_free_port()}"
+    return f"{carriage}+{transport}://lo;{GROUP}:{free_port()}"
 
 
 def _sender(address: str, **options: object) -> list[EnginePlan | RoutePlan]:
@@ -161,7 +156,7 @@ def test_a_source_whose_packets_the_system_does_not_take_says_so(kernel_factory:
         if event.what == "refused":
             told.set()
 
-    address = f"zmtp1+epgm://lo;[ff15::77]:{_free_port()}"  # there is no route for multicast over lo
+    address = f"zmtp1+epgm://lo;[ff15::77]:{free_port()}"  # there is no route for multicast over lo
     kernel_factory(*_sender(address), on_event=on_event)
     assert told.wait(PATIENCE)
     (event,) = [event for event in events if event.what == "refused"]

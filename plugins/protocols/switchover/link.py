@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from enum import Enum
 
 from kernel.contracts.message import Buffer
-from plugins.protocols.handover import frames
-from plugins.protocols.handover.frames import Deframer, Kind
-from plugins.protocols.handover.kept_units import Unit
+from plugins.protocols.switchover import frames
+from plugins.protocols.switchover.frames import Deframer, Kind
+from plugins.protocols.switchover.kept_units import Unit
 
 
 class Stage(Enum):

@@ -1,4 +1,4 @@
-"""What can be set of the hand-over between TCP and multicast."""
+"""What can be set of the switch-over between TCP and multicast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class HandoverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SwitchoverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When a sender changes from TCP to multicast and back."""
 
     multicast_from: Annotated[int, msgspec.Meta(ge=1)] = 3

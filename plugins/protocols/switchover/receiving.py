@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer
-from plugins.protocols.handover import frames
-from plugins.protocols.handover.frames import NO_FEED, NUMBER, Deframer, Kind
+from plugins.protocols.switchover import frames
+from plugins.protocols.switchover.frames import NO_FEED, NUMBER, Deframer, Kind
 
 ACK_DELAY = 0.01
 """Seconds after which the sender hears of progress at the latest ..."""

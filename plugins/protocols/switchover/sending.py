@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer
-from plugins.protocols.handover import frames
-from plugins.protocols.handover.frames import NO_FEED, NUMBER, Kind
-from plugins.protocols.handover.kept_units import KeptUnits
-from plugins.protocols.handover.link import Link, Stage
-from plugins.protocols.handover.options import HandoverOptions
+from plugins.protocols.switchover import frames
+from plugins.protocols.switchover.frames import NO_FEED, NUMBER, Kind
+from plugins.protocols.switchover.kept_units import KeptUnits
+from plugins.protocols.switchover.link import Link, Stage
+from plugins.protocols.switchover.options import SwitchoverOptions
 
 _LISTENING = (Stage.ASKED, Stage.READY)
 _REACHABLE = (Stage.READY, Stage.MULTICAST)
@@ -23,7 +23,7 @@ _REACHABLE = (Stage.READY, Stage.MULTICAST)
 class SendingSide:
     """One feed.  ``feed`` (8 bytes) tells it from others, ``source`` is the TSI and ``group`` the place of its multicast."""
 
-    def __init__(self, options: HandoverOptions, feed: bytes, source: bytes, group: str) -> None:
+    def __init__(self, options: SwitchoverOptions, feed: bytes, source: bytes, group: str) -> None:
         self.links: list[Link] = []
         self.kept = KeptUnits(options.window_bytes)
         self.promised = False
@@ -90,6 +90,7 @@ class SendingSide:
             self.events.append(("lost", link.name, detail))
             received = confirmed = kept.first
         link.begin(self._feed, received, confirmed, now)
+        self.events.append(("connected", link.name, f"it goes on with unit {received}"))
         for unit in kept.since(received):
             link.send(unit)
         self._confirm()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.protocols.handover.link import Stage
-from plugins.protocols.handover.options import HandoverOptions
-from tests.plugins.protocols.handover.network import Member, Network
+from plugins.protocols.switchover.link import Stage
+from plugins.protocols.switchover.options import SwitchoverOptions
+from tests.plugins.protocols.switchover.network import Member, Network
 
 SEEDS, MANY_SEEDS = 60, 300
 
@@ -174,7 +174,7 @@ def test_messages_are_confirmed_when_all_receivers_have_confirmed_them() -> None
 
 
 def test_one_that_takes_nothing_holds_up_the_feed_for_so_long_and_no_longer() -> None:
-    network = Network(options=HandoverOptions(window_bytes=64 * 1024, patience=3.0))
+    network = Network(options=SwitchoverOptions(window_bytes=64 * 1024, patience=3.0))
     members = [network.join(name) for name in "abc"]
     network.run(0.1)
     members[2].slow = True
@@ -198,7 +198,7 @@ def test_a_receiver_that_comes_back_goes_on_where_it_was() -> None:
 
 
 def test_one_that_comes_back_too_late_is_told_what_it_lost() -> None:
-    network = Network(options=HandoverOptions(window_bytes=64 * 1024))
+    network = Network(options=SwitchoverOptions(window_bytes=64 * 1024))
     members = [network.join(name) for name in "ab"]
     network.run(0.1)
     network.send(10)

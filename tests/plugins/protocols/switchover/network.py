@@ -9,13 +9,13 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from plugins.protocols.handover.link import Link
-from plugins.protocols.handover.options import HandoverOptions
-from plugins.protocols.handover.receiving import ReceivingSide
-from plugins.protocols.handover.sending import SendingSide
 from plugins.protocols.pgm.options import ReceiverOptions, SourceOptions
 from plugins.protocols.pgm.receiver import Receiver
 from plugins.protocols.pgm.source import Source
+from plugins.protocols.switchover.link import Link
+from plugins.protocols.switchover.options import SwitchoverOptions
+from plugins.protocols.switchover.receiving import ReceivingSide
+from plugins.protocols.switchover.sending import SendingSide
 
 GROUP = bytes((239, 192, 1, 1))
 PATH = bytes((198, 18, 0, 1))
@@ -49,12 +49,12 @@ class Network:
     """Everything, and the clock.  A TCP connection delivers in order after ``delay`` and a jitter."""
 
     def __init__(
-        self, seed: int = 1, options: HandoverOptions | None = None, feed: bytes = b"feed-one"
+        self, seed: int = 1, options: SwitchoverOptions | None = None, feed: bytes = b"feed-one"
     ) -> None:
         self.chance = random.Random(seed)
         self.now = 100.0
         self.source = Source(SourceOptions(rate=100_000_000), TSI, PORT, PATH, GROUP)
-        self.sender = SendingSide(options or HandoverOptions(), feed, TSI, WHERE)
+        self.sender = SendingSide(options or SwitchoverOptions(), feed, TSI, WHERE)
         self.members: list[Member] = []
         self.events: list[tuple[str, str, str]] = []
         self.multicast_packets = 0

@@ -1,0 +1,69 @@
+"""What can be set of an engine that changes between TCP and multicast."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from kernel.hosting.address import Address, parse_address
+from kernel.hosting.backoff import BackoffOptions
+from plugins.engines.pgm.options import GroupOptions
+from plugins.engines.pgm.place import Place, parse_pgm_address
+from plugins.protocols.switchover.options import SwitchoverOptions
+
+SCHEME = "switchover"
+
+
+class OneToManyOptions(GroupOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One sender to its receivers: over TCP while they are few, by multicast when they are more."""
+
+    mode: Literal["send", "receive"]
+    """``send`` listens at ``address`` for receivers, and routes lead to it; ``receive`` connects there."""
+    address: str
+    """``switchover+tcp://127.0.0.1:5556``: where the sender listens."""
+    group: str = ""
+    """Where a sender multicasts: ``epgm://eth0;239.192.1.1:5555`` over UDP, ``pgm://`` over IP itself; receivers are told."""
+    interface: str = ""
+    """By which interface a receiver hears the group: a name, an address or a network; empty: that of its TCP connection."""
+    switchover: SwitchoverOptions = SwitchoverOptions()
+    """When a sender changes from TCP to multicast and back."""
+    max_receivers: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    """Connections that a sender has at once; more are closed at once, and counted."""
+    reconnect: BackoffOptions = BackoffOptions()
+    """How a receiver spaces its attempts."""
+    connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    """Seconds that one attempt to connect may take."""
+    hold_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 * 1024 * 1024
+    """Bytes that a receiver holds at the most while something before them is missing: more than a sender's ``window_bytes``."""
+
+    def __post_init__(self) -> None:
+        try:
+            parse_tcp(self.address)
+        except ValueError as error:
+            raise ValueError(f"address: {error}") from None
+        if self.mode == "receive":
+            return
+        try:
+            parse_group(self.group)
+        except ValueError as error:
+            raise ValueError(f"group: {error}") from None
+
+
+def parse_tcp(text: str) -> Address:
+    """Read where the sender listens; ``ValueError`` says what is wrong with it."""
+    address = parse_address(text, ("tcp",))
+    if address.protocol != SCHEME:
+        raise ValueError(f"{text!r}: it takes {SCHEME}+tcp://host:port")
+    return address
+
+
+def parse_group(text: str, interface: str = "") -> tuple[str, Place]:
+    """Read ``epgm://[interface;]group:port``; return the transport and the place, there the given interface if there is none."""
+    transport, separator, place = text.partition("://")
+    if not separator:
+        raise ValueError(f"{text!r} is no group: it takes epgm://interface;group:port")
+    if ";" not in place:
+        place = f"{interface};{place}"
+    address, found = parse_pgm_address(f"backend+{transport}://{place}")
+    return address.transport, found

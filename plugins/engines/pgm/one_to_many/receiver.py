@@ -1,0 +1,238 @@
+"""The receiving side: a TCP connection to the sender, the group when it asks for that, and one port for both."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host, Port
+from kernel.contracts.errors import ConnectionLost, RemoteProtocolError
+from kernel.contracts.kinds import EngineSetup
+from kernel.hosting.backoff import Backoff
+from kernel.hosting.connecting import connect
+from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.wire import PlainWire
+from plugins.engines.pgm.group_receiver import GroupReceiver, Units
+from plugins.engines.pgm.one_to_many.options import parse_group, parse_tcp
+from plugins.engines.pgm.one_to_many.tcp_link import TcpLink
+from plugins.protocols.backend.units import UnitDecoder
+from plugins.protocols.switchover.receiving import ReceivingSide
+
+OVERHEAD = 64 * 1024
+"""Bytes that a unit may have beyond its largest message."""
+
+
+class OneToManyReceiver:
+    """Connects to a sender, and passes on what comes from it, whichever way."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        options = setup.options
+        self._name = setup.name
+        self._options = options
+        self._address = parse_tcp(options.address)
+        self._backoff = Backoff(options.reconnect)
+        self._side = ReceivingSide(options.max_message + OVERHEAD, options.hold_bytes)
+        self._decoder = UnitDecoder(options.max_message)
+        self._port: Port | None = None
+        self._tcp: TcpLink | None = None
+        self._group: GroupReceiver | None = None
+        self._group_name: str | None = None
+        self._over = trio.Event()
+        self._reason = ""
+        self._local = ""
+        self._messages = self._refused = 0
+        self._unconfirmed: deque[tuple[int, int, int]] = deque()  # count of the port, feed's era, number
+        self._reading = True
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Hold a connection until cancelled."""
+        self._host = host
+        self._timer = LazyTimer(host, self._after)
+        self._port = host.port(self._name, self)
+        task_status.started(str(self._address))
+        try:
+            while True:
+                await self._one_connection()
+        finally:
+            self._hang_up()
+            self._timer.cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        """What came, and by which way."""
+        group = self._group
+        return {
+            "messages_in": self._messages,
+            "messages_refused": self._refused,
+            "messages_malformed": self._decoder.malformed,
+            "connections": int(self._tcp is not None),
+            "by_group": int(self._side.by_group),
+            **vars(self._side.statistics),
+            **({} if group is None else group.statistics()),
+        }
+
+    # ------------------------------------------------------------------ the connection
+
+    async def _one_connection(self) -> None:
+        peer = str(self._address)
+        try:
+            connected = await connect(self._address, self._options.connect_timeout)
+        except ConnectionLost as error:
+            self._reason = str(error)
+        else:
+            opened = self._host.now()
+            self._over = trio.Event()
+            self._local = connected.getsockname()[0]
+            self._side.connected()
+            self._tcp = TcpLink(self._host, PlainWire(connected), self._on_data, self._on_end)
+            self._tcp.read(self._reading)
+            self._report("connected")
+            self._after()
+            await self._over.wait()
+            self._backoff.lasted(self._host.now() - opened)
+            self._report("disconnected", self._reason)
+        wait = self._backoff.next_wait()
+        event = EngineEvent(engine=self._name, what="retrying", peer=peer, detail=self._reason, next_try=wait)
+        self._host.report(event)
+        await trio.sleep(wait)
+
+    def _on_data(self, data: bytes) -> None:
+        try:
+            self._side.receive(data, self._host.now())
+        finally:
+            self._after()
+
+    def _on_end(self, reason: str) -> None:
+        self._reason = reason
+        self._hang_up()
+        self._over.set()
+
+    def _hang_up(self) -> None:
+        if self._tcp is not None:
+            self._tcp.close()
+            self._tcp = None
+        self._side.disconnected()
+        self._listen_where_asked()
+
+    # ------------------------------------------------------------------ the group
+
+    def _listen_where_asked(self) -> None:
+        """Join the group that the sender has named, or leave it."""
+        side = self._side
+        if side.group == self._group_name:
+            return
+        self._group_name = side.group
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+        if side.group is None:
+            return
+        try:
+            transport, place = parse_group(side.group, self._options.interface or self._local)
+            self._group = GroupReceiver(
+                self._host,
+                self._name,
+                self._options,
+                place,
+                raw=transport == "pgm",
+                deliver=self._on_group,
+            )
+        except (OSError, ValueError) as error:
+            self._report("stays on TCP", f"{side.group}: {error}")
+            return
+        self._group.start()
+        if not self._reading:
+            self._group.pause()
+
+    def _on_group(self, units: Units) -> None:
+        side, group = self._side, self._group
+        assert group is not None
+        try:
+            for tsi, pieces in units:
+                if tsi == side.source:
+                    side.receive_group(pieces, self._host.now())
+        except RemoteProtocolError as error:
+            self._on_end(f"protocol error: {error}")
+            return
+        self._after()
+
+    def _see_whether_heard(self) -> None:
+        """Tell the sender as soon as an SPM of its source has come."""
+        if self._group is not None:
+            session = self._group.receiver.sessions.get(self._side.source)
+            if session is not None and session.path is not None:
+                self._side.group_heard()
+
+    # ------------------------------------------------------------------ messages
+
+    def _after(self) -> None:
+        """What follows whatever has come, or a deadline."""
+        side, now = self._side, self._host.now()
+        for what, detail in side.events:
+            self._report(what, detail)
+        side.events.clear()
+        self._deliver()
+        self._listen_where_asked()
+        self._see_whether_heard()
+        tcp = self._tcp
+        if tcp is not None:
+            data = side.data_to_send(now)
+            if data:
+                tcp.send(data)
+            self._timer.arm(side.next_deadline())
+
+    def _deliver(self) -> None:
+        side, port = self._side, self._port
+        units = side.take()
+        if not units or port is None:
+            return
+        runs = self._decoder.decode(units)
+        if runs:
+            self._messages += sum(len(run.bodies) for run in runs)
+            if not port.send(runs):
+                self._read(False)
+        if port.confirms:
+            self._unconfirmed.append((port.sent(), side.era, side.next))
+        else:
+            side.confirm(side.era, side.next, self._host.now())
+
+    def _read(self, wanted: bool) -> None:
+        self._reading = wanted
+        if self._tcp is not None:
+            self._tcp.read(wanted)
+        if self._group is not None:
+            if wanted:
+                self._group.resume()
+            else:
+                self._group.pause()
+
+    # ------------------------------------------------------------------ the port's owner
+
+    def on_writable(self) -> None:
+        """The pipes have room."""
+        self._read(True)
+
+    def on_confirmed(self, count: int) -> None:
+        """Every destination has confirmed the first so many messages."""
+        waiting = self._unconfirmed
+        while waiting and waiting[0][0] <= count:
+            _, era, number = waiting.popleft()
+            self._side.confirm(era, number, self._host.now())
+        self._after()
+
+    def on_output(self) -> None:
+        """A route leads here, which can lead nowhere: drop what it brings, and say so."""
+        assert self._port is not None
+        first = not self._refused
+        while runs := self._port.take():
+            self._refused += sum(len(run.bodies) for run in runs)
+        if first:
+            detail = (
+                f'this engine only receives (mode = "receive"); the one that listens at {self._address} sends'
+            )
+            self._report("refused", detail)
+
+    def _report(self, what: str, detail: str = "") -> None:
+        event = EngineEvent(engine=self._name, what=what, peer=str(self._address), detail=detail)
+        self._host.report(event)

@@ -1,0 +1,227 @@
+"""The sending side: a listener for receivers, a PGM source, and what decides between them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host, Port
+from kernel.contracts.kinds import EngineSetup
+from kernel.hosting.connecting import prepare
+from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.listener import Listener
+from kernel.hosting.wire import PlainWire
+from plugins.engines.pgm.group_source import GroupSource
+from plugins.engines.pgm.one_to_many.options import parse_group, parse_tcp
+from plugins.engines.pgm.one_to_many.tcp_link import TcpLink
+from plugins.protocols.backend.units import UnitEncoder
+from plugins.protocols.switchover.frames import NUMBER
+from plugins.protocols.switchover.link import Link
+from plugins.protocols.switchover.sending import SendingSide
+
+BATCH_BYTES = 256 * 1024
+"""About how many bytes are taken from the pipes at once."""
+BATCHES_A_TURN = 8
+TCP_UNIT = 64 * 1024
+"""Bytes of a unit while all go over TCP; those that are multicast fill a packet."""
+
+
+class OneToManySender:
+    """Takes what routes bring, and sends it to each receiver, or to all at once."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self._name = setup.name
+        self._options = setup.options
+        self._address = parse_tcp(setup.options.address)
+        self._port: Port | None = None
+        self._connections: dict[Link, TcpLink] = {}
+        self._body_size = 128
+        self._taken = 0
+        self._told = 0
+        self._refused = 0
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Listen, and send, until cancelled."""
+        self._host = host
+        self._timer = LazyTimer(host, self._on_timer)
+        transport, place = parse_group(self._options.group)
+        group = self._group = GroupSource(
+            host,
+            self._name,
+            self._options,
+            place,
+            raw=transport == "pgm",
+            refill=lambda: None,
+            sent=self._on_group_sent,
+        )
+        group.silent = True
+        self._small = UnitEncoder(group.source.tsdu_size - NUMBER.size)
+        self._large = UnitEncoder(TCP_UNIT)
+        host_text = f"[{place.group}]" if place.group.version == 6 else str(place.group)
+        where = f"{transport}://{host_text}:{place.port}"
+        self._side = SendingSide(self._options.switchover, os.urandom(8), group.source.tsi, where)
+        try:
+            listener = Listener(host, self._name, self._address, self._on_accept)
+            try:
+                group.start()
+                self._port = host.port(self._name, self)
+                task_status.started(listener.address)
+                await trio.sleep_forever()
+            finally:
+                listener.close()
+        finally:
+            self._timer.cancel()
+            for tcp in self._connections.values():
+                tcp.close()
+            group.close()
+
+    def pending(self) -> bool:
+        """Whether a receiver that is there lacks something."""
+        if self._port is None or not self._connections:
+            return False
+        kept = self._side.kept
+        return self._port.has_input() or kept.confirmed < kept.next
+
+    def statistics(self) -> dict[str, Any]:
+        """What was sent, and by which way."""
+        figures: dict[str, Any] = {"messages_out": self._taken, "refused": self._refused}
+        if self._port is not None:
+            side = self._side
+            figures |= {
+                "receivers": len(side.known),
+                "multicasting": int(side.multicasting),
+                "switches": side.switches,
+                "fall_backs": side.fall_backs,
+                "units_out": side.kept.next,
+                "units_unconfirmed": side.kept.next - side.kept.confirmed,
+                **self._group.statistics(),
+            }
+        return figures
+
+    # ------------------------------------------------------------------ receivers
+
+    def _on_accept(self, connected: socket.socket, peer: str) -> None:
+        if len(self._connections) >= self._options.max_receivers:
+            self._refused += 1
+            connected.close()
+            return
+        prepare(connected)
+        link = self._side.connected(peer, self._host.now())
+        self._connections[link] = TcpLink(
+            self._host,
+            PlainWire(connected),
+            lambda data: self._on_data(link, data),
+            lambda reason: self._on_end(link, reason),
+        )
+        self._after()
+
+    def _on_data(self, link: Link, data: bytes) -> None:
+        self._side.receive(link, data, self._host.now())
+        self._work()
+
+    def _on_end(self, link: Link, reason: str) -> None:
+        del self._connections[link]
+        self._side.disconnected(link, self._host.now())
+        self._report("disconnected", link.name, reason)
+        self._work()
+
+    # ------------------------------------------------------------------ messages
+
+    def on_output(self) -> None:
+        """The pipes have something."""
+        self._work()
+
+    def _on_group_sent(self) -> None:
+        """All units for the group are with the operating system."""
+        self._group.silent = not self._side.uses_group
+        if self._port is not None and self._port.has_input() and self._side.has_room:
+            self._host.soon(self._work)
+
+    def _on_timer(self) -> None:
+        now = self._host.now()
+        due = self._side.next_deadline()
+        if due is not None and due <= now:
+            self._side.handle_timeout(now)
+        self._work()
+
+    def _work(self) -> None:
+        """Take what may be sent, and send it."""
+        port = self._port
+        if port is None:
+            return
+        for _ in range(BATCHES_A_TURN):
+            if not self._side.has_room or self._group.busy or not self._take(port):
+                break
+            self._flush()
+        else:
+            self._host.soon(self._work)
+        self._after()
+
+    def _take(self, port: Port) -> bool:
+        side = self._side
+        if port.must_confirm and not side.promised:
+            self._told = self._taken  # nobody waits for those before
+        side.promised = port.must_confirm
+        runs = port.take(BATCH_BYTES // self._body_size or 1)
+        if not runs:
+            return False
+        count = sum(len(run.bodies) for run in runs)
+        self._body_size = sum(run.size for run in runs) // count + 1
+        self._taken += count
+        units = (self._small if side.multicasting else self._large).encode(runs)
+        side.send(units, count, self._host.now())
+        return True
+
+    def _flush(self) -> None:
+        """Write what the links and the group are to have."""
+        units = self._side.take_group()
+        if units:
+            self._group.send(units)
+            self._group.work()
+        for link, tcp in list(self._connections.items()):
+            if link.out:
+                out, link.out = link.out, []
+                tcp.send(out)
+
+    def _after(self) -> None:
+        """What follows whatever has changed."""
+        side, group = self._side, self._group
+        self._flush()
+        for link, why in side.hang_ups:
+            tcp = self._connections.pop(link, None)
+            if tcp is not None:
+                tcp.close()
+                self._report("disconnected", link.name, why)
+        side.hang_ups.clear()
+        for what, who, detail in side.events:
+            self._report(what, who, detail)
+        side.events.clear()
+        was_silent, group.silent = group.silent, not side.uses_group and not group.busy
+        if side.announce:
+            side.announce = False
+            group.source.announce(self._host.now())
+            group.work()
+        elif was_silent and not group.silent:
+            group.work()
+        self._confirm()
+        self._timer.arm(side.next_deadline())
+
+    def _confirm(self) -> None:
+        news = self._side.kept.messages_confirmed - self._told
+        if news > 0 and self._port is not None and self._port.must_confirm:
+            self._told += news
+            self._port.confirm(news)
+
+    def _report(self, what: str, peer: str = "", detail: str = "") -> None:
+        self._host.report(EngineEvent(engine=self._name, what=what, peer=peer, detail=detail))
+
+    # ------------------------------------------------------------------ the port's owner
+
+    def on_writable(self) -> None:
+        """Nothing is ever sent to the port."""
+
+    def on_confirmed(self, count: int) -> None:
+        """Nothing is ever sent to the port."""
