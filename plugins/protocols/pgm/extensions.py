@@ -22,8 +22,8 @@ NAK_LIST_MOST = 62
 MOST = 16
 """Option extensions that a packet may have."""
 
-ENCODED = 0x08
-"""The F bit: the value belongs to a parity packet, and is itself parity (9, 11.2)."""
+ENCODED = 0x04
+"""The F bit, after five reserved ones: the value belongs to a parity packet, and is itself parity (9, 11.2)."""
 
 _NETWORK_SIGNIFICANT = {NAK_LIST, PARITY_PRM}
 _FRAGMENT = Struct(">III")
