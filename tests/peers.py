@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tests import lan
-from tests.plugins.engines.pgm import libzmq_peer
+from tests.plugins.engines.pgm import libzmq_peer, openpgm
 from tests.plugins.protocols.sctp import usrsctp_peer
 
 _SETUP = "make setup"
@@ -69,6 +69,7 @@ PEERS: dict[str, Peer] = {
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
         Peer("libzmq with PGM", libzmq_peer.is_there, _PEERS),
         Peer("namespaces", lan.possible, "iproute2, and root"),
+        Peer("openpgm", openpgm.is_there, _PEERS),
         Peer("nft", _has_command("nft"), _PEERS),
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("pika", _has_module("pika"), _SETUP),
