@@ -16,7 +16,7 @@ from plugins.dissectors.sctp.associations import Association, Associations
 from plugins.dissectors.sctp.facts import facts_of, name_of
 from plugins.protocols.sctp import chunks
 from plugins.protocols.sctp.checksum import is_intact
-from plugins.protocols.sctp.chunks import Chunk, Init
+from plugins.protocols.sctp.chunks import Chunk, Init, Type
 from plugins.protocols.sctp.packets import HEADER
 
 _CHUNK = Struct(">BBH")
@@ -62,6 +62,14 @@ class SctpDissector:
         return Line(name_of(chunk), {**facts, "again": True} if again else facts, association.name)
 
 
+def _chunk(kind: int, flags: int, whole: bytes) -> Chunk:
+    if kind not in (Type.DATA, Type.I_DATA):
+        return chunks.decode(kind, flags, whole[_CHUNK.size :])
+    found: list[Chunk] = []
+    chunks.decode_data(whole, 0, found)
+    return found[0]
+
+
 def _chunks(packet: bytes, cut: int) -> Iterator[Chunk | str]:
     """Give the chunks of a packet, and what is wrong with those that are none."""
     at, end = HEADER.size, len(packet)
@@ -74,7 +82,7 @@ def _chunks(packet: bytes, cut: int) -> Iterator[Chunk | str]:
             yield "not captured whole" if cut else f"a chunk {kind} of {length} bytes in {end - at}"
             return
         try:
-            yield chunks.decode(kind, flags, packet[at + _CHUNK.size : at + length])
+            yield _chunk(kind, flags, packet[at : at + length])
         except RemoteProtocolError as error:
             yield str(error)
         at += length + -length % 4
