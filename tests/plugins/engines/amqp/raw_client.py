@@ -14,6 +14,7 @@ from plugins.protocols.amqp091.events import (
     ChannelOpened,
     ConnectionClosed,
     ConnectionOpened,
+    Delivered,
     Event,
     MethodReceived,
 )
@@ -21,6 +22,9 @@ from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions
+
+PATIENCE = 60.0
+"""Seconds until a server that says nothing is taken for stuck."""
 
 SomeEvent = TypeVar("SomeEvent", bound=Event)
 SomeMethod = TypeVar("SomeMethod", bound=Method)
@@ -35,7 +39,7 @@ class RawClient:
 
     def __init__(self, port: int = 0, wire: socket.socket | None = None, **options: Any) -> None:
         """``wire``: instead of a connection to a port of this machine."""
-        self._socket = wire or socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = wire or socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         if wire is None:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = ClientConnection(ClientOptions(**{"heartbeat": 0, **options}), 0.0)
@@ -105,6 +109,19 @@ class RawClient:
             method = self.wait_for(MethodReceived).method
             if isinstance(method, kind):
                 return method
+
+    def take(self, queue: str, count: int) -> list[Delivered]:
+        """Consume at least so many messages without acknowledging; what comes until the consumer is gone belongs to them."""
+        tag = self.ask(basic.Consume(queue=queue, no_ack=True), basic.ConsumeOk).consumer_tag
+        got: list[Delivered] = []
+        while sum(len(event.run) for event in got) < count:
+            got.append(self.wait_for(Delivered))
+        self.send(basic.Cancel(consumer_tag=tag))
+        while isinstance(event := self.next_of(Delivered, MethodReceived, ChannelClosed), Delivered):
+            got.append(event)
+        assert isinstance(event, MethodReceived), event
+        assert isinstance(event.method, basic.CancelOk), event
+        return got
 
     def refusal(self) -> tuple[str, int, str]:
         """Return how the server closed something: what, reply code, reply text."""

@@ -81,12 +81,7 @@ class Site:
 
     def take(self, count: int, name: str = "q") -> list[Delivered]:
         """Take so many messages that wait in a queue, or come to it."""
-        tag = self.client.ask(basic.Consume(queue=name, no_ack=True), basic.ConsumeOk).consumer_tag
-        got: list[Delivered] = []
-        while sum(len(event.run) for event in got) < count:
-            got.append(self.client.wait_for(Delivered))
-        self.client.ask(basic.Cancel(consumer_tag=tag), basic.CancelOk)
-        return got
+        return self.client.take(name, count)
 
     def bodies(self, count: int, name: str = "q") -> list[bytes]:
         return [bytes(body) for event in self.take(count, name) for body in event.run.bodies]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from plugins.protocols.amqp091.events import Delivered
-from plugins.protocols.amqp091.methods import basic, exchange, queue
+from plugins.protocols.amqp091.methods import exchange, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.plugins.engines.federation.conftest import Site, numbered, until
@@ -48,15 +48,6 @@ def _parameter(node: RabbitMq, kind: str, **options: Any) -> None:
     node.control("set_parameter", kind, "ours", json.dumps(options))
 
 
-def _take(client: RawClient, name: str, count: int) -> list[Delivered]:
-    client.ask(basic.Consume(queue=name, no_ack=True, consumer_tag="take"), basic.ConsumeOk)
-    got: list[Delivered] = []
-    while sum(len(event.run) for event in got) < count:
-        got.append(client.wait_for(Delivered))
-    client.ask(basic.Cancel(consumer_tag="take"), basic.CancelOk)
-    return got
-
-
 def _bodies(events: list[Delivered]) -> list[bytes]:
     return [bytes(body) for event in events for body in event.run.bodies]
 
@@ -84,7 +75,7 @@ def test_an_exchange_with_rabbitmq_downstream(site: Make, node: RabbitMq, rabbit
     try:
         until(lambda: up.bound(RABBIT) == {"a.#"})
         up.publish(("a.1", b"1"), ("b.1", b"nobody's"), ("a.2", b"2"))
-        events = _take(rabbit, "q", 2)
+        events = rabbit.take("q", 2)
         assert _bodies(events) == [b"1", b"2"]
         (step,) = events[0].run.envelope.properties["headers"]["x-received-from"]
         assert (step["cluster-name"], step["exchange"]) == ("up", "feed")
@@ -106,10 +97,10 @@ def test_both_ways_nothing_goes_in_circles(site: Make, node: RabbitMq, rabbit: R
         ours.events.wait("connected", "link")
         until(lambda: ours.bound(RABBIT) == {"k"})
         ours.publish(("k", b"of ours"))
-        assert _bodies(_take(rabbit, "q", 1)) == [b"of ours"]
+        assert _bodies(rabbit.take("q", 1)) == [b"of ours"]
         rabbit.publish(b"of rabbit", "k", "feed")
         assert ours.bodies(2) == [b"of ours", b"of rabbit"]
-        assert _bodies(_take(rabbit, "q", 1)) == [b"of rabbit"]
+        assert _bodies(rabbit.take("q", 1)) == [b"of rabbit"]
         until(lambda: ours.figures()["messages_in"] + ours.figures()["messages_stopped"] >= 2)
         assert ours.count() == 0
     finally:
@@ -135,7 +126,7 @@ def test_a_queue_with_rabbitmq_downstream(site: Make, node: RabbitMq, rabbit: Ra
     _parameter(node, "federation-upstream", uri=f"amqp://{up.address}")
     node.control("set_policy", "--apply-to", "queues", "ours", "^jobs$", '{"federation-upstream":"ours"}')
     try:
-        assert _bodies(_take(rabbit, "jobs", 200)) == [b"%d" % number for number in range(200)]
+        assert _bodies(rabbit.take("jobs", 200)) == [b"%d" % number for number in range(200)]
     finally:
         node.control("clear_policy", "ours")
         node.control("clear_parameter", "federation-upstream", "ours")
@@ -155,7 +146,7 @@ def test_rabbitmqs_shovel(site: Make, node: RabbitMq, rabbit: RawClient, to_us: 
     try:
         for number in range(200):
             source.publish(b"%d" % number, "jobs", "", {"headers": {"n": number}})
-        events = ours.take(200, "jobs") if to_us else _take(rabbit, "jobs", 200)
+        events = ours.take(200, "jobs") if to_us else rabbit.take("jobs", 200)
         assert _bodies(events) == [b"%d" % number for number in range(200)]
     finally:
         node.control("clear_parameter", "shovel", "ours")
