@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from benchmarks.multicast import openpgm as openpgm_program
 from benchmarks.peers.libzmq_c import program
 from benchmarks.scenario import Figures, Unavailable
 from tests import lan
@@ -47,6 +48,19 @@ def libzmq(count: int, size: int, gap: int = 0) -> Command:
     def command(role: str, member: int) -> list[str]:
         url = f"epgm://{Lan.address(member)};{GROUP}:{PORT}"
         return [path, role, url, *map(str, (count, size, RATE * 8 // 1000, gap))]
+
+    return command
+
+
+def openpgm(count: int, size: int, gap: int = 0) -> Command:
+    """OpenPGM through ctypes."""
+    together = 1 if gap else openpgm_program.messages_a_packet(size)
+
+    def command(role: str, member: int) -> list[str]:
+        url = f"epgm://{Lan.address(member)};{GROUP}:{PORT}"
+        more = [gap] if role == "send" else []
+        numbers = (count // together * together, size, RATE, *more)
+        return [sys.executable, "-m", "benchmarks.multicast.openpgm", role, url, *map(str, numbers)]
 
     return command
 

@@ -1,10 +1,10 @@
-"""PGM over UDP, ours beside libzmq's epgm in C: both limited to 4 Gbit/s, on a link without loss and with 1 %."""
+"""PGM over UDP, ours beside libzmq's epgm in C and OpenPGM through ctypes: limited to 4 Gbit/s, on a link without loss and with 1 %."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.multicast.network import Command, libzmq, measure, ours
+from benchmarks.multicast.network import Command, libzmq, measure, openpgm, ours
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
 COUNTS = {100: 1_000_000, 1000: 150_000}
@@ -30,7 +30,7 @@ def _paced(make: Make) -> Callable[[float], Figures]:
     return run
 
 
-def _rate(name: str, what: str, bar: str, side: str) -> Row:
+def _rate(name: str, what: str, bar: str, side: str, peer: str = "libzmq") -> Row:
     return Row(
         name=name,
         what=what,
@@ -38,7 +38,7 @@ def _rate(name: str, what: str, bar: str, side: str) -> Row:
         unit="msg/s",
         bar=bar,
         ours=f"kernel, {side}",
-        peers=(f"libzmq, {side}",),
+        peers=(f"{peer}, {side}",),
     )
 
 
@@ -73,7 +73,7 @@ SCENARIO = Scenario(
             Side(f"{name}, {size} B{', 1 % lost' if loss else ''}", _flood(make, size, loss))
             for size in COUNTS
             for loss in (0.0, 1.0)
-            for name, make in (("kernel", ours), ("libzmq", libzmq))
+            for name, make in (("kernel", ours), ("libzmq", libzmq), ("OpenPGM", openpgm))
         ),
         Side("kernel, paced", _paced(ours)),
         Side("libzmq, paced", _paced(libzmq)),
@@ -87,6 +87,17 @@ SCENARIO = Scenario(
         *(
             _rate(f"pgm_{size}B_loss", f"PGM over UDP, {size} B, 1 % lost", ">= 2.0", f"{size} B, 1 % lost")
             for size in COUNTS
+        ),
+        *(
+            _rate(
+                f"pgm_{size}B{'_loss' if loss else ''}_openpgm",
+                f"PGM over UDP, {size} B, {'1 % lost' if loss else '4 Gbit/s allowed'}",
+                ">= 1.0",
+                f"{size} B{loss}",
+                "OpenPGM",
+            )
+            for size in COUNTS
+            for loss in ("", ", 1 % lost")
         ),
         _latency("pgm_latency_p50", "p50"),
         _latency("pgm_latency_p99", "p99"),

@@ -17,6 +17,8 @@ STORAGE = 128
 PATIENCE = 60.0
 WINDOW = 65_536
 """Packets."""
+BUFFER = 16 * 1024 * 1024
+"""Bytes that sockets are to have, as far as the system lets them."""
 
 
 class Option(IntEnum):
@@ -141,6 +143,8 @@ class OpenPgm:
             self._set(Option.UDP_ENCAP_MCAST_PORT, int(port))
         self._set(Option.IP_ROUTER_ALERT, 0)
         self._set(Option.MTU, 1500)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            self._give(socket.SOL_SOCKET, option, BUFFER)
         self._as_sender(rate) if sends else self._as_receiver()
         self._bind(info.contents, int(port))
         self.descriptors = [
@@ -217,9 +221,12 @@ class OpenPgm:
             raise OSError(f"pgm_{name}: {text}")
 
     def _set(self, option: Option, *values: int) -> None:
+        self._give(IPPROTO_PGM, option, *values)
+
+    def _give(self, level: int, option: int, *values: int) -> None:
         given = (c.c_int * len(values))(*values)
-        if not self._library.pgm_setsockopt(self._socket, IPPROTO_PGM, option, given, c.sizeof(given)):
-            raise OSError(f"pgm_setsockopt {option.name}")
+        if not self._library.pgm_setsockopt(self._socket, level, option, given, c.sizeof(given)):
+            raise OSError(f"pgm_setsockopt {option!r}")
 
     def _get(self, option: Option) -> int:
         value, size = c.c_int(), c.c_uint(4)
