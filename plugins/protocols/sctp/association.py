@@ -35,8 +35,14 @@ class Association:
     """Made by an ``Endpoint``, which hands it the packets that are its own."""
 
     def __init__(
-        self, options: SctpOptions, secret: Secret, ports: tuple[int, int], addresses: tuple[bytes, ...]
+        self,
+        options: SctpOptions,
+        secret: Secret,
+        ports: tuple[int, int],
+        addresses: tuple[bytes, ...],
+        touched: dict[Association, None],
     ) -> None:
+        """``touched``: it enters itself there when something has happened to it."""
         self.state = State.CLOSED
         self.events: list[Event] = []
         """What has happened, until the host takes it out."""
@@ -52,6 +58,7 @@ class Association:
         self.violations = 0
         self.restarts = 0
         self._addresses = addresses
+        self._touched = touched
         self._closing = Closing(self)
         self._resetting = Resetting(self)
         self._handlers = self._all_handlers()
@@ -72,6 +79,7 @@ class Association:
         """Queue messages of one stream, for less than ``send`` of each.  Raises ``LocalProtocolError``."""
         if self.state not in OPEN:
             raise LocalProtocolError(f"this association takes no more messages: {self.state.value}")
+        self._touched[self] = None
         return self.sender.send_many(stream, bodies, protocol, terms)
 
     def writable(self) -> bool:
@@ -80,10 +88,12 @@ class Association:
 
     def receive(self, now: float) -> list[Message]:
         """Take the messages that have come; that makes room for others."""
+        self._touched[self] = None
         return self.receiver.take(now) if self.receiver is not None else []
 
     def close(self, now: float) -> None:
         """Say good-bye when the peer has everything."""
+        self._touched[self] = None
         self._closing.begin(now)
 
     def rank_stream(self, stream: int, *, priority: int = 0, weight: float = 1.0) -> None:
@@ -93,10 +103,12 @@ class Association:
 
     def reset_streams(self, *streams: int) -> None:
         """Let streams of ours count from 0 again, between what was queued before and after.  Raises ``LocalProtocolError``."""
+        self._touched[self] = None
         self._resetting.reset(set(streams))
 
     def abort(self, reason: str = "", cause: Cause = Cause.USER_ABORT) -> None:
         """End it at once, and tell the peer."""
+        self._touched[self] = None
         if self.state is not State.CLOSED:
             parameter = Parameter(cause, reason.encode()[:200])
             chunk = Listed(Type.ABORT, (parameter,))
@@ -164,6 +176,7 @@ class Association:
 
     def connect(self, addresses: list[bytes], now: float) -> None:
         """Send INIT."""
+        self._touched[self] = None
         for address in addresses:  # all of them come from the host, who knows
             self.paths.add([address], confirmed=address)
         self.state = State.COOKIE_WAIT
@@ -242,6 +255,7 @@ class Association:
 
     def accept(self, cookie: Cookie, source: bytes, now: float) -> None:
         """Be what the cookie says: for the first time, or anew after the peer has restarted (5.2.4, A)."""
+        self._touched[self] = None
         self.tag, self.first_tsn = cookie.tag, cookie.tsn
         self.output.forget()
         self.paths.all.clear()
@@ -255,6 +269,7 @@ class Association:
 
     def cross(self, cookie: Cookie, source: bytes, now: float) -> None:
         """Both sides have sent INIT: take the peer's newer tag over (5.2.4, B and D)."""
+        self._touched[self] = None
         if self.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
             self.output.forget()
             self._agree(cookie.offer, source)
@@ -266,6 +281,7 @@ class Association:
 
     def receive_chunks(self, received: tuple[Chunk, ...], source: bytes, now: float) -> None:
         """Take the chunks of a packet in, whose tag was right.  What breaks the protocol aborts the association."""
+        self._touched[self] = None
         path = self.paths.at(source)
         if path is None:
             return

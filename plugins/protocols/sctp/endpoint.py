@@ -10,6 +10,7 @@ import msgspec
 from plugins.protocols.sctp import chunks, packets, parameters
 from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.chunks import REFLECTED, Chunk, Init, Listed, Plain, Type
+from plugins.protocols.sctp.deadlines import Deadlines
 from plugins.protocols.sctp.errors import MalformedPacket
 from plugins.protocols.sctp.events import Event, What
 from plugins.protocols.sctp.handshake import Cookie, Offer, Refused, open_cookie, our_init, read_init
@@ -22,6 +23,8 @@ from plugins.protocols.sctp.states import State
 
 _MOST_ANSWERS = 256
 """Packets without an association that wait to be sent; a flood gets no more answers than that in one turn."""
+_KEY_LIFETIME = 3600.0
+"""Seconds after which cookies are signed with another key; longer where a cookie lives longer."""
 _UNANSWERED = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE, Type.COOKIE_ACK, Type.COOKIE_ECHO))
 _ENDING = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE))
 
@@ -52,46 +55,69 @@ class Endpoint:
     ) -> None:
         """Take a ``key`` that nobody else knows and that was never used before, and our ``addresses`` if the peer is to use more than one."""
         self.statistics = Statistics()
-        self.associations: list[Association] = []
         self._options = options
         self._port = port
-        self._secret = Secret(key)
+        self._secret = Secret(key, max(_KEY_LIFETIME, options.cookie_lifetime))
         self._addresses = addresses
         self._listens = listens
         self._answers: Packets = []
         self._by_peer: dict[tuple[int, bytes], Association] = {}
+        self._associations: dict[Association, list[tuple[int, bytes]]] = {}
+        """Each with the keys by which ``_by_peer`` knows it."""
+        self._touched: dict[Association, None] = {}
+        """Those that may have something to send, in the order in which something has happened to them."""
+        self._deadlines = Deadlines()
+
+    @property
+    def associations(self) -> list[Association]:
+        """All that there are."""
+        return list(self._associations)
 
     def connect(self, addresses: list[bytes], peer_port: int, now: float) -> Association:
         """Begin an association with the peer that has these addresses."""
-        made = Association(self._options, self._secret, (self._port, peer_port), self._addresses)
+        made = self._make(peer_port)
         made.connect(addresses, now)
-        self.associations.append(made)
         self._note_addresses(made)
         return made
 
-    def next_deadline(self) -> float | None:
-        """Return when ``handle_timeout``, and ``data_to_send`` after it, is to be called."""
-        due = [at for each in self.associations if (at := each.next_deadline()) is not None]
-        return min(due, default=None)
+    def _make(self, peer_port: int) -> Association:
+        ports = (self._port, peer_port)
+        made = Association(self._options, self._secret, ports, self._addresses, self._touched)
+        self._associations[made] = []
+        return made
 
-    def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
-        for association in self.associations:
-            if (due := association.next_deadline()) is not None and due <= now:
-                association.handle_timeout(now)
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout``, and ``data_to_send`` after it, is to be called, or a time before."""
+        for association in self._touched:
+            self._deadlines.arm(association)
+        return self._deadlines.next()
+
+    def handle_timeout(self, now: float) -> list[Association]:
+        """Do what is due; return the associations for which something was."""
+        due = self._deadlines.due(now)
+        for association in due:
+            association.handle_timeout(now)
+            self._touched[association] = None
+        return due
 
     def data_to_send(self, now: float) -> Packets:
         """Return and forget the packets that are to go out now, each with its address; forget what has ended."""
         made, self._answers = self._answers, []
-        for association in self.associations:
+        touched = list(self._touched)
+        for association in touched:
             made += association.data_to_send(now)
-        if any(each.state is State.CLOSED for each in self.associations):
-            self._forget_closed()
+            if association.state is State.CLOSED:
+                self._forget(association)
+            else:
+                self._deadlines.arm(association)
+        self._touched.clear()
         return made
 
-    def _forget_closed(self) -> None:
-        self.associations = [each for each in self.associations if each.state is not State.CLOSED]
-        self._by_peer = {peer: each for peer, each in self._by_peer.items() if each.state is not State.CLOSED}
+    def _forget(self, association: Association) -> None:
+        self._deadlines.forget(association)
+        for peer in self._associations.pop(association, ()):
+            if self._by_peer.get(peer) is association:
+                del self._by_peer[peer]
 
     def _note_addresses(self, association: Association) -> None:
         """Know the packets of an association by their source; an address that is another's already stays his."""
@@ -99,7 +125,8 @@ class Endpoint:
             peer = (association.peer_port, association.paths.unknown.pop())
             if self._by_peer.get(peer, association).state is State.CLOSED:
                 del self._by_peer[peer]
-            self._by_peer.setdefault(peer, association)
+            if self._by_peer.setdefault(peer, association) is association:
+                self._associations[association].append(peer)
 
     # ------------------------------------------------------------------ whose packet is it?
 
@@ -203,7 +230,7 @@ class Endpoint:
         self, data: bytes, packet: Packet, source: bytes, association: Association | None, now: float
     ) -> Association | None:
         """Return the association that the rest of the packet is for."""
-        cookie = open_cookie(data, self._secret)
+        cookie = open_cookie(data, self._secret, now)
         ours = cookie is not None and (cookie.port, cookie.peer_port) == (packet.destination, packet.source)
         if cookie is None or not ours or cookie.tag != packet.tag or source not in cookie.offer.addresses:
             self.statistics.forged_cookies += 1
@@ -219,11 +246,8 @@ class Endpoint:
             self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
             return None
         if association is None:
-            association = Association(
-                self._options, self._secret, (self._port, packet.source), self._addresses
-            )
+            association = self._make(packet.source)
             association.accept(cookie, source, now)
-            self.associations.append(association)
         elif not self._renew(cookie, packet, source, association, now):
             return None
         association.output.reply(source, chunks.encode(Plain(Type.COOKIE_ACK)))

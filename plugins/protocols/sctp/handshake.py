@@ -57,12 +57,12 @@ class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     offer: Offer
 
     def sealed(self, secret: Secret) -> bytes:
-        return secret.signed(msgspec.msgpack.encode(self))
+        return secret.signed(msgspec.msgpack.encode(self), self.made)
 
 
-def open_cookie(data: bytes, secret: Secret) -> Cookie | None:
-    """Return a cookie that was made here; None for any other bytes."""
-    inner = secret.opened(data)
+def open_cookie(data: bytes, secret: Secret, now: float) -> Cookie | None:
+    """Return a cookie that was made here and not too long ago; None for any other bytes."""
+    inner = secret.opened(data, now)
     return None if inner is None else msgspec.msgpack.decode(inner, type=Cookie)
 
 

@@ -83,6 +83,20 @@ def test_a_cookie_that_is_too_old_is_refused_and_says_how_late_it_was(listener: 
     assert listener.associations == []
 
 
+@pytest.mark.parametrize(
+    "made, opened, forged, stale",
+    [(3590.0, 3610.0, 0, 0), (3590.0, 7190.0, 0, 1), (3590.0, 7210.0, 1, 0), (-30.0, 10.0, 0, 0)],
+)
+def test_the_key_of_cookies_changes_each_hour_and_the_last_one_still_counts(
+    listener: Endpoint, made: float, opened: float, forged: int, stale: int
+) -> None:
+    ack, cookie = init_ack(listener, made)
+    listener.receive_data(packet(ack.tag, Plain(Type.COOKIE_ECHO, cookie)), PEER, opened)
+    found = listener.statistics
+    assert (found.forged_cookies, found.stale_cookies) == (forged, stale)
+    assert len(listener.associations) == (not forged and not stale)
+
+
 def test_a_cookie_that_went_stale_on_the_way_is_replaced_by_another() -> None:
     network = Network(b=msgspec.structs.replace(QUICK, cookie_lifetime=0.05))
     ours = network.connect()

@@ -199,24 +199,29 @@ def test_streams_are_reset_by_either_side(peer: Peer, loss: float) -> None:
     wire = connected(peer, "we connect", 5, loss)
     association = wire.association
     assert association is not None
+
+    def resets(whose: str) -> list[tuple[int, ...]]:
+        told = [event for event in wire.events if event.what is What.STREAMS_RESET]
+        return [event.streams for event in told if event.detail == whose]
+
     for round_ in range(3):
         for number in range(5):
             association.send(1, b"ours %d.%d" % (round_, number))
-            assert wire.peer.send(2, b"theirs %d.%d" % (round_, number))
+            theirs = b"theirs %d.%d" % (round_, number)
+            wire.run_until(lambda theirs=theirs: wire.peer.send(2, theirs))  # type: ignore[misc]
         association.reset_streams(1)
         wire.run_until(lambda: not association.sender.paused)
         wire.run_until(lambda round_=round_: len(wire.messages) == 5 * round_ + 5)  # type: ignore[misc]
         wire.run(5.0)  # it must have been acknowledged, too
         wire.peer.reset(2)
-        wire.run(5.0)
+        wire.run_until(lambda round_=round_: len(resets("the peer's")) == round_ + 1)  # type: ignore[misc]
     wire.run_until(lambda: len(wire.theirs) == len(wire.messages) == 15)
     assert [each.data for each in wire.theirs] == [b"ours %d.%d" % (r, n) for r in range(3) for n in range(5)]
     assert [each.data for each in wire.messages] == [
         b"theirs %d.%d" % (r, n) for r in range(3) for n in range(5)
     ]
-    resets = [event for event in wire.events if event.what is What.STREAMS_RESET]
-    assert [event.streams for event in resets if event.detail == "ours"] == [(1,)] * 3
-    assert [event.streams for event in resets if event.detail == "the peer's"] == [(2,)] * 3
+    assert resets("ours") == [(1,)] * 3
+    assert resets("the peer's") == [(2,)] * 3
 
 
 @pytest.mark.slow
