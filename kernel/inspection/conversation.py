@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kernel.contracts.dissector import Line, StreamDissector
@@ -58,9 +58,11 @@ class Conversation:
 
     def _read(self, pieces: Iterable[Piece], time: float) -> Iterator[Line]:
         for piece in pieces:
+            if self.ignored:
+                return
             if self._dissector is not None:
                 yield from self._dissect(piece, time)
-            elif not self.ignored:
+            else:
                 self._undecided.append(piece)
                 self._recognise(piece)
                 yield from self._decided(time)
@@ -92,12 +94,20 @@ class Conversation:
             for piece in pieces:
                 yield from self._dissect(piece, time)
 
-    def _dissect(self, piece: Piece, time: float) -> Iterator[Line]:
+    def _dissect(self, piece: Piece, time: float) -> Sequence[Line]:
         assert self._dissector is not None
-        if piece.data:
-            yield from self._dissector.receive(piece.sender, piece.data, time)
-        else:
-            yield from self._dissector.lose(piece.sender, piece.lost, time)
+        try:
+            if piece.data:
+                return self._dissector.receive(piece.sender, piece.data, time)
+            return self._dissector.lose(piece.sender, piece.lost, time)
+        except Exception as error:
+            self.ignored = True
+            return [failed(error)]
+
+
+def failed(error: Exception) -> Line:
+    """Return the line that tells of a dissector's own fault, which is no reason not to show the others."""
+    return Line("dissector failed", {"error": f"{type(error).__name__}: {error}"})
 
 
 def endpoint(address: str, port: int) -> str:

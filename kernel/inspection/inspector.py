@@ -9,7 +9,7 @@ import msgspec
 
 from kernel.contracts.dissector import Datagram, DatagramDissector, Line
 from kernel.contracts.kinds import DissectorKind
-from kernel.inspection.conversation import Conversation, endpoint
+from kernel.inspection.conversation import Conversation, endpoint, failed
 from kernel.inspection.latest import Latest
 from kernel.inspection.recognition import Recognition
 from kernel.inspection.tcp import Segment
@@ -88,7 +88,11 @@ class Inspector:
             dissector = self._datagrams[kind.name] = kind.create()
         source = endpoint(datagram.source, datagram.source_port)
         destination = endpoint(datagram.destination, datagram.destination_port)
-        for line in dissector.receive(datagram):
+        try:
+            lines = dissector.receive(datagram)
+        except Exception as error:
+            lines = [failed(error)]
+        for line in lines:
             yield Shown(
                 time=datagram.time,
                 protocol=kind.name,

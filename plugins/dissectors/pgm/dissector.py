@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
 from kernel.contracts.dissector import Datagram, Line
 from kernel.inspection.latest import Latest
 from plugins.dissectors.pgm import faults
-from plugins.dissectors.pgm.layer import NAK, ODATA, PGM, SPM, TYPES, UPSTREAM, Option, OptNakList, numbers_of
+from plugins.dissectors.pgm.layer import (
+    NAK,
+    ODATA,
+    PGM,
+    SPM,
+    TYPES,
+    UPSTREAM,
+    Option,
+    OptNakList,
+    numbers_of,
+    options_of,
+)
 from plugins.dissectors.pgm.recognition import packets_of
 from plugins.dissectors.pgm.session import Session
-from plugins.protocols.pgm.packets import tsi_text
+from plugins.protocols.pgm.packets import HEADER, tsi_text
 
 SESSIONS = 1024
 """Sources that are remembered; of more, those that were silent for the longest are not."""
@@ -39,10 +49,9 @@ class PgmDissector:
         return {name: session.figures() for name, session in self._sessions.items()}
 
     def _packet(self, data: bytes, datagram: Datagram, cut: int) -> Line:
-        try:
-            packet = PGM(data)
-        except struct.error:
-            return Line("malformed", {"why": f"{len(data)} bytes; a header has 16"}, "pgm")
+        if len(data) < HEADER.size:
+            return Line("malformed", {"why": f"{len(data)} bytes; a header has {HEADER.size}"}, "pgm")
+        packet = PGM(data)
         fault = faults.of(packet, data, cut)
         kind = TYPES.get(packet.type, f"type {packet.type:#x}")
         name = _session_name(packet, kind)
@@ -78,7 +87,7 @@ def _facts(packet: PGM, cut: int) -> dict[str, Any]:
         facts = {"sqns": numbers_of(body), "source": body.source, "group": body.group}
     if packet.parity:
         facts["parity"] = True
-    for option in body.fields.get("options") or []:
+    for option in options_of(body):
         if not isinstance(option, OptNakList):
             facts[option.sprintf("%type%").lower()] = _of_option(option)
     return {**facts, "cut": cut} if cut else facts

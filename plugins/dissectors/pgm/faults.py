@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from scapy.packet import Raw
-
-from plugins.dissectors.pgm.layer import ODATA, PGM, TYPES
+from plugins.dissectors.pgm.layer import BODIES, ODATA, PGM, SPMR, TYPES, options_of
 from plugins.protocols.pgm.checksum import is_intact
 
 _FAMILIES = ("path_afi", "source_afi", "group_afi")
@@ -26,7 +24,8 @@ def of(packet: PGM, data: bytes, cut: int) -> str:
 
 def _of_body(packet: PGM, cut: int) -> str:
     body = packet.payload
-    if TYPES[packet.type] != "ACK" and isinstance(body, Raw):
+    expected = BODIES.get(packet.type)
+    if expected is not None and not isinstance(body, expected) and (expected is not SPMR or len(body)):
         return "shorter than its header"
     for name in _FAMILIES:
         if body.fields.get(name, 1) not in (1, 2):
@@ -45,8 +44,8 @@ def _of_options(packet: PGM) -> str:
     body = packet.payload
     if body.fields.get("length_type") or body.fields.get("length_len", 4) != 4:
         return "options that do not begin with OPT_LENGTH"
-    options = body.fields.get("options") or []
-    if any(option.len is not None and option.len < 4 for option in options):
+    options = options_of(body)
+    if any(option.len < 4 for option in options):
         return "an option of less than four bytes"
     if 4 + sum(map(len, options)) != body.fields.get("total") or not options or not options[-1].last:
         return "options without an end"

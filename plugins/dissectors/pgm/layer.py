@@ -308,10 +308,10 @@ class POLR(Packet):
     fields_desc = [IntField("sqn", 0), ShortField("round", 0), ShortField("reserved", 0), *_options()]
 
 
-_BODIES: dict[int, type[Packet]] = {
+BODIES: dict[int, type[Packet]] = {
     0x00: SPM, 0x01: POLL, 0x02: POLR, 0x04: ODATA, 0x05: RDATA, 0x08: NAK, 0x09: NNAK, 0x0A: NCF, 0x0C: SPMR,
 }  # fmt: skip
-_TYPE_OF = {body: kind for kind, body in _BODIES.items()}
+_TYPE_OF = {body: kind for kind, body in BODIES.items()}
 
 
 class PGM(Packet):
@@ -354,14 +354,19 @@ class PGM(Packet):
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         """Return what follows a header of this type."""
-        found: type[Packet] = _BODIES.get(self.type) or self.default_payload_class(payload)
+        found: type[Packet] = BODIES.get(self.type) or self.default_payload_class(payload)
         return found
+
+
+def options_of(body: Packet) -> list[Option]:
+    """Return a packet's options; scapy puts ``Raw`` where it could not read one."""
+    return [option for option in body.fields.get("options") or [] if isinstance(option, Option)]
 
 
 def numbers_of(request: Packet) -> list[int]:
     """Return what a NAK or NCF is about: the number of its header, and those of its list."""
     numbers = [request.sqn]
-    for option in request.fields.get("options") or []:
+    for option in options_of(request):
         if isinstance(option, OptNakList):
             numbers += option.sqns
     return numbers

@@ -9,7 +9,7 @@ from scapy.packet import Packet
 from kernel.inspection.durations import Durations
 from kernel.inspection.latest import Latest
 from kernel.inspection.sequence_watch import Seen, SequenceWatch
-from plugins.dissectors.pgm.layer import ODATA, PGM, numbers_of
+from plugins.dissectors.pgm.layer import ODATA, PGM, numbers_of, options_of
 
 REMEMBERED = 10_000
 """Sequence numbers that were asked for, of which it is remembered when."""
@@ -45,14 +45,13 @@ class Session:
         if kind in self._counts:
             self._counts[kind] += 1
         body = packet.payload
-        options = body.fields.get("options") or []
         if packet.parity:
             self._parity += 1
         elif isinstance(body, ODATA):
             self._data(kind, body.sqn, packet.tsdu, time)
         elif kind in ("NAK", "NCF"):
             self._request(kind, body, time)
-        for option in options:
+        for option in options_of(body):
             if option.type in (0x0E, 0x0F):
                 self._end = "finished" if option.type == 0x0E else "reset"
 
