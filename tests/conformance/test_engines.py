@@ -10,6 +10,7 @@ import pytest
 from kernel.testing.engine_checks import ENGINE_CHECKS, EngineSubject
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
+from tests.plugins.engines.sctp import plans as sctp
 
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
@@ -29,3 +30,8 @@ def test_stream(
         return EnginePlan(name="net", kind="stream", options=options)
 
     check(EngineSubject(listen=listen, dial=dial, kernels=kernel_factory))
+
+
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+def test_sctp(check: Callable[[EngineSubject], None], kernel_factory: KernelFactory) -> None:
+    check(EngineSubject(listen=sctp.listener, dial=sctp.dialler, kernels=kernel_factory))

@@ -1,0 +1,119 @@
+"""Carriers: what brings packets of SCTP to a peer and from it.
+
+Addresses are 4 or 16 bytes, as the protocol has them.  Over UDP a packet travels as it is (RFC 6951, 5.2); there is a socket for
+each of our addresses, so that a packet leaves from the one that it is to come from.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from kernel.hosting.datagram_wire import Address, DatagramWire, want_buffer
+
+IPPROTO_SCTP = 132
+_DISCARD = 9
+_ANY = {bytes(4), bytes(16)}
+
+
+class Carrier:
+    """Sockets of one side."""
+
+    def __init__(
+        self, hosts: Sequence[str], udp_port: int, *, raw: bool, send_buffer: int, receive_buffer: int
+    ) -> None:
+        """Open a socket for each of ``hosts``, which are addresses; ``OSError`` says what does not go, and why."""
+        self.warnings: list[str] = []
+        self.udp_port = udp_port
+        self.wires: list[DatagramWire] = []
+        self.addresses: tuple[bytes, ...] = ()
+        """Ours, if there are several that the peer is to know."""
+        self._raw = raw
+        self._buffers = ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer))
+        self._by_address: dict[bytes, DatagramWire] = {}
+        self._towards: dict[bytes, DatagramWire] = {}
+        try:
+            for host in hosts:
+                self._open(host)
+        except BaseException:
+            self.close()
+            raise
+        if len(self.wires) > 1 and not _ANY & self._by_address.keys():
+            self.addresses = tuple(self._by_address)
+
+    def close(self) -> None:
+        """Give the sockets back."""
+        for wire in self.wires:
+            wire.close()
+
+    def wire_to(self, address: bytes) -> DatagramWire:
+        """Return the socket that packets to that address leave from: the one that the system would take."""
+        wire = self._towards.get(address)
+        if wire is None:
+            if len(self._towards) > 4096:
+                self._towards.clear()
+            wire = self._towards[address] = self._choose(address)
+        return wire
+
+    def _choose(self, address: bytes) -> DatagramWire:
+        if len(self.wires) == 1:
+            return self.wires[0]
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((unpacked(address), _DISCARD))
+                found = self._by_address.get(packed(probe.getsockname()[0]))
+            except OSError:  # no way there, for now
+                found = None
+        same_family = (wire for own, wire in self._by_address.items() if len(own) == len(address))
+        return found or next(same_family, self.wires[0])
+
+    def place_of(self, address: bytes, udp_port: int) -> Address:
+        """Return where the socket is to send to."""
+        return unpacked(address), 0 if self._raw else udp_port
+
+    def _open(self, host: str) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        made = self._raw_socket(family) if self._raw else socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            for option, size in self._buffers:
+                if (warning := want_buffer(made, option, size)) is not None:
+                    self.warnings.append(warning)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.bind((host, 0 if self._raw else self.udp_port))
+        except OSError as error:
+            made.close()
+            raise OSError(error.errno, self._cannot(host, error)) from None
+        if not self._raw:
+            self.udp_port = made.getsockname()[1]
+        wire = DatagramWire(made)
+        self.wires.append(wire)
+        self._by_address[packed(host or "0.0.0.0")] = wire
+
+    def _cannot(self, host: str, error: OSError) -> str:
+        if self._raw:
+            return f"cannot bind to {host}: {error.strerror}"
+        text = f"cannot bind to UDP port {self.udp_port} of {host or 'all interfaces'}: {error.strerror}"
+        return f"{text}; another port stands behind that of SCTP, as in {host}:5000/9900"
+
+    @staticmethod
+    def _raw_socket(family: int) -> socket.socket:
+        try:
+            return socket.socket(family, socket.SOCK_RAW, IPPROTO_SCTP)
+        except PermissionError as error:
+            text = 'carrier = "raw" takes the right to open raw sockets (CAP_NET_RAW); "udp" does not'
+            raise PermissionError(error.errno, text) from None
+
+
+def packed(host: str) -> bytes:
+    """Return an address as the protocol has it."""
+    return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
+
+
+def unpacked(address: bytes) -> str:
+    """Return an address as people and sockets have it."""
+    return socket.inet_ntop(_family(address), address)
+
+
+def _family(address: bytes) -> int:
+    return socket.AF_INET if len(address) == 4 else socket.AF_INET6

@@ -1,0 +1,153 @@
+"""The dialling side: ports for the life of the engine, whose pipes keep what comes while there is no association."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host, Port, Share
+from kernel.contracts.kinds import EngineSetup
+from kernel.hosting.backoff import Backoff
+from plugins.engines.sctp.carrier import packed
+from plugins.engines.sctp.conversation import Conversation, Role
+from plugins.engines.sctp.endpoint_host import EndpointHost
+from plugins.engines.sctp.lane import Lane
+from plugins.engines.sctp.opening import open_endpoint, resolved, shut_down
+from plugins.engines.sctp.place import parse_sctp_address
+from plugins.engines.sctp.totals import Totals
+from plugins.protocols.sctp.association import Association
+
+
+class SctpDialler(Role):
+    """Connects, and connects again."""
+
+    dials = True
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self._name = setup.name
+        self._options = setup.options
+        self._address, self._place = parse_sctp_address(setup.options.address)
+        self._backoff = Backoff(setup.options.reconnect)
+        self._endpoint: EndpointHost | None = None
+        self._conversation: Conversation | None = None
+        self._doors: list[_Door] = []
+        self._totals = Totals()
+        self._reconnects = 0
+        self._over = trio.Event()
+        self._reason = ""
+        self._opened_at: float | None = None
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Hold an association until cancelled; then say good-bye."""
+        self._host = host
+        hosts = self._options.addresses or await self._any_of_its_families()
+        endpoint = self._endpoint = open_endpoint(
+            host, self._name, self._options, hosts, None, self._place.udp_port, self._converse
+        )
+        try:
+            of = self._options.streams
+            self._doors = [_Door() for _ in range(of)]
+            for index, door in enumerate(self._doors):
+                share = Share(whole=self._name, index=index, of=of)
+                name = self._name if of == 1 else f"{self._name}/{index}"
+                door.port = host.port(name, door, {"share": share})
+            task_status.started(str(self._address))
+            while True:
+                await self._one_association(endpoint)
+        finally:
+            await shut_down(endpoint)
+
+    async def _any_of_its_families(self) -> tuple[str, ...]:
+        """Return the wildcard addresses that packets to the peer can come from; a peer without a name has both for now."""
+        try:
+            peers = await resolved(self._place.hosts)
+        except OSError:  # it may have a name later
+            return ("",)
+        return tuple(dict.fromkeys("::" if ":" in peer else "" for peer in peers))
+
+    def pending(self) -> bool:
+        """Whether a peer that is there lacks something."""
+        return self._conversation is not None and self._conversation.pending()
+
+    def statistics(self) -> dict[str, Any]:
+        """Sums over all associations so far."""
+        conversation, endpoint = self._conversation, self._endpoint
+        return {
+            **self._totals.with_those([conversation] if conversation is not None else []),
+            **(endpoint.statistics() if endpoint is not None else {}),
+            "connections": int(conversation is not None and bool(conversation.lanes)),
+            "reconnects": self._reconnects,
+            "attempts": self._backoff.attempts,
+        }
+
+    async def _one_association(self, endpoint: EndpointHost) -> None:
+        peer = str(self._address)
+        self._over = trio.Event()
+        try:
+            addresses = [packed(address) for address in await resolved(self._place.hosts)]
+        except OSError as error:
+            self._reason = f"cannot connect to {peer}: {error}"
+        else:
+            self._conversation = endpoint.connect(addresses, self._place.port)
+            await self._over.wait()
+            self._conversation = None
+            if self._opened_at is not None:  # else it ended in the handshake
+                self._backoff.lasted(self._host.now() - self._opened_at)
+                self._opened_at = None
+                self._reconnects += 1
+                self._report("disconnected")
+        wait = self._backoff.next_wait()
+        self._report("retrying", wait)
+        await trio.sleep(wait)
+
+    def _report(self, what: str, next_try: float | None = None) -> None:
+        peer = str(self._address)
+        self._host.report(
+            EngineEvent(engine=self._name, what=what, peer=peer, detail=self._reason, next_try=next_try)
+        )
+
+    def _converse(self, endpoint: EndpointHost, association: Association) -> Conversation:
+        return endpoint.conversation(association, self, plain=self._address.protocol == "plain")
+
+    # ------------------------------------------------------------------ the role
+
+    def open_port(self, conversation: Conversation, index: int) -> Port:
+        """Lend it."""
+        door = self._doors[index]
+        door.lane = conversation.lanes[index]
+        assert door.port is not None
+        return door.port
+
+    def on_open(self, conversation: Conversation) -> None:
+        """Tell."""
+        self._opened_at = self._host.now()
+        self._host.report(EngineEvent(engine=self._name, what="connected", peer=str(self._address)))
+
+    def on_end(self, conversation: Conversation, reason: str) -> None:
+        """Keep the ports, and connect again."""
+        self._totals.add(conversation)
+        for door in self._doors:
+            door.lane = None
+        self._reason = reason
+        self._over.set()
+
+
+class _Door:
+    """Owns a port; the lane behind it comes and goes."""
+
+    def __init__(self) -> None:
+        self.port: Port | None = None
+        self.lane: Lane | None = None
+
+    def on_output(self) -> None:
+        if self.lane is not None:
+            self.lane.on_output()
+
+    def on_writable(self) -> None:
+        if self.lane is not None:
+            self.lane.on_writable()
+
+    def on_confirmed(self, count: int) -> None:
+        if self.lane is not None:
+            self.lane.on_confirmed(count)

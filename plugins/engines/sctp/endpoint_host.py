@@ -1,0 +1,231 @@
+"""Endpoint host: where an endpoint of SCTP meets sockets and a clock.
+
+It is passive, as a stream host is: called when a socket is readable, at the protocol's deadline, and by conversations that have
+something to send.  The UDP ports of RFC 6951 are known here alone: an association's packets go to the port that its last
+verified packet came from (5.4), those that belong to none go back to where they are answers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.hosting.datagram_wire import Address, DatagramWire
+from kernel.hosting.lazy_timer import LazyTimer
+from plugins.engines.sctp.carrier import Carrier, packed
+from plugins.engines.sctp.conversation import Conversation, Role
+from plugins.engines.sctp.options import SctpEngineOptions
+from plugins.protocols.sctp.association import Association
+from plugins.protocols.sctp.endpoint import Endpoint
+from plugins.protocols.sctp.events import What
+from plugins.protocols.sctp.states import State
+
+READS_A_TURN = 16
+"""System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
+
+_PORTS = Struct("!HH")
+
+
+class EndpointHost:
+    """One endpoint, and a conversation for each association."""
+
+    def __init__(
+        self,
+        host: Host,
+        engine: str,
+        carrier: Carrier,
+        endpoint: Endpoint,
+        options: SctpEngineOptions,
+        converse: Callable[[EndpointHost, Association], Conversation | None],
+        *,
+        ports: tuple[int, int],
+    ) -> None:
+        """``converse`` makes the conversation of a new association, or refuses it.
+
+        ``ports`` are the endpoint's, and that of UDP of peers that were not heard of yet.
+        """
+        self.host = host
+        self.carrier = carrier
+        self.endpoint = endpoint
+        self.conversations: dict[Association, Conversation] = {}
+        self.bytes_in = self.bytes_out = self.packets_in = self.packets_out = 0
+        self.empty = trio.Event()
+        """Set when good-bye has been said to all, and answered."""
+        self._engine = engine
+        self._options = options
+        self._closing = False
+        self._converse = converse
+        self.port, self._udp_port = ports
+        self._udp_ports: dict[tuple[bytes, int], int] = {}  # (address, port of SCTP) of verified packets
+        self._passing: dict[tuple[bytes, int], int] = {}  # of packets that belong to no association
+        self._leaving: list[Association] = []
+        self._timer = LazyTimer(host, self._on_timer)
+        self._writing: set[DatagramWire] = set()
+        self._told_dropped = False
+        for wire in carrier.wires:
+            self._watch(wire)
+
+    def connect(self, addresses: list[bytes], port: int) -> Conversation:
+        """Begin an association with the peer of these addresses."""
+        association = self.endpoint.connect(addresses, port, self.host.now())
+        for address in addresses:
+            self._udp_ports[address, port] = self._udp_port
+        conversation = self._converse(self, association)
+        assert conversation is not None
+        self.conversations[association] = conversation
+        self.flush()
+        return conversation
+
+    def conversation(self, association: Association, role: Role, *, plain: bool) -> Conversation:
+        """Make the conversation of an association."""
+        return Conversation(
+            self.host,
+            self._engine,
+            self._options,
+            association,
+            role,
+            plain=plain,
+            flush=self.flush,
+            forget=self._forget,
+        )
+
+    def say_good_bye(self) -> None:
+        """Let all conversations end when their peers have everything; nobody else may begin one."""
+        self._closing = True
+        for conversation in list(self.conversations.values()):
+            conversation.close()
+        self.flush()
+        if not self.conversations:
+            self.empty.set()
+
+    def close(self) -> None:
+        """Give the sockets back."""
+        for wire in self.carrier.wires:
+            self.host.poller.watch(wire.fileno(), readable=None, writable=None)
+        self.carrier.close()
+
+    # ------------------------------------------------------------------ in
+
+    def _watch(self, wire: DatagramWire) -> None:
+        self.host.poller.watch(
+            wire.fileno(),
+            readable=lambda: self._on_readable(wire),
+            writable=(lambda: self._on_writable(wire)) if wire in self._writing else None,
+        )
+
+    def _on_readable(self, wire: DatagramWire) -> None:
+        now = self.host.now()
+        receive = self.endpoint.receive_data
+        touched: dict[Association, None] = {}
+        for datagrams, place in wire.receive(READS_A_TURN):
+            source = packed(place[0])
+            self.packets_in += len(datagrams)
+            for datagram in datagrams:
+                self.bytes_in += len(datagram)
+                association = receive(datagram, source, now)
+                if association is not None:
+                    touched[association] = None
+                    if self._udp_ports.get((source, association.peer_port)) != place[1]:
+                        self._learn(association, source, place)
+                elif len(datagram) >= _PORTS.size:
+                    self._passing[source, _PORTS.unpack_from(datagram)[0]] = place[1]
+        for association in touched:
+            self._progress(association, now)
+        self.flush()
+        self._passing.clear()
+
+    def _learn(self, association: Association, source: bytes, place: Address) -> None:
+        """Remember the port; the peer's other addresses are expected to have the same until they are heard."""
+        port = association.peer_port
+        self._udp_ports[source, port] = place[1]
+        for path in association.paths.all:
+            self._udp_ports.setdefault((path.address, port), place[1])
+
+    def _progress(self, association: Association, now: float) -> None:
+        """Tell a conversation what has become of its association."""
+        conversation = self.conversations.get(association)
+        restarted = any(event.what is What.RESTARTED for event in association.events)
+        if conversation is not None and restarted:
+            conversation.end("the peer has begun anew")
+            conversation = None
+        if conversation is None:
+            if association.state is State.CLOSED:
+                association.events.clear()
+                return
+            conversation = None if self._closing else self._converse(self, association)
+            if conversation is None:
+                association.abort("shut down" if self._closing else "too many associations")
+                association.events.clear()
+                return
+            self.conversations[association] = conversation
+        conversation.progress(now)
+
+    def _on_timer(self) -> None:
+        now = self.host.now()
+        self.endpoint.handle_timeout(now)
+        for association in list(self.endpoint.associations):
+            if association.events:
+                self._progress(association, now)
+        self.flush()
+
+    def _forget(self, association: Association) -> None:
+        """A conversation is over."""
+        if self.conversations.pop(association, None) is not None:
+            self._leaving.append(association)
+        if self._closing and not self.conversations:
+            self.empty.set()
+
+    # ------------------------------------------------------------------ out
+
+    def flush(self) -> None:
+        """Send what may go now, and see when there will be more."""
+        now = self.host.now()
+        at, end, packets = 0, 0, self.endpoint.data_to_send(now)
+        while at < len(packets):
+            address = packets[at][0]
+            port = packets[at][1][2:4]
+            end = at + 1
+            while end < len(packets) and packets[end][0] == address and packets[end][1][2:4] == port:
+                end += 1
+            self._send(address, int.from_bytes(port, "big"), [packet for _, packet in packets[at:end]])
+            at = end
+        while self._leaving:  # its last words are gone
+            association = self._leaving.pop()
+            if association not in self.conversations:
+                for path in association.paths.all:
+                    self._udp_ports.pop((path.address, association.peer_port), None)
+        self._timer.arm(self.endpoint.next_deadline())
+
+    def _send(self, address: bytes, port: int, packets: list[bytes]) -> None:
+        peer = (address, port)
+        udp_port = self._udp_ports.get(peer) or self._passing.get(peer) or self._udp_port
+        wire = self.carrier.wire_to(address)
+        self.packets_out += len(packets)
+        self.bytes_out += sum(map(len, packets))
+        if not wire.send(packets, self.carrier.place_of(address, udp_port)) and wire not in self._writing:
+            self._writing.add(wire)
+            self._watch(wire)
+        if wire.dropped and not self._told_dropped:
+            self._told_dropped = True
+            detail = f"the system does not take packets: {wire.refusal}; packets_refused counts them"
+            self.host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
+
+    def _on_writable(self, wire: DatagramWire) -> None:
+        if wire.flush():
+            self._writing.discard(wire)
+            self._watch(wire)
+
+    def statistics(self) -> dict[str, int]:
+        """Packets, and what became of those that were nobody's."""
+        statistics = self.endpoint.statistics
+        return {
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "packets_in": self.packets_in,
+            "packets_out": self.packets_out,
+            "packets_refused": sum(wire.dropped for wire in self.carrier.wires),
+            **{f"packets_{name}": getattr(statistics, name) for name in statistics.__struct_fields__},
+        }

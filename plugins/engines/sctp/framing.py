@@ -1,0 +1,120 @@
+"""Framing: what the user messages of an association are, by the name that an address begins with.
+
+``backend``: units (``plugins.protocols.backend.units``), and the engine's own words between them, told apart by the payload
+protocol identifier.  ``plain``: a user message is a message, and there is nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Protocol
+
+import msgspec
+
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.message import Run, run_of
+from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
+
+UNIT = 16 * 1024
+"""About how many bytes of small messages share a user message."""
+SMALL_UNIT = 1024
+"""The same where each may be lost or overtaken by itself."""
+PIECE = 32 * 1024
+"""A larger unit is cut: a peer has to hold no more than that much to put a user message together."""
+
+VERSION = 1
+
+
+class Kind(IntEnum):
+    """Payload protocol identifiers of ``backend``: "kn" and a number."""
+
+    GREETING = 0x6B6E_0001
+    """MessagePack map; the first user message each way, on stream 0."""
+    UNIT = 0x6B6E_0002
+    """Messages that nobody waits to be confirmed."""
+    COUNTED = 0x6B6E_0003
+    """Messages that are to be confirmed."""
+    PIECE = 0x6B6E_0004
+    """The unit goes on with the next user message of the stream."""
+    CONFIRM = 0x6B6E_0005
+    """8 bytes: all destinations have so many of the counted messages of this stream."""
+    WINDOW = 0x6B6E_0006
+    """8 bytes: so many bytes of units may have been sent on this stream altogether."""
+    SENT = 0x6B6E_0007
+    """8 bytes: so many bytes of units were sent on this stream so far, those included that were given up."""
+    SUBSCRIBE = 0x6B6E_0008
+    """A pattern (UTF-8): send messages whose key matches, on all streams."""
+
+
+class Greeting(msgspec.Struct, frozen=True, kw_only=True):
+    """What each side tells first.  Unknown fields are ignored: later versions add, and never take away."""
+
+    version: int = VERSION
+    streams: int = 1
+    """How many are used, each way; the listener repeats what the dialler said."""
+    window: int = 64 * 1024
+    """Bytes of units that may be sent on each stream before the first WINDOW."""
+    max_message: int = (1 << 56) - 1
+
+
+_greeting = msgspec.msgpack.Decoder(Greeting)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode_greeting(greeting: Greeting) -> bytes:
+    """Return the payload of a GREETING."""
+    return _encoder.encode(greeting)
+
+
+def decode_greeting(payload: bytes) -> Greeting:
+    """Read the payload of a GREETING.  Raises ``RemoteProtocolError``."""
+    try:
+        greeting = _greeting.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed greeting: {error}") from None
+    if greeting.version < 1 or greeting.streams < 1 or greeting.window < 1:
+        raise RemoteProtocolError(f"an impossible greeting: {greeting}")
+    return greeting
+
+
+class Framing(Protocol):
+    """One stream, both ways."""
+
+    def encode(self, run: Run, *, loose: bool) -> list[bytes]:
+        """Return user messages; small ones if they are ``loose``, and may be lost or overtaken."""
+        ...
+
+    def decode(self, data: Sequence[bytes]) -> list[Run]:
+        """Return what is in consecutive user messages.  Raises ``RemoteProtocolError``."""
+        ...
+
+
+class BackendFraming:
+    """Units."""
+
+    def __init__(self, max_message: int) -> None:
+        self._encoder = UnitEncoder(UNIT)
+        self._loose = UnitEncoder(SMALL_UNIT)
+        self._decoder = UnitDecoder(max_message)
+
+    def encode(self, run: Run, *, loose: bool) -> list[bytes]:
+        return (self._loose if loose else self._encoder).encode([run])
+
+    def decode(self, data: Sequence[bytes]) -> list[Run]:
+        runs = self._decoder.decode(data)
+        if self._decoder.malformed:
+            raise RemoteProtocolError("a unit that cannot be read")
+        return runs
+
+
+class PlainFraming:
+    """Messages as they are, parts joined."""
+
+    def encode(self, run: Run, *, loose: bool) -> list[bytes]:
+        if run.multipart:
+            return [b"".join(parts) for parts in run.bodies]
+        return list(map(bytes, run.bodies))
+
+    def decode(self, data: Sequence[bytes]) -> list[Run]:
+        return [run_of(data)]

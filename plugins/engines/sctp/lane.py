@@ -1,0 +1,142 @@
+"""A lane: a stream each way, between an association and a port."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel.contracts.engine import Port
+from kernel.contracts.errors import RemoteProtocolError
+from plugins.engines.sctp.framing import BackendFraming, Framing, Greeting, Kind, PlainFraming
+from plugins.engines.sctp.lane_input import LaneInput
+from plugins.engines.sctp.lane_output import LaneOutput, Limits
+
+if TYPE_CHECKING:
+    from plugins.engines.sctp.conversation import Conversation
+
+_DATA = (Kind.UNIT, Kind.COUNTED, Kind.PIECE)
+
+
+class Lane:
+    """The owner of the port, or whom its owner passes everything on to."""
+
+    def __init__(self, conversation: Conversation, stream: int) -> None:
+        self._stream = stream
+        self._conversation = conversation
+        self._port: Port | None = None
+        options = conversation.options
+        plain = conversation.plain
+        self._framing: Framing = PlainFraming() if plain else BackendFraming(options.max_message)
+        window = None if plain else options.stream_window
+        self.input = LaneInput(self._framing, self._tell, max_message=options.max_message, window=window)
+        self.output: LaneOutput | None = None
+
+    def open(self, port: Port, greeting: Greeting) -> None:
+        """Begin with that port, and with what the peer has said."""
+        conversation = self._conversation
+        options, plain = conversation.options, conversation.plain
+        self._port = self.input.port = port
+        limits = Limits(
+            buffer=options.stream_buffer,
+            window=None if plain else greeting.window,
+            largest=conversation.association.sender.peer_window if plain else greeting.max_message,
+            protocol_id=options.protocol_id if plain else None,
+        )
+        self.output = LaneOutput(
+            conversation.association,
+            self._stream,
+            self._framing,
+            port,
+            limits,
+            tell=self._tell,
+            now=conversation.host.now,
+            on_refused=conversation.refuse,
+        )
+        self.output.begin()
+
+    def close(self) -> None:
+        """The conversation is over; the port is the role's to close."""
+        self._port = None
+        self._conversation.host.set_timer(None, self._on_expiry, self)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the port has not taken."""
+        return self.input.held_bytes
+
+    def pending(self) -> bool:
+        """Whether the peer lacks something."""
+        if self._port is None or self.output is None:
+            return False
+        return not self.output.is_idle() or self._port.has_input()
+
+    # ------------------------------------------------------------------ from the association
+
+    def receive(self, kind: int, data: list[bytes]) -> None:
+        """Take consecutive user messages of one kind.  Raises ``RemoteProtocolError``."""
+        assert self._port is not None
+        assert self.output is not None
+        if self._conversation.plain or kind in _DATA:
+            self.input.receive(kind, data)
+            return
+        for payload in data:
+            if kind == Kind.CONFIRM:
+                self.output.on_confirm(_number(payload))
+            elif kind == Kind.WINDOW:
+                self.output.on_window(_number(payload))
+            elif kind == Kind.SENT:
+                self.input.on_sent(_number(payload))
+
+    def on_progress(self) -> None:
+        """The association has news: there may be room to send."""
+        if self.pending():
+            self._go_on()
+
+    # ------------------------------------------------------------------ the port's owner
+
+    def on_output(self) -> None:
+        """The pipes have something."""
+        if self._go_on():
+            self._conversation.flush()
+
+    def _go_on(self) -> bool:
+        output = self.output
+        if output is None or self._port is None or not self._conversation.may_send():
+            return False
+        output.reap()
+        if output.go_on():
+            self._conversation.host.soon(self.on_output)
+        host = self._conversation.host
+        if (due := output.next_expiry()) is not None and due > host.now():
+            host.set_timer(due, self._on_expiry, self)
+        return True
+
+    def _on_expiry(self) -> None:
+        """The association gives messages up when it comes to them."""
+        self._conversation.flush()
+        if self._go_on():
+            self._conversation.flush()
+
+    def on_writable(self) -> None:
+        """The pipes have room."""
+        if self._port is not None:
+            self.input.go_on()
+            if self._conversation.plain:
+                self._conversation.progress(self._conversation.host.now())
+            self._conversation.flush()
+
+    def on_confirmed(self, count: int) -> None:
+        """Destinations have confirmed."""
+        if self._port is not None:
+            self.input.on_confirmed(count)
+            self._conversation.flush()
+
+    def _tell(self, kind: Kind, number: int) -> None:
+        if self._conversation.plain:
+            return
+        self._conversation.tell(self._stream, kind, number.to_bytes(8, "big"))
+
+
+def _number(payload: bytes) -> int:
+    if len(payload) != 8:
+        raise RemoteProtocolError(f"a number of {len(payload)} bytes")
+    return int.from_bytes(payload, "big")

@@ -1,0 +1,89 @@
+"""The listening side: one endpoint, and ports for each association."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host, Port, Share
+from kernel.contracts.kinds import EngineSetup
+from plugins.engines.sctp.conversation import Conversation, Role
+from plugins.engines.sctp.endpoint_host import EndpointHost
+from plugins.engines.sctp.opening import open_endpoint, resolved, shut_down
+from plugins.engines.sctp.place import Place, parse_sctp_address
+from plugins.engines.sctp.totals import Totals
+from plugins.protocols.sctp.association import Association
+
+
+class SctpListener(Role):
+    """Answers whoever comes."""
+
+    dials = False
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self._name = setup.name
+        self._options = setup.options
+        self._address, self._place = parse_sctp_address(setup.options.address)
+        self._endpoint: EndpointHost | None = None
+        self._totals = Totals()
+        self._accepted = self._refused = 0
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        """Listen until cancelled; then say good-bye."""
+        self._host = host
+        hosts = await resolved(self._place.hosts)
+        endpoint = self._endpoint = open_endpoint(
+            host, self._name, self._options, hosts, self._place.port, self._place.udp_port, self._converse
+        )
+        try:
+            place = Place(self._place.hosts, endpoint.port, endpoint.carrier.udp_port)
+            task_status.started(str(place))
+            await trio.sleep_forever()
+        finally:
+            await shut_down(endpoint)
+
+    def pending(self) -> bool:
+        """Whether a peer lacks something."""
+        endpoint = self._endpoint
+        return endpoint is not None and any(each.pending() for each in list(endpoint.conversations.values()))
+
+    def statistics(self) -> dict[str, Any]:
+        """Sums over all associations, past ones too."""
+        endpoint = self._endpoint
+        conversations = list(endpoint.conversations.values()) if endpoint is not None else []
+        return {
+            **self._totals.with_those(conversations),
+            **(endpoint.statistics() if endpoint is not None else {}),
+            "connections": sum(bool(each.lanes) for each in conversations),
+            "accepted": self._accepted,
+            "refused": self._refused,
+        }
+
+    def _converse(self, endpoint: EndpointHost, association: Association) -> Conversation | None:
+        if len(endpoint.conversations) >= self._options.max_associations:
+            self._refused += 1
+            return None
+        return endpoint.conversation(association, self, plain=self._address.protocol == "plain")
+
+    # ------------------------------------------------------------------ the role
+
+    def open_port(self, conversation: Conversation, index: int) -> Port:
+        """Make one."""
+        name = f"{self._name}/{conversation.peer}"
+        lanes = conversation.lanes
+        share = Share(whole=name, index=index, of=len(lanes))
+        return self._host.port(f"{name}/{index}", lanes[index], {"share": share})
+
+    def on_open(self, conversation: Conversation) -> None:
+        """Tell."""
+        self._accepted += 1
+        self._host.report(EngineEvent(engine=self._name, what="connected", peer=conversation.peer))
+
+    def on_end(self, conversation: Conversation, reason: str) -> None:
+        """Close the ports: what they left is others' to take over."""
+        self._totals.add(conversation)
+        for port in conversation.ports:
+            port.close()
+        what = "disconnected" if conversation.lanes else "refused"
+        self._host.report(EngineEvent(engine=self._name, what=what, peer=conversation.peer, detail=reason))

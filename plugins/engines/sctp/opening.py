@@ -1,0 +1,79 @@
+"""How an endpoint comes to its sockets, and how it goes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+import msgspec
+import trio
+
+from kernel.contracts.engine import EngineEvent, Host
+from plugins.engines.sctp.carrier import Carrier
+from plugins.engines.sctp.conversation import Conversation
+from plugins.engines.sctp.endpoint_host import EndpointHost
+from plugins.engines.sctp.options import SctpEngineOptions
+from plugins.protocols.sctp.association import Association
+from plugins.protocols.sctp.endpoint import Endpoint
+
+FAREWELL = 0.5
+"""Seconds that good-byes may take when the engine has to go."""
+
+_FIRST_PORT, _PORTS = 49152, 16384  # RFC 6335, 6
+
+
+async def resolved(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the IP addresses of hosts, those of IPv4 before those of IPv6; an empty host stays empty."""
+    found: dict[str, None] = {}
+    for host in hosts:
+        if not host:
+            return ("",)
+        for family, _, _, _, place in sorted(
+            await trio.socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM), key=lambda info: info[0]
+        ):
+            if family in (socket.AF_INET, socket.AF_INET6):
+                found[str(place[0])] = None
+    return tuple(found)
+
+
+def open_endpoint(
+    host: Host,
+    engine: str,
+    options: SctpEngineOptions,
+    hosts: Sequence[str],
+    port: int | None,
+    udp_port: int,
+    converse: Callable[[EndpointHost, Association], Conversation | None],
+) -> EndpointHost:
+    """Open sockets; ``port`` is that of a listener (0: any), None for a dialler, whose UDP port is any."""
+    carrier = Carrier(
+        hosts,
+        0 if port is None else udp_port,
+        raw=options.carrier == "raw",
+        send_buffer=options.send_buffer,
+        receive_buffer=options.receive_buffer,
+    )
+    number = port or _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % _PORTS
+    for warning in carrier.warnings:
+        host.report(EngineEvent(engine=engine, what="warning", detail=warning))
+    endpoint = Endpoint(
+        msgspec.structs.replace(options.sctp, streams_out=options.streams),
+        number,
+        os.urandom(32),
+        addresses=carrier.addresses,
+        listens=port is not None,
+    )
+    return EndpointHost(host, engine, carrier, endpoint, options, converse, ports=(number, udp_port))
+
+
+async def shut_down(endpoint: EndpointHost) -> None:
+    """Say good-bye to all, wait for a moment that they answer, and close the sockets."""
+    try:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + FAREWELL):
+            endpoint.say_good_bye()
+            await endpoint.empty.wait()
+    finally:
+        for conversation in list(endpoint.conversations.values()):
+            conversation.fail("shut down")
+        endpoint.close()

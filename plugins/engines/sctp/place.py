@@ -1,0 +1,68 @@
+"""Places of SCTP addresses: ``host,host:port/udp-port``."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from kernel.hosting.address import Address, parse_address
+
+TRANSPORT = "sctp"
+FRAMINGS = ("backend", "plain")
+UDP_PORT = 9899
+"""Where SCTP is expected over UDP (RFC 6951, 6.1)."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where one side of an association is."""
+
+    hosts: tuple[str, ...]
+    """Names or addresses; an empty one: every interface."""
+    port: int
+    """Of SCTP; 0: any."""
+    udp_port: int = UDP_PORT
+    """Of UDP; 0: any."""
+
+    def __str__(self) -> str:
+        text = f"{','.join(map(bracketed, self.hosts))}:{self.port}"
+        return text if self.udp_port == UDP_PORT else f"{text}/{self.udp_port}"
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in an address: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def parse_sctp_address(text: str) -> tuple[Address, Place]:
+    """Read ``framing+sctp://host,host:port/udp-port``; ``ValueError`` says what is wrong with it."""
+    address = parse_address(text, (TRANSPORT,))
+    if address.protocol not in FRAMINGS:
+        raise ValueError(
+            f"{text!r}: messages travel over SCTP as {' or '.join(FRAMINGS)}, not {address.protocol!r}"
+        )
+    place, slash, udp_port = address.place.partition("/")
+    hosts, colon, port = place.rpartition(":")
+    if not colon or not _is_port(port) or (slash and not _is_port(udp_port)):
+        raise ValueError(
+            f"{text!r}: {address.place!r} is no host,host:port/udp-port, as in 10.0.0.1,10.1.0.1:5000/{UDP_PORT}"
+        )
+    found = tuple(_host(text, host) for host in hosts.split(","))
+    if len(found) > 1 and "" in found:
+        raise ValueError(f"{text!r}: no host means every interface, and stands alone")
+    return address, Place(found, int(port), int(udp_port) if slash else UDP_PORT)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) < 65536
+
+
+def _host(text: str, host: str) -> str:
+    if not host.startswith("["):
+        if ":" in host:
+            raise ValueError(f"{text!r}: an IPv6 host stands in brackets, as in [::1]:5000")
+        return host
+    try:
+        return str(ipaddress.IPv6Address(host[1:-1]))
+    except ValueError:
+        raise ValueError(f"{text!r}: {host} is no IPv6 address") from None

@@ -1,0 +1,31 @@
+"""The SCTP engine as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.kinds import EngineKind, EngineSetup
+
+
+@hookimpl
+def register_engines() -> Iterable[EngineKind]:
+    """Offer kind ``sctp``."""
+    from plugins.engines.sctp.options import SctpEngineOptions
+
+    return [
+        EngineKind(
+            name="sctp",
+            summary="many streams to a peer, none of which holds up another (RFC 9260), over UDP or IP; dials or listens",
+            options=SctpEngineOptions,
+            create=_create,
+        )
+    ]
+
+
+def _create(setup: EngineSetup) -> Engine:
+    from plugins.engines.sctp.dialler import SctpDialler
+    from plugins.engines.sctp.listener import SctpListener
+
+    return SctpListener(setup) if setup.options.mode == "listen" else SctpDialler(setup)

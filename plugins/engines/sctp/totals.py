@@ -1,0 +1,38 @@
+"""What an engine has counted: of the conversations that are over, and of those that go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from plugins.engines.sctp.conversation import Conversation
+
+_NAMES = ("messages_in", "messages_out", "messages_refused", "units_given_up")
+
+
+class Totals:
+    """Sums by the standard names."""
+
+    def __init__(self) -> None:
+        self._past: Counter[str] = Counter()
+
+    def add(self, conversation: Conversation) -> None:
+        """One is over."""
+        self._past += _figures(conversation)
+
+    def with_those(self, conversations: Sequence[Conversation]) -> dict[str, int]:
+        """Return the sums, with those that go on."""
+        sums = sum((_figures(each) for each in conversations if not each.ended), self._past)
+        return {name: sums[name] for name in _NAMES}
+
+
+def _figures(conversation: Conversation) -> Counter[str]:
+    figures: Counter[str] = Counter()
+    for lane in conversation.lanes:
+        figures["messages_in"] += lane.input.messages
+        output = lane.output
+        if output is not None:
+            figures["messages_out"] += output.messages
+            figures["messages_refused"] += output.refused
+            figures["units_given_up"] += output.given_up
+    return figures

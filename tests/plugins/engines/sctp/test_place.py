@@ -1,0 +1,40 @@
+"""Addresses of SCTP engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from plugins.engines.sctp.place import UDP_PORT, Place, parse_sctp_address
+
+
+@pytest.mark.parametrize(
+    "text,framing,place",
+    [
+        ("backend+sctp://10.0.0.1:5000", "backend", Place(("10.0.0.1",), 5000, UDP_PORT)),
+        ("plain+sctp://a.example,10.0.0.2:7/9900", "plain", Place(("a.example", "10.0.0.2"), 7, 9900)),
+        ("backend+sctp://[::1],127.0.0.1:0/0", "backend", Place(("::1", "127.0.0.1"), 0, 0)),
+        ("backend+sctp://:5000", "backend", Place(("",), 5000, UDP_PORT)),
+    ],
+)
+def test_an_address_is_read_and_written_alike(text: str, framing: str, place: Place) -> None:
+    address, found = parse_sctp_address(text)
+    assert (address.protocol, found) == (framing, place)
+    assert f"{framing}+sctp://{found}" == text
+
+
+@pytest.mark.parametrize(
+    "text,why",
+    [
+        ("backend+tcp://10.0.0.1:5000", "no transport 'tcp' here"),
+        ("zmtp+sctp://10.0.0.1:5000", "as backend or plain"),
+        ("backend+sctp://10.0.0.1", "is no host,host:port/udp-port"),
+        ("backend+sctp://10.0.0.1:70000", "is no host,host:port/udp-port"),
+        ("backend+sctp://10.0.0.1:5000/x", "is no host,host:port/udp-port"),
+        ("backend+sctp://::1:5000", "in brackets"),
+        ("backend+sctp://[zz]:5000", "is no IPv6 address"),
+        ("backend+sctp://,10.0.0.1:5000", "stands alone"),
+    ],
+)
+def test_a_wrong_address_is_refused_in_words(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_sctp_address(text)
