@@ -53,7 +53,8 @@ class Inspector:
         self._conversations: Latest[Any, Conversation] = Latest(CONVERSATIONS, self._forgotten)
         self._flows: Latest[Any, _Flow] = Latest(FLOWS)
         self._datagrams: dict[str, DatagramDissector] = {}
-        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        """Number and figures of conversations that are over, by protocol."""
         self._numbers: dict[str, int] = {}
         self._time = 0.0
 
@@ -109,7 +110,7 @@ class Inspector:
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of all conversations by protocol; to be asked after ``finish``."""
-        tables = {name: list(rows) for name, rows in self._rows.items()}
+        tables = {name: [row for _, row in sorted(rows, key=_number)] for name, rows in self._rows.items()}
         for name, dissector in self._datagrams.items():
             rows = [{"session": session, **facts} for session, facts in dissector.sessions().items()]
             tables.setdefault(name, []).extend(rows)
@@ -171,4 +172,9 @@ class Inspector:
         if sum(map(len, self._rows.values())) >= ROWS:
             self.left_out += 1
         else:
-            self._rows.setdefault(conversation.kind.name, []).append(conversation.row())
+            rows = self._rows.setdefault(conversation.kind.name, [])
+            rows.append((conversation.number, conversation.row()))
+
+
+def _number(row: tuple[int, dict[str, Any]]) -> int:
+    return row[0]

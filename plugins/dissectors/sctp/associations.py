@@ -50,6 +50,7 @@ class Association:
     """Between who sent the INIT, or was first seen, and the other."""
 
     def __init__(self, number: int, client: Endpoint, server: Endpoint) -> None:
+        self.number = number
         self.name = f"sctp-{number}"
         self.client = client
         self.server = server
@@ -103,8 +104,8 @@ class Associations:
         self._by_ends: Latest[Any, Association] = Latest(ASSOCIATIONS)
 
     def all(self) -> list[Association]:
-        """Return those that are remembered."""
-        return self._all.values()
+        """Return those that are remembered, in the order of their numbers."""
+        return sorted(self._all.values(), key=lambda association: association.number)
 
     def of(
         self, source: Endpoint, destination: Endpoint, tag: int, initial: Init | None
