@@ -19,6 +19,8 @@ NO_MESSAGE = 0xFFFF
 _OFFSET = 2
 _MORE = 1
 _LONG = 0xFF
+_LONGEST_HEADER = 10
+_BEGINS_HERE = bytes(_OFFSET)
 
 
 def header(size: int, flags: int = 0) -> bytes:
@@ -33,10 +35,15 @@ class Zmtp1Encoder:
 
     def __init__(self, tsdu_size: int, *, keys: bool = False) -> None:
         self._piece = tsdu_size - _OFFSET
+        self._alone = self._piece - _LONGEST_HEADER
         self._keys = keys
 
     def encode(self, runs: Sequence[Run]) -> list[bytes]:
         """Return the data of packets; the last may be short, and the next run begins with a packet of its own."""
+        if len(runs) == 1 and len(runs[0].bodies) == 1 and runs[0].size < self._alone and not self._keys:
+            (run,) = runs
+            if not run.multipart:  # a thin flow: one small message, one packet
+                return [b"".join((_BEGINS_HERE, header(run.size), run.bodies[0]))]
         frames: list[bytes] = []
         sizes: list[int] = []
         for run in runs:

@@ -343,7 +343,9 @@ class Source:
     def next_deadline(self) -> float:
         """Return when ``packets_to_send`` will have something."""
         due = self._spms.due()
-        due = min(due, max(self._repairs.confirm_at(), self._repair_tokens.ready_at()))
+        confirm_at = self._repairs.confirm_at()
+        if confirm_at < due:
+            due = min(due, max(confirm_at, self._repair_tokens.ready_at()))
         if self._parity is not None and self._parity.confirmations:
             due = min(due, self._repair_tokens.ready_at())
         if self._repairs or self._parity:
