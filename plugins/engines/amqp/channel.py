@@ -7,6 +7,7 @@ as ``BrokerError`` and become channel.close or connection.close in the session.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Channel:
         self.number = number
         self.vhost = session.vhost
         self.login = session.login
-        self.receiver = Receiver(session.window, self._on_deliveries, self._on_cancelled)
+        self.receiver = Receiver(session.window, partial(session.has_deliveries, self), self._on_cancelled)
         self.prefetch = 0
         """What the next consumers get (basic.qos without global)."""
         self.last_queue = ""
@@ -242,9 +243,6 @@ class Channel:
         if self.transaction is not None:
             self.transaction.roll_back(self.receiver)
         self.receiver.recover()
-
-    def _on_deliveries(self) -> None:
-        self.session.has_deliveries(self)
 
     def _on_cancelled(self, consumer: Consumer) -> None:
         if consumer.queue is self.reply_queue:

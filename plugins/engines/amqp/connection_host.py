@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kernel.contracts.errors import LocalProtocolError
@@ -63,7 +64,7 @@ class ConnectionHost:
         self._host = engine.host
         self._wire = wire
         self._connection = connection
-        self.session = make_session(connection, lambda: engine.is_busy(self))
+        self.session = make_session(connection, partial(engine.is_busy, self))
         self._out: deque[Buffer] = deque()
         self._unwritten = 0
         self._held_back = False

@@ -107,6 +107,8 @@ class Watches:
 
     def look(self) -> None:
         """Tell everybody what is not as they were told; at the end of each turn."""
+        if not self._watches:
+            return
         for watch in list(self._watches):
             if watch.what == "exchange":
                 changes = -1 if self._vhost is None else self._vhost.routes.changes

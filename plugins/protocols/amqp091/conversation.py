@@ -394,5 +394,5 @@ class Conversation(FrameStream):
         self.channel_max = channel_max
         self.frame_max = frame_max
         self.heartbeat = heartbeat
-        self._encoder.frame_max = frame_max
+        self._encoder.limit_frames(frame_max)
         self._contents.limit_frames(frame_max)

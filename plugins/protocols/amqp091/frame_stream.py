@@ -71,7 +71,9 @@ class FrameStream:
         self._heartbeats.received(now)
         if self._deaf or self.state is ConnectionState.CLOSED or not data:
             return
-        chunk = self._with_pending(data)
+        chunk = data if type(data) is bytes else bytes(data)
+        if self._pending:
+            chunk = self._with_pending(chunk)
         position = 0
         while chunk:
             events: list[Event] = []
@@ -83,16 +85,11 @@ class FrameStream:
                 chunk = b""
             yield events
 
-    def _with_pending(self, data: Buffer) -> bytes:
+    def _with_pending(self, chunk: bytes) -> bytes:
         """Return all that is to be read now; nothing if a frame is still not whole."""
-        chunk = data if type(data) is bytes else bytes(data)
-        if self._pending:
-            self._pending.append(chunk)
-            self._pending_size += len(chunk)
-            if self._pending_size < self._needed:
-                return b""
-            chunk = b"".join(self._pending)
-        return chunk
+        self._pending.append(chunk)
+        self._pending_size += len(chunk)
+        return b"" if self._pending_size < self._needed else b"".join(self._pending)
 
     def _read(self, data: bytes, position: int, events: list[Event]) -> tuple[int, bool]:
         """Read whole frames; return where they end, and whether that is all for now: if not, the owner comes first.

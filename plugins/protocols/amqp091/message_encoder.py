@@ -60,18 +60,18 @@ class MessageEncoder:
 
     def __init__(self, out: list[Buffer], frame_max: int) -> None:
         self.out = out
-        self.frame_max = frame_max
+        self.limit_frames(frame_max)
         self._prefixes: dict[tuple[int, str, bool, Envelope], Prefix] = {}
 
-    @property
-    def largest_payload(self) -> int:
-        """What fits into one frame."""
-        return self.frame_max - OVERHEAD if self.frame_max else 1 << 31
+    def limit_frames(self, frame_max: int) -> None:
+        """No frame may have more; 0: no limit."""
+        self.largest_payload = frame_max - OVERHEAD if frame_max else 1 << 31
+        self._copy_limit = min(COPY_LIMIT, self.largest_payload)
 
     def deliver(self, channel: int, deliveries: Iterable[Delivery]) -> None:
         """Encode runs with basic.deliver, each under consecutive tags."""
         prefixes = self._prefixes
-        limit = min(COPY_LIMIT, self.largest_payload)
+        limit = self._copy_limit
         pieces: list[Buffer] = []
         for consumer_tag, first_tag, redelivered, run in deliveries:
             key = (channel, consumer_tag, redelivered, run.envelope)
@@ -99,7 +99,7 @@ class MessageEncoder:
             return
         size = sizes[0]
         tags = range(first_tag, first_tag + len(sizes))
-        if 0 < size <= min(COPY_LIMIT, self.largest_payload) and sizes.count(size) == len(sizes):
+        if 0 < size <= self._copy_limit and sizes.count(size) == len(sizes):
             behind = prefix.behind_tag(size)
             pack = cached_struct(f">{len(prefix.before)}sQ{len(behind)}s{size}sB").pack
             try:
@@ -160,7 +160,7 @@ class MessageEncoder:
         if not sizes:
             return
         size = sizes[0]
-        if 0 < size <= min(COPY_LIMIT, self.largest_payload) and sizes.count(size) == len(sizes):
+        if 0 < size <= self._copy_limit and sizes.count(size) == len(sizes):
             head = prefix.before + prefix.behind_tag(size)
             self.out.append(b"".join((head, (END_OCTET + head).join(bodies), END_OCTET)))
             return
@@ -171,8 +171,7 @@ class MessageEncoder:
 
     def _append(self, channel: int, heads: list[bytes], sizes: list[int], bodies: Sequence[Buffer]) -> None:
         """Put heads and bodies together, where sizes differ or are large."""
-        largest = self.largest_payload
-        if min(sizes) > 0 and max(sizes) <= min(COPY_LIMIT, largest):
+        if min(sizes) > 0 and max(sizes) <= self._copy_limit:
             self.out.append(
                 b"".join(chain.from_iterable(zip(heads, bodies, repeat(END_OCTET), strict=False)))
             )
@@ -181,7 +180,7 @@ class MessageEncoder:
         for head, size, body in zip(heads, sizes, bodies, strict=True):
             if size == 0:
                 small.append(head[:-7])  # no body, no body frame
-            elif size <= min(COPY_LIMIT, largest):
+            elif size <= self._copy_limit:
                 small += (head, body, END_OCTET)
             else:
                 small.append(head[:-7])
