@@ -22,6 +22,7 @@ from plugins.apis.spark.columns import wanted_columns
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, ranges, row_at
 from plugins.apis.spark.rows import read_rows
+from plugins.apis.spark.workers import settled_after
 from plugins.protocols.journal_format.reader import JournalReader
 
 
@@ -39,7 +40,8 @@ def read_task(options: ReadOptions, task: InputPartition, columns: list[str]) ->
     if not isinstance(task, Rows):
         return iter(())
     skip_lost = not options.fail_on_data_loss
-    return read_rows(options.journal, task.first, task.end, columns, skip_lost=skip_lost)
+    rows = read_rows(options.journal, task.first, task.end, columns, skip_lost=skip_lost)
+    return settled_after("read", rows)
 
 
 class BatchReader(DataSourceReader):

@@ -15,6 +15,7 @@ from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import WriteOptions, local_path
 from plugins.apis.spark.publishing import publish
 from plugins.apis.spark.staging import forget, stage
+from plugins.apis.spark.workers import settle
 
 
 @dataclass
@@ -35,12 +36,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         task = task_context()
         producer = task.getLocalProperty("sql.streaming.queryId") or ""
         epoch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
-        return Staged(producer, stage(self.journal, producer, epoch, task.partitionId(), iterator))
+        written = Staged(producer, stage(self.journal, producer, epoch, task.partitionId(), iterator))
+        settle("write")
+        return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         told = _told(messages)
         for producer in {each.producer for each in told}:
             publish(self.journal, producer, batchId, _files(told))
+        settle("commit")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _forget(self.journal, messages)

@@ -83,17 +83,18 @@ def prepare(batch: Any, place: str, first: int) -> Any:
 
 
 def _different(columns: Sequence[Any], rows: int) -> tuple[Any, Any]:
-    """Return for each row which of the different combinations it has, and for each of these its first row."""
-    codes = pa.array([0], pa.int64()).take(pa.nulls(rows, pa.int32()).fill_null(0))
+    """Return for each of one or more rows which of the different combinations it has, and for each of these its first row."""
+    codes = pa.repeat(pa.scalar(0, pa.int64()), rows)
     for column in columns:
         encoded = column.dictionary_encode(null_encoding="encode")
         codes = compute.add(
             compute.multiply(codes, len(encoded.dictionary)), encoded.indices.cast(pa.int64())
         )
         codes = codes.dictionary_encode().indices.cast(pa.int64())  # small again, in the order of appearance
-    numbered = pa.table({"code": codes, "row": pa.array(range(rows), pa.int64())})
-    firsts = numbered.group_by("code").aggregate([("row", "min")]).sort_by("code")
-    return codes.cast(pa.int32()), firsts.column("row_min").combine_chunks()
+    highest = compute.cumulative_max(codes)
+    is_first = compute.not_equal(highest.slice(1), highest.slice(0, rows - 1))
+    firsts = compute.add(compute.indices_nonzero(is_first), pa.scalar(1, pa.uint64()))
+    return codes.cast(pa.int32()), pa.concat_arrays([pa.array([0], pa.uint64()), firsts])
 
 
 def _field(field: pa.Field, column: Any, firsts: Any) -> Any:

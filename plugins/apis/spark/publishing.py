@@ -21,7 +21,7 @@ import pyarrow as pa
 from plugins.apis.spark.staging import forget_epochs, staged
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
-from plugins.protocols.journal_format.batch import BatchEncoder
+from plugins.protocols.journal_format.batch import BatchEncoder, offsets_from
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED
 
@@ -90,10 +90,8 @@ def _append(writer: JournalWriter, producer: str, epoch: Epoch, *, resumed: bool
 
 def _stored(batch: Any, offset: int, ts: int) -> Any:
     rows = batch.num_rows
-    stamps = pa.array([ts], STORED.field("ts").type).take(pa.nulls(rows, pa.int32()).fill_null(0))
-    return pa.RecordBatch.from_arrays(
-        [pa.array(range(offset, offset + rows), pa.int64()), stamps, *batch.columns], schema=STORED
-    )
+    stamps = pa.repeat(pa.scalar(ts, STORED.field("ts").type), rows)
+    return pa.RecordBatch.from_arrays([offsets_from(offset, rows), stamps, *batch.columns], schema=STORED)
 
 
 def _is_there(journal: Path, offset: int, ts: int, batch: Any) -> bool:

@@ -68,7 +68,7 @@ class BatchEncoder:
         rows = sum(counts)
         batch = pa.RecordBatch.from_arrays(
             [
-                _offsets(offset, rows),
+                offsets_from(offset, rows),
                 _filled("q", STORED.field("ts").type, stamps, counts, rows),
                 pa.DictionaryArray.from_arrays(indices, table, safe=False),
                 parts,
@@ -160,7 +160,8 @@ def written_crc(data: Any, check_at: int) -> int:
     return int(bytes(memoryview(data)[check_at : check_at + _DIGITS]), 16)
 
 
-def _offsets(first: int, rows: int) -> pa.Array:
+def offsets_from(first: int, rows: int) -> pa.Array:
+    """Return the column of offsets of so many rows."""
     if rows > _COUNTING:
         return pa.array(range(first, first + rows), pa.int64())
     from pyarrow import compute

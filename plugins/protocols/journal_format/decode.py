@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,11 @@ from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, ROWS, STORED
 
 _ENVELOPE_NAMES = frozenset(field.name for field in ENVELOPE_FIELDS)
+_FEW = 4096
+"""Envelopes among which it is worth looking whether a field is the same in all."""
+_SHORT = 256
+"""Bytes of a field that is kept repeated ``_MANY`` times, for a few fields."""
+_MANY = 1 << 14
 _BROKEN = (pa.ArrowException, OSError, EOFError, ValueError)
 
 
@@ -40,9 +46,19 @@ def flat(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _spread(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """Return a field of the envelopes for each row.  One that all of them share is not looked up row by row."""
+    rows = len(indices)
     if values.null_count == len(values):
-        return pa.nulls(len(indices), values.type)
-    return values.take(indices)
+        return pa.nulls(rows, values.type)
+    different = values.unique() if len(values) <= _FEW else values
+    if len(different) > 1 or different.nbytes > _SHORT or rows > _MANY:
+        return values.take(indices)
+    return _repeated(different[0].as_py(), values.type).slice(0, rows)
+
+
+@lru_cache(maxsize=64)
+def _repeated(value: Any, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), _MANY)
 
 
 def _options(columns: Sequence[str] | None) -> ipc.IpcReadOptions:

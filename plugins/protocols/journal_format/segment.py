@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from io import SEEK_END
 from pathlib import Path
@@ -106,6 +106,26 @@ class Segment:
             return entries  # type: ignore[return-value]
         return list(self._mended(entries, on_damage))
 
+    def _entries_between(self, start: int, stop: int) -> list[Entry] | None:
+        """Return the entries of these rows, found by bisection; None where damage is in the way, and all have to be looked at."""
+        with self._index.open("rb", buffering=0) as file:
+
+            def offset_of(number: int) -> int:
+                file.seek(SIZE + SIZE * number)
+                return int.from_bytes(file.read(8), "little")
+
+            everyone = range(self._count)
+            first = max(bisect_right(everyone, start, key=offset_of) - 1, 0)
+            last = bisect_left(everyone, stop, lo=first, key=offset_of)
+            file.seek(SIZE + SIZE * first)
+            found = [entry for entry in decode_entries(file.read(SIZE * (last - first))) if entry is not None]
+        if not found or len(found) < last - first or not _is_chain(found, found[0].offset, found[0].position):
+            return None
+        whole = found[0].offset <= max(start, self.name.base) and (
+            last == self._count or found[-1].end >= stop
+        )
+        return found if whole else None
+
     def stored(
         self,
         start: int,
@@ -118,16 +138,18 @@ class Segment:
         Each commit's CRC is looked at.  Without ``on_damage``, damage raises ``Damaged``.
         """
         tell = on_damage or _raise
-        entries = self.entries(tell)
-        first = max(bisect_right(entries, start, key=lambda entry: entry.offset) - 1, 0)
-        wanted = [entry for entry in entries[first:] if entry.offset < stop and entry.end > start]
+        entries = self._entries_between(start, stop)
+        if entries is None:
+            entries = self.entries(tell)
+        wanted = [entry for entry in entries if entry.offset < stop and entry.end > start]
         prefix = self.schema_bytes()
         with self._data.open("rb", buffering=0) as file:
             for group in _groups(wanted):
-                buffer = bytearray(len(prefix) + group[-1].stop - group[0].position)
-                buffer[: len(prefix)] = prefix
+                buffer = pa.allocate_buffer(len(prefix) + group[-1].stop - group[0].position)
+                view = memoryview(buffer).cast("B")
+                view[: len(prefix)] = prefix
                 file.seek(group[0].position)
-                there = _read_fully(file.readinto, memoryview(buffer)[len(prefix) :])
+                there = _read_fully(file.readinto, view[len(prefix) :])
                 for entry, batch in self._decoded(group, buffer, prefix, there, columns, tell):
                     here, last = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
                     yield (
@@ -138,14 +160,14 @@ class Segment:
     def _decoded(
         self,
         group: list[Entry],
-        buffer: bytearray,
+        buffer: pa.Buffer,
         prefix: bytes,
         there: int,
         columns: Sequence[str] | None,
         tell: OnDamage,
     ) -> Iterator[tuple[Entry, pa.RecordBatch]]:
         """Decode commits that were read together; if one of them is damaged, one by one."""
-        view = memoryview(buffer)[len(prefix) :]
+        view = memoryview(buffer).cast("B")[len(prefix) :]
         start = group[0].position
         whole = []
         for entry in group:
