@@ -143,6 +143,10 @@ class Association:
                 self._data_timed_out(path, now)
             if path.heartbeat_due is not None and path.heartbeat_due <= now:
                 self._heartbeat(path, now)
+            if path.probing.due is not None and path.probing.due <= now:
+                probe = self.paths.probe(path, now)
+                if probe is not None:
+                    self.output.alone(path.address, probe)
 
     def data_to_send(self, now: float) -> Packets:
         """Return and forget the packets that are to go out now, each with its address."""
@@ -156,6 +160,7 @@ class Association:
     def _data_timed_out(self, path: Path, now: float) -> None:
         path.retransmission_due = None
         path.timed_out()
+        path.probing.timed_out(now)
         if self.paths.failed(path):
             self.end(What.LOST, "the peer does not answer")
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.protocols.sctp import chunks
+from plugins.protocols.sctp import chunks, parameters
 from plugins.protocols.sctp.chunks import Listed, Type
 from plugins.protocols.sctp.events import Event, What
 from plugins.protocols.sctp.options import SctpOptions
@@ -81,7 +81,7 @@ class Paths:
         return [
             due
             for path in self.all
-            for due in (path.retransmission_due, path.heartbeat_due)
+            for due in (path.retransmission_due, path.heartbeat_due, path.probing.due)
             if due is not None
         ]
 
@@ -90,10 +90,13 @@ class Paths:
     def start_heartbeats(self, now: float) -> None:
         for path in self.all:
             path.heartbeat_due = now if not path.confirmed else self._next_heartbeat(path, now)
+            if path.confirmed:
+                path.probing.begin(now)
 
     def stop_heartbeats(self) -> None:
         for path in self.all:
             path.heartbeat_due = path.heartbeat_sent = None
+            path.probing.stop()
 
     def _next_heartbeat(self, path: Path, now: float) -> float:
         pause = self._options.heartbeat if path.confirmed else 0.0
@@ -106,17 +109,31 @@ class Paths:
             return None
         nonce = self._secret.nonce(_NONCE)
         path.heartbeat_sent = (now, nonce)
-        return chunks.encode(Listed(Type.HEARTBEAT, (Parameter(Kind.HEARTBEAT_INFO, nonce),)))
+        return _heartbeat(nonce)
+
+    def probe(self, path: Path, now: float) -> bytes | None:
+        """Return the chunks of a packet that shows whether its size passes; None when it is not the time."""
+        nonce = self._secret.nonce(_NONCE)
+        return path.probing.next(_heartbeat(nonce), nonce, path.rto, now)
 
     def on_heartbeat_ack(self, chunk: Listed, now: float) -> None:
         """Take an answer in, if it is one: the nonce says of which path."""
+        answered = parameters.first(chunk.parameters, Kind.HEARTBEAT_INFO)
         for path in self.all:
+            if answered is None or path.probing.answered(answered, now):
+                return
             if path.heartbeat_sent is None:
                 continue
             sent, nonce = path.heartbeat_sent
-            if chunk.parameters == (Parameter(Kind.HEARTBEAT_INFO, nonce),):
+            if answered == nonce:
+                if not path.confirmed:
+                    path.probing.begin(now)
                 path.heartbeat_sent = None
                 path.measured(now - sent)
                 self.heard(path)
                 path.heartbeat_due = self._next_heartbeat(path, now)
                 return
+
+
+def _heartbeat(nonce: bytes) -> bytes:
+    return chunks.encode(Listed(Type.HEARTBEAT, (Parameter(Kind.HEARTBEAT_INFO, nonce),)))

@@ -15,7 +15,12 @@ class SctpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """An endpoint of SCTP and its associations."""
 
     packet_size: Annotated[int, msgspec.Meta(ge=508, le=65487)] = 1200
-    """Bytes of a packet at the most, from SCTP's own header on."""
+    """Bytes of a packet at the most, from SCTP's own header on: what every path carries."""
+    packet_most: Annotated[int, msgspec.Meta(ge=508, le=65487)] = 1200
+    """Bytes up to which each path is probed for larger packets (RFC 8899); no more than ``packet_size``: it is not."""
+    burst: Count = 32
+    """Packets with new data that go at once (``Max.Burst``).  RFC 9260 has 4, for peers that acknowledge every second packet; those that
+    read many at once acknowledge once for them."""
     streams_out: Streams = 64
     """Streams that we ask for; the peer may allow fewer."""
     streams_in: Streams = 65535

@@ -26,8 +26,8 @@ class Output:
         """Verification tag of what we send."""
         self.sack_to: bytes | None = None
         """Where the last data came from."""
-        self._room = (options.packet_size - packets.HEADER.size) & ~3
-        self._most_gaps = (self._room - 300) // 4
+        self._most_gaps = (options.packet_size - 300) // 4
+        self._burst = options.burst
         self._ports = (port, peer_port)
         self._replies: deque[tuple[bytes, bytes]] = deque()
         self._ready: Packets = []
@@ -58,7 +58,10 @@ class Output:
             if current.retransmission_due is None:
                 current.retransmission_due = now + current.rto
         for path in [current, *(path for path in paths.all if path is not current)]:
-            while parts := self._next(path, sender, receiver, now, fresh=path is current):
+            begun = len(made)
+            while parts := self._next(
+                path, sender, receiver, now, fresh=path is current and len(made) - begun < self._burst
+            ):
                 made.append((path.address, packets.encode(*self._ports, self.peer_tag, parts)))
         self._replies.clear()  # what is left was for addresses that are none any more
         return made
@@ -68,7 +71,7 @@ class Output:
     ) -> list[bytes]:
         """Return the chunks of the next packet to that path."""
         parts: list[bytes] = []
-        room = self._room
+        room = path.probing.size - packets.HEADER.size & ~3
         for _ in range(len(self._replies)):
             address, encoded = self._replies.popleft()
             if address == path.address and len(encoded) <= room:

@@ -110,6 +110,7 @@ class Outstanding:
             path.exit = None
         if gain:
             path.acknowledged(gain, in_flight_before=before, advanced=advanced)
+            path.probing.progressed()
             path.errors = 0
         if not path.flight and not path.lost and self.advanced <= self.cumulative:
             path.retransmission_due = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 
 from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.probing import Probing
 
 _ALPHA, _BETA = 1 / 8, 1 / 4
 
@@ -35,6 +36,8 @@ class Path:
         """The TSN at which fast recovery ends; None outside of it."""
         self.free_packet = False
         """Whether one packet may go in spite of the window: the first of a fast retransmission (7.2.4)."""
+        self.probing = Probing(options)
+        """Of the size of packets."""
         self._options = options
         self._variation = 0.0
         self.reset_congestion()
@@ -72,7 +75,7 @@ class Path:
         """Open the window: ``count`` bytes were acknowledged (7.2.1, 7.2.2)."""
         if self.exit is not None or not advanced:
             return
-        size = self._options.packet_size
+        size = self.probing.size
         fully_used = in_flight_before >= self.window
         if self.window <= self.threshold:
             if fully_used:
@@ -87,7 +90,7 @@ class Path:
     def recover_fast(self, exit_at: int) -> None:
         """Enter fast recovery, unless under way: something is missing that others overtook (7.2.4)."""
         if self.exit is None:
-            self.threshold = max(self.window // 2, 4 * self._options.packet_size)
+            self.threshold = max(self.window // 2, 4 * self.probing.size)
             self.window = self.threshold
             self._partial = 0
             self.exit = exit_at
@@ -95,8 +98,8 @@ class Path:
 
     def timed_out(self) -> None:
         """Nothing was acknowledged for the whole time-out (7.2.3, 6.3.3)."""
-        self.threshold = max(self.window // 2, 4 * self._options.packet_size)
-        self.window = self._options.packet_size
+        self.threshold = max(self.window // 2, 4 * self.probing.size)
+        self.window = self.probing.size
         self._partial = 0
         self.exit = None
         self.timed = None

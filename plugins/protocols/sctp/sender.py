@@ -43,8 +43,6 @@ class Sender:
         self._probe: Bundle | None = None
         """What was sent although the peer's window was too small for it (6.1, A)."""
         self._options = options
-        self._most = 0
-        """Bytes of data that have room in a packet of their own."""
         self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """Of the next message in each stream: the ordered ones, and the unordered ones of I-DATA."""
 
@@ -54,9 +52,6 @@ class Sender:
         self.peer_window = window
         self.interleaved = self.schedule.interleaved = self.outstanding.interleaved = interleaved
         self.outstanding.may_forward = may_forward
-        self._most = (
-            self._options.packet_size - HEADER.size - (I_DATA.size if interleaved else DATA.size) & ~3
-        )
         for message in self.schedule.waiting():
             if message.stream >= self.streams:
                 self.outstanding.abandon(message)
@@ -149,9 +144,11 @@ class Sender:
             bundle = bundles.find(path.lost[0])
             if bundle is not None and bundle.path is path and bundle.waits():
                 fitting = bundle.fitting(room)
-                if not fitting:
+                if not fitting and (taken or room < path.probing.size - HEADER.size & ~3):
                     break
-                bundles.cut(bundle.first + fitting)
+                bundles.cut(
+                    bundle.first + max(fitting, 1)
+                )  # one that is too large by now is IP's to fragment
                 self.outstanding.repeat(bundle, now)
                 taken += bundle.parts
                 room -= bundle.length
@@ -164,6 +161,7 @@ class Sender:
         parts: list[bytes] = []
         messages: list[Outgoing] = []
         space = room - (I_DATA.size if self.interleaved else DATA.size)
+        largest = self._largest()
         flight, most = outstanding.flight, outstanding.room()
         while len(messages) < most and (message := schedule.current()) is not None:
             if message.terms.expires is not None and now >= message.terms.expires:
@@ -172,8 +170,8 @@ class Sender:
                 if outstanding.abandon(message):
                     continue
             size = len(message.data) - message.offset
-            if size + (-size & 3) > space:
-                size = self._part(size, space, alone=alone and not messages)
+            if size > largest or size + (-size & 3) > space:
+                size = self._part(size, space, largest, alone=alone and not messages)
             if not size:
                 break
             if flight + size > self.peer_window and (
@@ -189,11 +187,16 @@ class Sender:
             self._begin(Bundle(outstanding.next_tsn, parts, messages, path), flight - outstanding.flight, now)
         return parts
 
-    def _part(self, size: int, space: int, *, alone: bool) -> int:
-        """Return how much of ``size`` bytes to send now that not all fit; 0 when it is better begun in the next packet."""
-        if space < _LEAST_PIECE or (not alone and size <= self._most):
+    def _largest(self) -> int:
+        """Return the bytes of data that have room in a packet of their own on any path, so that each can repeat it (AMDCS)."""
+        least = min([path.probing.size for path in self.outstanding.paths])
+        return least - HEADER.size - (I_DATA.size if self.interleaved else DATA.size) & ~3
+
+    def _part(self, size: int, space: int, largest: int, *, alone: bool) -> int:
+        """Return how much of ``size`` bytes to send now that not all may; 0 when it is better begun in the next packet."""
+        if space < _LEAST_PIECE or (not alone and size <= largest):
             return 0
-        return space & ~3
+        return min(space, largest) & ~3
 
     def _begin(self, bundle: Bundle, size: int, now: float) -> None:
         bundle.size = size

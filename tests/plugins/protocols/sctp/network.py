@@ -18,6 +18,7 @@ from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.probing import is_probe
 
 PORT_A, PORT_B = 5001, 5000
 
@@ -91,6 +92,10 @@ class Network:
         self.chance = random.Random(seed)
         self.weather = [weather] * paths
         self.cut = [False] * paths
+        self.mtu = [1 << 16] * paths
+        """Bytes of a packet that each path carries, and of a fragment."""
+        self.fragments = True
+        """Whether the fragments of larger packets that are no probes come through."""
         self.spoil = spoil
         self.now = 1000.0
         self.packets = 0
@@ -158,7 +163,8 @@ class Network:
     def _carry(self, side: Side, other: Side, packet: bytes, path: int) -> None:
         self.packets += 1
         weather = self.weather[path]
-        if self.cut[path] or self.chance.random() < weather.loss:
+        too_large = len(packet) > self.mtu[path] and (is_probe(packet) or not self.fragments)
+        if self.cut[path] or too_large or self.chance.random() < weather.loss:
             return
         for _ in range(2 if self.chance.random() < weather.duplication else 1):
             late = (
