@@ -10,14 +10,12 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from benchmarks.amqp.bare import READ_BYTES, BareClient
+from benchmarks.amqp.bare import BareClient
 from plugins.protocols.amqp091.methods import exchange, queue
 
 BODY = b"x" * 100
 BLOCK = 500
 """Messages that a connection writes at once, before it waits for all of them to come back."""
-_ROOM = bytearray(READ_BYTES)
-"""What is only counted is read into this: a new buffer for each read costs the more, the less of it is filled."""
 IN_FLIGHT = 8 * BLOCK
 """Messages under way at the least, however few connections share them."""
 
@@ -104,12 +102,11 @@ class _Flood:
 
     def receive(self) -> int:
         """Read once; return how many blocks have come back with it."""
-        self._received += self._client.socket.recv_into(_ROOM)
+        self._received += self._client.count()
         blocks, self._received = divmod(self._received, self._size)
         return blocks
 
 
 def _read(client: BareClient, size: int) -> None:
-    receive = client.socket.recv_into
     while size:
-        size -= receive(_ROOM)
+        size -= client.count()

@@ -10,7 +10,7 @@ import os
 from functools import partial
 from multiprocessing.connection import Connection
 
-from benchmarks.amqp.bare import READ_BYTES, BareClient
+from benchmarks.amqp.bare import BareClient
 from benchmarks.amqp.brokers import our_broker
 from benchmarks.amqp.pairs import StartBroker, shared
 from benchmarks.amqp.rabbitmq import rabbitmq
@@ -31,11 +31,11 @@ def ask(link: Connection, address: str, count: int) -> None:
     client.call(queue.Declare(queue=name, auto_delete=True), queue.DeclareOk)
     client.consume(name)
     question = client.encoded([b"x" * SIZE], name)
-    send, receive = client.socket.sendall, client.socket.recv
+    send, receive = client.socket.sendall, client.count
 
     def there_and_back() -> None:
         send(question)
-        receive(READ_BYTES)  # one delivery is one segment
+        receive()  # one delivery is one segment
 
     link.send(time_calls(there_and_back, count))
     link.recv()
