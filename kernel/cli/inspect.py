@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,8 @@ def command(
     wanted = Wanted(protocols=protocols, ports=ports, meant=dict(map(_meant, meant)))
     _check_names([*protocols, *wanted.meant.values()], [kind.name for kind in kinds])
     capture = LiveCapture(interface, seconds) if interface else CaptureFile(str(file))
+    if interface:
+        click.echo(f"kernel: listening at {interface}; Ctrl-C ends it", err=True)
     try:
         _inspect(capture, Recognition(kinds, wanted), summary, as_json)
     finally:
@@ -108,13 +111,13 @@ def _lines(capture: Iterator[Any], packets: Any, inspector: Any) -> Iterator[Any
 
 def _with_progress(capture: Any, summary: bool) -> Iterator[Any]:
     """Show how far a file was read, where nothing else is shown."""
+    if not (summary and capture.size and sys.stderr.isatty()):
+        yield from capture.packets()
+        return
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    if not (summary and capture.size and console.is_terminal):
-        yield from capture.packets()
-        return
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("reading", total=capture.size)
         for count, packet in enumerate(capture.packets()):

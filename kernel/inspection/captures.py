@@ -122,11 +122,12 @@ def _open(path: str) -> IO[bytes]:
         file = open(path, "rb")  # noqa: SIM115 - closed by CaptureFile
     except OSError as error:
         raise CaptureError(f"{path} cannot be read: {error.strerror}") from None
-    if file.read(2) == b"\x1f\x8b":
-        file.seek(0)
-        return gzip.open(file)  # type: ignore[return-value]
+    packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
-    return file
+    if not packed:
+        return file
+    file.close()
+    return gzip.open(path)  # type: ignore[return-value]
 
 
 class _Source:

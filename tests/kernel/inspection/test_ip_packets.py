@@ -20,6 +20,7 @@ inet, inet6, l2 = optional("scapy.layers.inet"), optional("scapy.layers.inet6"),
 
 pytestmark = pytest.mark.peer("scapy")
 
+MACS = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}  # else scapy would ask the network for them
 V4 = {"src": "192.0.2.1", "dst": "198.51.100.9"}
 V6 = {"src": "2001:db8::1", "dst": "ff15::5555"}
 
@@ -31,9 +32,12 @@ def _built() -> dict[str, tuple[int, Any]]:
         "raw, version 6": (ip_packets.RAW, ip6(**V6) / udp / b"data"),
         "Ethernet, filled up": (
             ip_packets.ETHERNET,
-            l2.Ether() / ip(**V4) / udp / b"data" / base.Padding(bytes(14)),
+            l2.Ether(**MACS) / ip(**V4) / udp / b"data" / base.Padding(bytes(14)),
         ),
-        "two VLANs": (ip_packets.ETHERNET, l2.Ether() / l2.Dot1AD() / l2.Dot1Q() / ip6(**V6) / udp / b"data"),
+        "two VLANs": (
+            ip_packets.ETHERNET,
+            l2.Ether(**MACS) / l2.Dot1AD() / l2.Dot1Q() / ip6(**V6) / udp / b"data",
+        ),
         "cooked": (ip_packets.LINUX_COOKED, l2.CookedLinux() / ip(**V4) / udp / b"data"),
         "cooked, version 2": (ip_packets.LINUX_COOKED_2, l2.CookedLinuxV2() / ip(**V4) / udp / b"data"),
         "null": (ip_packets.NULL, l2.Loopback() / ip(**V4) / udp / b"data"),
@@ -95,7 +99,7 @@ def test_fragments_and_others_are_counted() -> None:
         packets.read(ip_packets.RAW, bytes(inet6.IPv6() / inet6.IPv6ExtHdrFragment(m=1) / b"x"), 0.0, 0)
         is None
     )
-    assert packets.read(ip_packets.ETHERNET, bytes(l2.Ether() / l2.ARP()), 0.0, 0) is None
+    assert packets.read(ip_packets.ETHERNET, bytes(l2.Ether(**MACS) / l2.ARP()), 0.0, 0) is None
     assert packets.read(147, b"a link of a type that nobody knows", 0.0, 0) is None
     assert (packets.fragments, packets.other) == (5, 2)
 
