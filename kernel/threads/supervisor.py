@@ -27,6 +27,10 @@ class EngineState(msgspec.Struct):
     running_since: float | None = None
     """When it last came up, by its thread's clock; None while it has not."""
 
+    def came_up(self) -> bool:
+        """Whether it is running, or was and has come to a good end, as a replay does."""
+        return self.state == "running" or (self.state == "ended" and self.running_since is not None)
+
 
 async def supervise(
     state: EngineState,

@@ -130,9 +130,13 @@ class Kernel:
         self.__enter__()
         self._guests = trio.open_nursery()
         nursery = await self._guests.__aenter__()
-        for thread in self._threads.values():
-            if getattr(thread, "is_guest", False):
-                await nursery.start(thread.serve)
+        try:
+            for thread in self._threads.values():
+                if getattr(thread, "is_guest", False):
+                    await nursery.start(thread.serve)
+        except BaseException as error:  # nobody leaves a block that was not entered
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     async def __aexit__(
@@ -170,7 +174,7 @@ class Kernel:
         return True
 
     def wait_running(self, timeout: float | None = 10.0) -> None:
-        """Wait until every engine is running; ``KernelError`` names those that are not."""
+        """Wait until every engine is running, or has run to its end; ``KernelError`` names those that are not."""
         import time
 
         changed = threading.Event()
@@ -178,7 +182,7 @@ class Kernel:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             changed.clear()
-            late = [state for state in self.engine_states() if state.state != "running"]
+            late = [state for state in self.engine_states() if not state.came_up()]
             if not late:
                 return
             left = None if deadline is None else deadline - time.monotonic()

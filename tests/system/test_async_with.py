@@ -61,6 +61,17 @@ def test_cancellation_leaves_nothing(plan: Plan) -> None:
     assert trio.run(main)
 
 
+def test_cancellation_on_the_way_in_leaves_nothing(plan: Plan) -> None:
+    async def main() -> bool:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with Kernel(plan):
+                await trio.lowlevel.checkpoint()
+        return scope.cancelled_caught
+
+    assert trio.run(main)
+
+
 def test_guests_alone_need_no_thread_to_be_joined() -> None:
     before = set(threading.enumerate())  # a worker of trio's may be left of an earlier test
 

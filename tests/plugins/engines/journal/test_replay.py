@@ -16,7 +16,7 @@ from plugins.protocols.journal_format.consumers import positions, write_position
 from plugins.protocols.journal_format.names import SegmentName
 from tests.plugins.engines.journal.conftest import append, bodies_in, numbered
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -71,6 +71,13 @@ def test_all_of_it_comes_in_order_and_then_the_replay_ends(
     kernel = play(confirm=confirm, high=high)
     assert receive(kernel, 1000) == numbered(0, 1000)
     until(lambda: state_of(kernel) == "ended")
+
+
+def test_who_waits_for_a_replay_may_come_when_it_has_ended(play: Callable[..., Kernel]) -> None:
+    kernel = play()
+    receive(kernel, 1000)
+    until(lambda: state_of(kernel) == "ended")
+    kernel.wait_running(0)
 
 
 def test_a_consumer_goes_on_where_everything_was_confirmed(
