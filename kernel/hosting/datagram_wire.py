@@ -24,6 +24,11 @@ _SEGMENT_SIZE, _GRO_SIZE = Struct("=H"), Struct("=i")
 _ANCILLARY = socket.CMSG_SPACE(_GRO_SIZE.size)
 _NOT_NOW = (errno.EAGAIN, errno.ENOBUFS)
 
+_RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
+_MSG_ERRQUEUE = 0x2000
+_EXTENDED_ERROR = Struct("=I4B2I")  # errno, origin, type, code, padding, info, data
+_ICMP_ORIGINS = (2, 3)
+
 Address = tuple[Any, ...]
 """As the socket module has it: (host, port), for IPv6 with flow and scope."""
 
@@ -31,7 +36,7 @@ Address = tuple[Any, ...]
 class DatagramWire:
     """A bound socket, UDP or raw.  A raw IPv4 one reads the IP header, too, which is taken off here."""
 
-    __slots__ = ("_batches", "_header", "_out", "_socket", "dropped", "refusal", "segments")
+    __slots__ = ("_batches", "_header", "_out", "_socket", "dropped", "refusal", "refused", "segments")
 
     def __init__(self, bound: socket.socket) -> None:
         bound.setblocking(False)
@@ -45,6 +50,32 @@ class DatagramWire:
         """Datagrams that the system would not take at all, at any time."""
         self.refusal = ""
         """Why, of the last of these."""
+
+        self.refused = False
+        """Whether ``take_refused`` would find something."""
+
+    def hear_of_refusals(self) -> None:
+        """Ask the system to keep what it is told of datagrams that nobody listened for (ICMP); Linux does."""
+        level, option = _RECVERR[self._socket.family]
+        try:
+            self._socket.setsockopt(level, option, 1)
+        except OSError:  # not Linux
+            pass
+
+    def take_refused(self) -> list[tuple[bytes, Address]]:
+        """Return the beginnings of datagrams that nobody listened for, and where they went to."""
+        self.refused = False
+        found: list[tuple[bytes, Address]] = []
+        while True:
+            try:
+                data, ancillary, _, address = self._socket.recvmsg(READ_SIZE, 512, _MSG_ERRQUEUE)
+            except OSError:
+                return found
+            for level, kind, value in ancillary:
+                if (level, kind) in _RECVERR.values() and len(value) >= _EXTENDED_ERROR.size:
+                    number, origin, *_ = _EXTENDED_ERROR.unpack_from(value)
+                    if number == errno.ECONNREFUSED and origin in _ICMP_ORIGINS:
+                        found.append((data, address))
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -66,6 +97,7 @@ class DatagramWire:
             except (BlockingIOError, InterruptedError):
                 break
             except ConnectionError:  # somebody to whom we sent is not there: no matter for who receives
+                self.refused = True
                 continue
             if got and got[-1][1] == address:
                 got[-1][0].extend(datagrams)
@@ -106,9 +138,11 @@ class DatagramWire:
         out = self._out
         while out:
             datagram, address = out[0]
-            if self._send([datagram], address) is None:
+            gone = self._send([datagram], address)
+            if gone is None:
                 return False
-            out.popleft()
+            if gone:
+                out.popleft()
         return True
 
     def _segment(self, datagrams: Sequence[bytes], at: int) -> int:
@@ -122,13 +156,16 @@ class DatagramWire:
         return max(most, 1)
 
     def _send(self, datagrams: Sequence[bytes], address: Address) -> int | None:
-        """Return how many are dealt with; 0: one by one, from now on; None: not now."""
+        """Return how many are dealt with; 0: try again, perhaps one by one from now on; None: not now."""
         try:
             if len(datagrams) == 1:
                 self._socket.sendto(datagrams[0], address)
             else:
                 size = _SEGMENT_SIZE.pack(len(datagrams[0]))
                 self._socket.sendmsg(datagrams, [(socket.IPPROTO_UDP, UDP_SEGMENT, size)], 0, address)
+        except ConnectionRefusedError:  # an earlier one was: this has not been sent yet
+            self.refused = True
+            return 0
         except OSError as error:
             if error.errno in _NOT_NOW:
                 return None

@@ -87,6 +87,8 @@ class Carrier:
         if not self._raw:
             self.udp_port = made.getsockname()[1]
         wire = DatagramWire(made)
+        if not self._raw:
+            wire.hear_of_refusals()
         self.wires.append(wire)
         self._by_address[packed(host or "0.0.0.0")] = wire
 

@@ -19,6 +19,7 @@ from plugins.engines.sctp.carrier import Carrier, packed
 from plugins.engines.sctp.conversation import Conversation, Role
 from plugins.engines.sctp.options import SctpEngineOptions
 from plugins.protocols.sctp.association import Association
+from plugins.protocols.sctp.chunks import Type
 from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.states import State
@@ -27,6 +28,8 @@ READS_A_TURN = 16
 """System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
 
 _PORTS = Struct("!HH")
+_HEAD = Struct("!HHI4xB3xI")
+"""Ports, verification tag; type and, of INIT, the tag that it brings."""
 
 
 class EndpointHost:
@@ -134,8 +137,25 @@ class EndpointHost:
                     self._passing[source, _PORTS.unpack_from(datagram)[0]] = place[1]
         for association in touched:
             self._progress(association, now)
+        if wire.refused:
+            for data, place in wire.take_refused():
+                self._on_refused(data, place)
         self.flush()
         self._passing.clear()
+
+    def _on_refused(self, data: bytes, place: Address) -> None:
+        """Nobody listens where a packet went, and the packet proves that the news is true: as an ABORT (RFC 6951, 5.5)."""
+        if len(data) < _HEAD.size:
+            return
+        _, port, tag, kind, first_tag = _HEAD.unpack_from(data)
+        address = packed(place[0])
+        for association, conversation in list(self.conversations.items()):
+            if association.peer_port != port or association.paths.at(address) is None:
+                continue
+            if tag == association.output.peer_tag != 0 or (
+                not tag and kind == Type.INIT and first_tag == association.tag
+            ):
+                conversation.fail(f"nobody listens on UDP port {place[1]} of {place[0]}")
 
     def _learn(self, association: Association, source: bytes, place: Address) -> None:
         """Remember the port; the peer's other addresses are expected to have the same until they are heard."""

@@ -129,3 +129,22 @@ def test_a_wrong_interface_is_told_with_those_that_there_are() -> None:
 
 def test_all_interfaces_with_an_address_are_there() -> None:
     assert "lo" in {interface.name for interface in interfaces()}
+
+
+def test_what_nobody_listened_for_is_known_and_holds_up_nothing(
+    pair: tuple[DatagramWire, DatagramWire, tuple[str, int]],
+) -> None:
+    sending, receiving, there = pair
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
+        closed.bind(("127.0.0.1", 0))
+        nowhere = closed.getsockname()
+    sending.hear_of_refusals()
+    for _ in range(3):
+        assert sending.send([b"to nobody"], nowhere)
+        assert sending.send([b"to somebody"] * 3, there)
+    assert sending.receive(5) == []
+    assert sending.refused
+    assert set(sending.take_refused()) == {(b"to nobody", nowhere)}
+    assert not sending.refused
+    assert _received(receiving) == [b"to somebody"] * 9
+    assert sending.dropped == 0

@@ -205,6 +205,16 @@ def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory) -> No
     assert "an empty message" in events.wait("refused").detail
 
 
+def test_a_port_that_nobody_listens_on_is_told_at_once(kernel_factory: KernelFactory) -> None:
+    """The system is told by ICMP; without that it would be found out after connect_timeout."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
+        closed.bind(("127.0.0.1", 0))
+        udp_port = closed.getsockname()[1]
+    events = Events()
+    kernel_factory(dialler(f"127.0.0.1:5000/{udp_port}", connect_timeout=60.0), on_event=events)
+    assert f"nobody listens on UDP port {udp_port} of 127.0.0.1" in events.wait("retrying").detail
+
+
 HOSTILE = [b"", b"\0" * 11, b"\0" * 12, b"\xff" * 1400, bytes(range(256)) * 4]
 
 
