@@ -150,6 +150,17 @@ class PluginRegistry:
             raise UnknownName(f"unknown {_SINGULAR[group]} {name!r}; {self.hint(group, name)}")
         return installed.kind
 
+    def engine_for(self, name: str, options: Mapping[str, Any]) -> Installed | None:
+        """Return the kind of engine of that name, or the one that its address belongs to by its transport."""
+        address = options.get("address")
+        scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
+        transport = scheme.rpartition("+")[2]
+        if separator and name in self.engines:
+            for installed in self.engines.values():
+                if transport in installed.kind.transports:
+                    return installed
+        return self.engines.get(name)
+
     def hint(self, group: str, name: str) -> str:
         """Say what could have been meant by a name that is not there."""
         for refused in self.refused:

@@ -41,6 +41,9 @@ class EngineKind(_Kind, frozen=True, kw_only=True):
     """An engine."""
 
     create: Callable[[EngineSetup], Engine]
+    transports: tuple[str, ...] = ()
+    """Transports that are this kind's alone: an engine with such an address is of it, whatever ``kind`` says, so that
+    one line of a topology is enough to change a bridge's transport."""
 
 
 class RouterKind(_Kind, frozen=True, kw_only=True):

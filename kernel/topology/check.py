@@ -126,7 +126,7 @@ class Checker:
                     path, f"[engines.{name}] lacks 'kind'; installed: {', '.join(known) or 'none'}"
                 )
             return None
-        installed = self._registry.engines.get(kind_name) or self._registry.apis.get(kind_name)
+        installed = self._registry.engine_for(kind_name, table) or self._registry.apis.get(kind_name)
         if installed is None:
             self._unknown((*path, "kind"), "engines", "engine kind", kind_name)
             return None

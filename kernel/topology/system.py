@@ -227,7 +227,8 @@ class Kernel:
         self.plan = msgspec.structs.replace(self.plan, engines=(*self.plan.engines, plan))
         if plan.kind in self.registry.apis:
             return
-        kind: EngineKind = self.registry.kind("engines", plan.kind)
+        installed = self.registry.engine_for(plan.kind, plan.options)
+        kind: EngineKind = installed.kind if installed else self.registry.kind("engines", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
         setup = EngineSetup(
             name=plan.name,

@@ -21,6 +21,14 @@ pytestmark = pytest.mark.slow  # processes of their own
 
 ROOT = Path(__file__).parents[2]
 TOTAL = 20_000
+NEW = {"backend+tcp": "127.0.0.1:0", "backend+sctp": "127.0.0.1:0/0"}
+"""Where to listen, by what an address begins with: the same tests, and one line of each plan differs."""
+
+
+@pytest.fixture(params=NEW)
+def scheme(request: pytest.FixtureRequest) -> str:
+    return request.param
+
 
 RECEIVER = """
 import sys
@@ -123,12 +131,12 @@ def written_to(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("kills", [1, 5])
 def test_nothing_is_lost_when_the_receiver_is_killed(
-    kernel_factory: KernelFactory, processes: Processes, tmp_path: Path, kills: int
+    kernel_factory: KernelFactory, processes: Processes, tmp_path: Path, kills: int, scheme: str
 ) -> None:
     path = tmp_path / "received"
     path.touch()
-    receiver = processes.start(RECEIVER, "backend+tcp://127.0.0.1:0", str(path))
-    address = f"backend+tcp://{line_of(receiver)}"
+    receiver = processes.start(RECEIVER, f"{scheme}://{NEW[scheme]}", str(path))
+    address = f"{scheme}://{line_of(receiver)}"
     events = Events()
     kernel = kernel_factory(
         dialler(address), route("app", "net", confirm=True, marks={"high": 3000}), on_event=events
@@ -149,17 +157,18 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
 
 
 def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
-    kernel_factory: KernelFactory, processes: Processes, tmp_path: Path
+    kernel_factory: KernelFactory, processes: Processes, tmp_path: Path, scheme: str
 ) -> None:
     """Each engine of a fan-out is promised everything, also while nobody is connected to it."""
+    place = f"{scheme}://{NEW[scheme]}"
     kernel = kernel_factory(
-        listener(name="left"), listener(name="right"), route("app", "left", "right", confirm=True)
+        listener("left", place), listener("right", place), route("app", "left", "right", confirm=True)
     )
     paths = {name: tmp_path / name for name in ("left", "right")}
     receivers = {}
     for name, path in paths.items():
         path.touch()
-        address = f"backend+tcp://{kernel.address_of(name)}"
+        address = f"{scheme}://{kernel.address_of(name)}"
         receivers[name] = processes.start(SUBSCRIBER, address, str(path))
     app = kernel.open("app")
     for number in range(TOTAL):
@@ -170,7 +179,7 @@ def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
                 with contextlib.suppress(TimedOut):
                     app.wait_confirmed(0.01)  # a channel has no thread of its own: it is served by being used
             processes.kill(receivers[name])
-            address = f"backend+tcp://{kernel.address_of(name)}"
+            address = f"{scheme}://{kernel.address_of(name)}"
             receivers[name] = processes.start(SUBSCRIBER, address, str(paths[name]))
     app.wait_confirmed(30)
     for path in paths.values():
@@ -179,10 +188,11 @@ def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
 
 
 def test_nothing_that_was_promised_is_lost_when_the_sender_is_killed(
-    kernel_factory: KernelFactory, processes: Processes
+    kernel_factory: KernelFactory, processes: Processes, scheme: str
 ) -> None:
-    receiving = kernel_factory(listener(), route("net", "app", confirm=True))
-    address = f"backend+tcp://{receiving.address_of('net')}"
+    place = f"{scheme}://{NEW[scheme]}"
+    receiving = kernel_factory(listener(address=place), route("net", "app", confirm=True))
+    address = f"{scheme}://{receiving.address_of('net')}"
     app = receiving.open("app")
     got: set[int] = set()
 

@@ -20,6 +20,7 @@ def register_engines() -> Iterable[EngineKind]:
             summary="many streams to a peer, none of which holds up another (RFC 9260), over UDP or IP; dials or listens",
             options=SctpEngineOptions,
             create=_create,
+            transports=("sctp",),
         )
     ]
 

@@ -18,7 +18,8 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Any stream protocol over tcp, unix or tls, dialling or listening."""
 
     address: str
-    """``protocol+transport://place``: ``backend+tcp://127.0.0.1:5555``, ``backend+unix:///run/feed.sock`` ..."""
+    """``protocol+transport://place``: ``backend+tcp://127.0.0.1:5555``, ``backend+unix:///run/feed.sock`` ...  With a transport of
+    another kind, as in ``backend+sctp://127.0.0.1:5000``, the engine is of that kind, with its options."""
     mode: Literal["dial", "listen"] = "dial"
     protocol: dict[str, Any] = {}
     """Options of the protocol that the address names."""
