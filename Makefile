@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
-PEERS := amqp-tools chromium gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev nftables rabbitmq-server \
+PEERS := amqp-tools chromium gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev nftables rabbitmq-server tshark \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
 NODE_PEERS := tests/interop/node
 

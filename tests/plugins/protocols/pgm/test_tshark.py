@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from struct import Struct
 
 import pytest
 
 from plugins.protocols.pgm import packets
-from plugins.protocols.pgm.checksum import checksum_of, ones_sum
 from plugins.protocols.pgm.extensions import Reset
 from plugins.protocols.pgm.options import ReceiverOptions, SourceOptions
 from plugins.protocols.pgm.packets import Data, Request, SourcePath
+from tests.captures import pcap
 from tests.plugins.protocols.pgm.network import GROUP, PATH, Network, Weather
 
-LINKTYPE_RAW = 101
-_IP = Struct(">BBHHHBBH4s4s")
 FIELDS = [
     "pgm.hdr.type",
     "pgm.hdr.cksum.status",
@@ -51,16 +48,6 @@ def _traffic(options: SourceOptions) -> list[bytes]:
     return [packet for packet in sent if packet[4] != packets.SPMR]  # which tshark does not know
 
 
-def _pcap(sent: list[bytes]) -> bytes:
-    written = [Struct("=IHHiIII").pack(0xA1B2C3D4, 2, 4, 0, 0, 65_535, LINKTYPE_RAW)]
-    for number, packet in enumerate(sent):
-        size = _IP.size + len(packet)
-        head = _IP.pack(0x45, 0, size, number & 0xFFFF, 0x4000, 1, 113, 0, PATH, GROUP)
-        head = head[:10] + checksum_of(ones_sum(head)).to_bytes(2, "big") + head[12:]
-        written += [Struct("=IIII").pack(number, 0, size, size), head, packet]
-    return b"".join(written)
-
-
 @pytest.mark.parametrize(
     "options",
     [SourceOptions(), SourceOptions(parity_group=8, parity_packets=1, parity_on_demand=True)],
@@ -76,7 +63,7 @@ def test_it_reads_everything_as_it_was_meant(options: SourceOptions, tmp_path: P
         packets.NCF,
     }
     file = tmp_path / "pgm.pcap"
-    file.write_bytes(_pcap(sent))
+    file.write_bytes(pcap((number, 113, PATH, GROUP, packet) for number, packet in enumerate(sent)))
     command = ["tshark", "-r", str(file), "-o", "pgm.check_checksum:TRUE", "-T", "fields"]
     command += [word for field in FIELDS for word in ("-e", field)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
