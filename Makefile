@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
 PEERS := amqp-tools chromium gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev nftables rabbitmq-server tshark \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
+# Processes that share the tests: most of the time tests wait.
+WORKERS ?= 3
+PARALLEL := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 NODE_PEERS := tests/interop/node
 
 .PHONY: help setup lock demo test quick check bench soak peers docs changelog clean
@@ -35,10 +38,10 @@ demo: setup ## real AMQP clients, a broker, a bridge, a second kernel and Spark;
 	@$(BIN)/python -m examples.demo
 
 test: setup ## every test whose peers are there (KERNEL_REQUIRE_PEERS=1: a missing peer fails)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 quick: setup ## the tests that need no peer and no patience: under a minute
-	$(BIN)/python -m pytest -m "not slow and not peer"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not peer"
 
 check: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from tests.peers import PEERS
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
-_missing: dict[str, int] = {}
+MISSING = "missing peer"
+"""What a report calls a peer that its test would have wanted."""
 
 
 def _peers_of(item: pytest.Item) -> list[str]:
@@ -23,9 +26,38 @@ def _peers_of(item: pytest.Item) -> list[str]:
     return names
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _peers_of(item)
+    if hasattr(config, "workerinput"):  # one of several processes of pytest-xdist
+        _arrange(items)
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: looking for leaks need not look through it after each test."""
+    gc.collect()
+    gc.freeze()
+
+
+def _arrange(items: list[pytest.Item]) -> None:
+    """Keep together what shares a server or a JVM, and begin with what takes long: nobody waits for it in the end."""
+    order: dict[pytest.Item, int] = {}
+    for item in items:
+        group = _shares(item)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
+        marks = {marker.name for marker in item.iter_markers()}
+        order[item] = 0 if group else 1 if "timeout" in marks else 2 if "slow" in marks else 3
+    items.sort(key=order.__getitem__)
+
+
+def _shares(item: pytest.Item) -> str:
+    """What a test shares that is too dear to have one in every process."""
+    if item.get_closest_marker("xdist_group") is not None:
+        return ""
+    if "rabbitmq" in _peers_of(item):
+        return "rabbitmq"
+    return "spark" if "spark" in getattr(item, "fixturenames", ()) else ""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,7 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         peer = PEERS[name]
         if peer.present():
             continue
-        _missing[name] = _missing.get(name, 0) + 1
+        item.user_properties.append((MISSING, name))
         if os.environ.get("KERNEL_REQUIRE_PEERS") == "1":
             pytest.fail(
                 f"peer {name} is missing and KERNEL_REQUIRE_PEERS=1; get it with: {peer.install}",
@@ -44,10 +76,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not _missing:
+    missing = Counter(
+        str(name)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "setup"
+        for what, name in report.user_properties
+        if what == MISSING
+    )
+    if not missing:
         return
     terminalreporter.section("peers that are missing")
-    for name, count in sorted(_missing.items()):
+    for name, count in sorted(missing.items()):
         tests = "test wants" if count == 1 else "tests want"
         terminalreporter.line(f"{name}: {count} {tests} it; get it with: {PEERS[name].install}")
 
