@@ -1,0 +1,188 @@
+"""``kernel inspect``, as a user types it; without an interface (see tests/plugins/dissectors/test_live.py)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from kernel.cli import main as cli
+from kernel.inspection import printing
+from tests.captures import pcap
+from tests.plugins.dissectors.test_backend import SAID
+
+Run = Callable[..., tuple[int, str, str]]
+CLIENT, SERVER = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 2))
+PORTS = (40_000, 7000)
+
+pytestmark = pytest.mark.peer("scapy")
+
+
+@pytest.fixture
+def kernel(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process; give exit status, output and errors."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        status = cli.run(list(map(str, arguments)))
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def tcp(sender: int, number: int, acknowledged: int, flags: int, data: bytes = b"") -> bytes:
+    source, destination = PORTS if sender == 0 else PORTS[::-1]
+    return pack(">HHIIBBHHH", source, destination, number, acknowledged, 5 << 4, flags, 65_535, 0, 0) + data
+
+
+def conversation(missing: int | None = None) -> bytes:
+    """What a client and a server say in the backend protocol, ten milliseconds apart; one piece may be missing."""
+    numbers = [1000, 5000]
+    packets = [(0, tcp(0, 999, 0, 0x02)), (1, tcp(1, 4999, 1000, 0x12)), (0, tcp(0, 1000, 5000, 0x10))]
+    for at, (sender, data) in enumerate(SAID):
+        if at != missing:
+            packets.append((sender, tcp(sender, numbers[sender], numbers[1 - sender], 0x18, data)))
+        numbers[sender] += len(data)
+    both = ((CLIENT, SERVER), (SERVER, CLIENT))
+    return pcap((at / 100, 6, *both[sender], packet) for at, (sender, packet) in enumerate(packets))
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "backend.pcap"
+    path.write_bytes(conversation())
+    return path
+
+
+def test_lines_and_a_table(kernel: Run, capture: Path) -> None:
+    status, output, errors = kernel("inspect", capture)
+    assert (status, errors) == (0, "")
+    lines = output.splitlines()
+    assert lines[2] == "   0.050000  backend-1  192.0.2.1:40000 > 192.0.2.2:7000  WANT_CONFIRM"
+    assert lines[3] == "   0.050000  backend-1  192.0.2.1:40000 > 192.0.2.2:7000  messages  count=2 bytes=6"
+    assert [
+        line.split() for line in lines if line.startswith(("session", "rtt_ms", "messages_out", "bytes_out"))
+    ] == [
+        ["session", "backend-1"],
+        ["messages_out", "4"],
+        ["bytes_out", "311"],
+        ["rtt_ms", "20.0"],
+    ]
+
+
+def test_only_the_tables(kernel: Run, capture: Path) -> None:
+    output = kernel("inspect", capture, "--summary")[1]
+    assert " > " not in output
+    assert "messages_out" in output
+
+
+def test_json_is_one_object_a_line(kernel: Run, capture: Path) -> None:
+    lines = [json.loads(line) for line in kernel("inspect", capture, "--json")[1].splitlines()]
+    assert lines[3] == {
+        "time": 0.05,
+        "protocol": "backend",
+        "session": "backend-1",
+        "from": "192.0.2.1:40000",
+        "to": "192.0.2.2:7000",
+        "what": "messages",
+        "facts": {"count": 2, "bytes": 6},
+    }
+    assert [line["summary"] for line in lines if "summary" in line] == ["backend"]
+    assert lines[-1]["missing_bytes"] == 0
+
+
+def test_what_was_not_captured_is_told(kernel: Run, tmp_path: Path) -> None:
+    path = tmp_path / "holes.pcap"
+    path.write_bytes(conversation(missing=2))
+    lines = [json.loads(line) for line in kernel("inspect", path, "--json")[1].splitlines()]
+    assert "bytes missing" in [line.get("what") for line in lines]
+    assert lines[-1]["missing_bytes"] == len(SAID[2][1])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--protocol", "amqp091"], ["--port", "1"], ["--as", "7000=zmtp", "--protocol", "backend"]]
+)
+def test_what_is_not_wanted_is_not_shown(kernel: Run, capture: Path, arguments: list[str]) -> None:
+    status, output, errors = kernel("inspect", capture, *arguments)
+    assert (status, output) == (0, "")
+    assert errors == "kernel: nothing that a dissector knows; --as PORT=NAME says what is spoken on a port\n"
+
+
+def test_of_many_sessions_each_is_a_row(kernel: Run) -> None:
+    rows = [{"session": f"x-{n}", "count": n, "nothing": 0} for n in range(printing.SIDE_BY_SIDE + 1)]
+    columns, shown = printing.table(rows)
+    assert columns == ["session", "count"]
+    assert shown[-1] == {"session": "x-5", "count": 5}
+    columns, shown = printing.table(rows[:3])
+    assert (columns, shown) == (
+        ["session", "x-0", "x-1", "x-2"],
+        [{"session": "count", "x-0": 0, "x-1": 1, "x-2": 2}],
+    )
+
+
+def test_what_comes_from_the_network_does_not_reach_the_terminal_as_it_is() -> None:
+    assert printing.printable("\x1b[2J\x07 fine \u202e\n") == "\\x1b[2J\\x07 fine \\u202e "
+    _, shown = printing.table([{"session": "a", "text": "\x1b]0;title\x07"}])
+    assert shown[0]["a"] == "\\x1b]0;title\\x07"
+
+
+WRONG = {
+    "no file and no interface": ([], "say either FILE or --live INTERFACE", cli.USAGE),
+    "both": (["x.pcap", "--live", "lo"], "say either FILE or --live INTERFACE", cli.USAGE),
+    "no such file": (["nowhere.pcap"], "nowhere.pcap cannot be read: No such file or directory", cli.FAILED),
+    "no such protocol": (
+        ["x", "--protocol", "amqp"],
+        "there is no dissector 'amqp'; did you mean 'amqp091'?",
+        1,
+    ),
+    "no port": (["x", "--as", "backend"], "'backend' is not PORT=NAME", cli.USAGE),
+    "no such protocol there": (["x", "--as", "7=tcp"], "there is no dissector 'tcp'", cli.FAILED),
+    "no such interface": (
+        ["--live", "nowhere0"],
+        "there is no interface 'nowhere0'; there are: lo",
+        cli.FAILED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_sentence(kernel: Run, name: str) -> None:
+    arguments, sentence, status = WRONG[name]
+    found, output, errors = kernel("inspect", *arguments)
+    assert (found, output) == (status, "")
+    assert sentence in errors
+    assert "Traceback" not in errors
+
+
+def test_a_damaged_file_is_shown_as_far_as_it_goes(kernel: Run, capture: Path) -> None:
+    capture.write_bytes(capture.read_bytes()[:-5])
+    status, output, errors = kernel("inspect", capture)
+    assert (status, "messages_out" in output) == (0, True)
+    assert errors.startswith(f"kernel: {capture} ends within a packet")
+
+
+def test_without_scapy_it_says_what_to_install(
+    kernel: Run, capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "kernel.inspection.captures.importlib.util.find_spec", lambda name: None, raising=True
+    )
+    monkeypatch.setattr("kernel.cli.main._present", lambda name: True)
+    status, output, errors = kernel("inspect", capture)
+    assert (status, output) == (cli.FAILED, "")
+    assert errors == "kernel: kernel inspect needs scapy: pip install messaging-kernel[inspect]\n"
+
+
+def test_scapy_is_loaded_for_captures_only() -> None:
+    program = (
+        "import sys, kernel.cli.main as m, kernel.cli.inspect, kernel.inspection.captures\n"
+        "from kernel.plugins import PluginRegistry\n"
+        "m.run(['inspect', '--help']); m.run(['plugins', 'pgm']); PluginRegistry.load()\n"
+        "print('scapy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
