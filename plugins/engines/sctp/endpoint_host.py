@@ -27,9 +27,10 @@ from plugins.protocols.sctp.states import State
 READS_A_TURN = 16
 """System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
 
-_PORTS = Struct("!HH")
-_HEAD = Struct("!HHI4xB3xI")
-"""Ports, verification tag; type and, of INIT, the tag that it brings."""
+_HEAD = Struct("!HHI")
+"""Ports, verification tag."""
+_HEAD_OF_INIT = Struct("!HHI4xB3xI")
+"""The same; type of the first chunk and, of INIT, the tag that it brings."""
 
 
 class EndpointHost:
@@ -62,7 +63,7 @@ class EndpointHost:
         self._closing = False
         self._converse = converse
         self.port, self._udp_port = ports
-        self._udp_ports: dict[tuple[bytes, int], int] = {}  # (address, port of SCTP) of verified packets
+        self._udp_ports: dict[tuple[bytes, int], tuple[int, Association]] = {}  # by address and port of SCTP
         self._passing: dict[tuple[bytes, int], int] = {}  # of packets that belong to no association
         self._leaving: list[Association] = []
         self._timer = LazyTimer(host, self._on_timer)
@@ -75,7 +76,7 @@ class EndpointHost:
         """Begin an association with the peer of these addresses."""
         association = self.endpoint.connect(addresses, port, self.host.now())
         for address in addresses:
-            self._udp_ports[address, port] = self._udp_port
+            self._udp_ports[address, port] = self._udp_port, association
         conversation = self._converse(self, association)
         assert conversation is not None
         self.conversations[association] = conversation
@@ -131,10 +132,10 @@ class EndpointHost:
                 association = receive(datagram, source, now)
                 if association is not None:
                     touched[association] = None
-                    if self._udp_ports.get((source, association.peer_port)) != place[1]:
-                        self._learn(association, source, place)
-                elif len(datagram) >= _PORTS.size:
-                    self._passing[source, _PORTS.unpack_from(datagram)[0]] = place[1]
+                    if self._udp_ports.get((source, association.peer_port)) != (place[1], association):
+                        self._learn(association, source, place[1])
+                elif len(datagram) >= _HEAD.size:
+                    self._passing[source, _HEAD.unpack_from(datagram)[0]] = place[1]
         for association in touched:
             self._progress(association, now)
         if wire.refused:
@@ -145,9 +146,9 @@ class EndpointHost:
 
     def _on_refused(self, data: bytes, place: Address) -> None:
         """Nobody listens where a packet went, and the packet proves that the news is true: as an ABORT (RFC 6951, 5.5)."""
-        if len(data) < _HEAD.size:
+        if len(data) < _HEAD_OF_INIT.size:
             return
-        _, port, tag, kind, first_tag = _HEAD.unpack_from(data)
+        _, port, tag, kind, first_tag = _HEAD_OF_INIT.unpack_from(data)
         address = packed(place[0])
         for association, conversation in list(self.conversations.items()):
             if association.peer_port != port or association.paths.at(address) is None:
@@ -157,12 +158,12 @@ class EndpointHost:
             ):
                 conversation.fail(f"nobody listens on UDP port {place[1]} of {place[0]}")
 
-    def _learn(self, association: Association, source: bytes, place: Address) -> None:
+    def _learn(self, association: Association, source: bytes, udp_port: int) -> None:
         """Remember the port; the peer's other addresses are expected to have the same until they are heard."""
         port = association.peer_port
-        self._udp_ports[source, port] = place[1]
+        self._udp_ports[source, port] = udp_port, association
         for path in association.paths.all:
-            self._udp_ports.setdefault((path.address, port), place[1])
+            self._udp_ports.setdefault((path.address, port), (udp_port, association))
 
     def _progress(self, association: Association, now: float) -> None:
         """Tell a conversation what has become of its association."""
@@ -203,25 +204,33 @@ class EndpointHost:
     def flush(self) -> None:
         """Send what may go now, and see when there will be more."""
         now = self.host.now()
-        at, end, packets = 0, 0, self.endpoint.data_to_send(now)
+        at, packets = 0, self.endpoint.data_to_send(now)
         while at < len(packets):
-            address = packets[at][0]
-            port = packets[at][1][2:4]
+            address, packet = packets[at]
+            head = packet[: _HEAD.size]
             end = at + 1
-            while end < len(packets) and packets[end][0] == address and packets[end][1][2:4] == port:
+            while end < len(packets) and packets[end][0] == address and packets[end][1][: _HEAD.size] == head:
                 end += 1
-            self._send(address, int.from_bytes(port, "big"), [packet for _, packet in packets[at:end]])
+            self._send(address, head, [packet for _, packet in packets[at:end]])
             at = end
         while self._leaving:  # its last words are gone
             association = self._leaving.pop()
             if association not in self.conversations:
                 for path in association.paths.all:
-                    self._udp_ports.pop((path.address, association.peer_port), None)
+                    peer = (path.address, association.peer_port)
+                    if peer in self._udp_ports and self._udp_ports[peer][1] is association:
+                        del self._udp_ports[peer]
         self._timer.arm(self.endpoint.next_deadline())
 
-    def _send(self, address: bytes, port: int, packets: list[bytes]) -> None:
-        peer = (address, port)
-        udp_port = self._udp_ports.get(peer) or self._passing.get(peer) or self._udp_port
+    def _udp_port_of(self, address: bytes, port: int, tag: int) -> int:
+        """Return where to send: what does not have the tag of the association there is an answer to somebody passing by."""
+        udp_port, association = self._udp_ports.get((address, port), (self._udp_port, None))
+        if association is None or tag not in (0, association.output.peer_tag):
+            return self._passing.get((address, port), udp_port)
+        return udp_port
+
+    def _send(self, address: bytes, head: bytes, packets: list[bytes]) -> None:
+        udp_port = self._udp_port_of(address, *_HEAD.unpack(head)[1:])
         wire = self.carrier.wire_to(address)
         self.packets_out += len(packets)
         self.bytes_out += sum(map(len, packets))
