@@ -9,6 +9,10 @@ class NoJava(KernelError):
     """Spark needs a Java that this machine has not, and no wheel brings one."""
 
 
+class NoArchive(KernelError):
+    """This machine's Java keeps no archive of Spark's classes; everything works without, and starts slower."""
+
+
 class SparkOptionError(KernelError):
     """An option of the data source, or of a job, is not one or has no such value."""
 

@@ -32,6 +32,15 @@ def jobs() -> None:
         click.echo(f"{name:16} {'stream' if kind.streams else 'report'}  {kind.summary}")
 
 
+@command.command("prepare")
+def prepare() -> None:
+    """Keep what Spark's JVM loads in a file of the cache, once: every session on this machine then starts in half the time."""
+    from plugins.apis.spark.class_data import make_archive
+    from plugins.apis.spark.java import java_home
+
+    click.echo(make_archive(java_home()))
+
+
 @command.command("sql")
 @click.argument("query")
 @click.option("--journal", required=True, type=_FILE, help="The journal's directory.")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from plugins.apis.spark.class_data import java_options
 from plugins.apis.spark.java import java_home
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -39,6 +40,9 @@ _LOCAL = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # no .crc beside each file
 }
 
+# Arrow looks at bounds and reference counts before each value that it gives: a seventh of what the JVM does to take over a batch.
+_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
+
 
 def session(
     name: str = "kernel",
@@ -56,12 +60,11 @@ def session(
 
     builder: Any = SparkSession.builder
     builder = builder.appName(name).master(master)
-    for key, value in {**settings(master), **(configuration or {})}.items():
+    running = SparkSession.getActiveSession() is not None
+    home = None if running else java_home(environ)
+    for key, value in {**settings(master, home, environ), **(configuration or {})}.items():
         builder = builder.config(key, value)
-    if SparkSession.getActiveSession() is None:
-        with _environment(master, environ):
-            spark = builder.getOrCreate()
-    else:
+    with _environment(master, home, environ):
         spark = builder.getOrCreate()
     register(spark)
     return spark
@@ -75,8 +78,13 @@ def register(spark: Any) -> None:
     spark.dataSource.register(PushdownDataSource if pushed else KernelDataSource)
 
 
-def settings(master: str) -> dict[str, str]:
-    """Return what is set for a master: on one machine more than on a cluster, whose operator knows better."""
+def settings(
+    master: str, home: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return what is set for a master: on one machine more than on a cluster, whose operator knows better.
+
+    ``home`` is the JAVA_HOME of a JVM that is to be started: with it, the archive of its classes is used if there is one.
+    """
     if not master.startswith("local"):
         return dict(_ANYWHERE)
     threads = master.removeprefix("local").strip("[]").split(",")[0]
@@ -86,18 +94,24 @@ def settings(master: str) -> dict[str, str]:
         **_ANYWHERE,
         **_LOCAL,
         "spark.sql.shuffle.partitions": str(count),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet} {_UNCHECKED}",
+        **({"spark.driver.defaultJavaOptions": java_options(home, environ)} if home else {}),
     }
 
 
 @contextmanager
-def _environment(master: str, environ: Mapping[str, str]) -> Iterator[None]:
+def _environment(master: str, home: Path | None, environ: Mapping[str, str]) -> Iterator[None]:
     """Set what the launcher and the JVM read at their start, and put it back: later children do not inherit it.
+
+    ``home`` is the JVM's JAVA_HOME; without it one runs already, and nothing is set.
 
     Spark would take the ``python3`` that is first on PATH, which need not be one that has the kernel.
     """
+    if home is None:
+        yield
+        return
     wanted = {
-        "JAVA_HOME": str(java_home(environ)),
+        "JAVA_HOME": str(home),
         "PYSPARK_PYTHON": environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
     }

@@ -1,0 +1,57 @@
+"""``python -m plugins.apis.spark.rehearsal ARCHIVE``: one of each query, so that the JVM has loaded what they need when it ends.
+
+Its class-data archive is then written to ``ARCHIVE``: see ``class_data.py``, which starts this.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from plugins.apis.spark.spark_session import session, settings
+
+
+def rehearse(spark: Any, folder: Path) -> None:
+    """Write, read, group, write Parquet, and stream."""
+    journal = str(folder / "journal")
+    rows = spark.range(1000).selectExpr("cast(id as string) as body", "concat('k', id % 7) as key")
+    rows.write.format("kernel").mode("append").save(journal)
+    feed = spark.read.format("kernel").load(journal)
+    feed.where("offset > 10").groupBy("key").count().orderBy("key").toPandas()
+    feed.write.parquet(str(folder / "parquet"))
+    spark.read.parquet(str(folder / "parquet")).write.format("noop").mode("overwrite").save()
+    stream = spark.readStream.format("kernel").load(journal)
+    counts = stream.withWatermark("ts", "1 second").groupBy("key").count()
+    for name, frame, sink, mode in (
+        ("copy", stream.select("key", "body"), "kernel", "append"),
+        ("counts", counts, "noop", "complete"),
+    ):
+        writer = frame.writeStream.format(sink).outputMode(mode).option("path", str(folder / name))
+        query = writer.option("checkpointLocation", str(folder / f"{name}.checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+
+def main(archive: str) -> int:
+    """Rehearse; return the JVM's exit status."""
+    options = settings("local[2]")["spark.driver.extraJavaOptions"]
+    spark = session(
+        "rehearsal",
+        master="local[2]",
+        configuration={
+            "spark.driver.defaultJavaOptions": "",  # not with an archive that is there already
+            "spark.driver.extraJavaOptions": f"{options} -XX:ArchiveClassesAtExit={archive}",
+        },
+    )
+    gateway = spark.sparkContext._gateway
+    with tempfile.TemporaryDirectory(prefix="kernel-rehearsal-") as folder:
+        rehearse(spark, Path(folder))
+        spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # what Spark's launcher ends on
+    return int(gateway.proc.wait())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
