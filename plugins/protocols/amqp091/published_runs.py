@@ -29,7 +29,7 @@ from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cac
 _frame_size = Struct(">I").unpack_from
 
 FIRST_BLOCK = 16
-"""How many messages are verified at once to begin with; twice as many after each success."""
+"""How many messages are verified at once to begin with, if no more are expected; twice as many after each success."""
 LARGEST_BLOCK = 1 << 16
 """So many octets at most, for what is cut to be still in the cache when it is compared."""
 
@@ -44,6 +44,8 @@ class PublishedRuns:
         self.maximum_body_size = maximum_body_size
         """The most that a body in one frame may have."""
         self._templates: dict[bytes, Template] = {}
+        self._expected = 0
+        """How many messages repeated each other last time: a steady flow goes on like that."""
 
     def forget(self) -> None:
         """Drop all templates: a channel has changed its state."""
@@ -126,7 +128,8 @@ class PublishedRuns:
             bodies.append(data[body_start:stop])
             total += size
             if size == last_size:
-                more = _read_stride(data, stop + 1, data[position:body_start], size)
+                more = _read_stride(data, stop + 1, data[position:body_start], size, self._expected)
+                self._expected = len(more)
                 bodies += more
                 total += size * len(more)
                 position = stop + 1 + len(more) * (head_length + size + 1)
@@ -194,24 +197,29 @@ def report_published(
     events.append(Published(channel, mandatory, immediate, Run(bodies, total, envelope)))
 
 
-def _read_stride(data: bytes, position: int, prefix: bytes, size: int) -> list[bytes]:
+def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected: int) -> list[bytes]:
     """Return the bodies of the messages that repeat ``prefix`` and size without a gap.
 
-    A block is cut in C, and verified by putting it together again: one comparison of memory.
+    A block is cut in C, and verified by putting it together again: one comparison of memory.  ``expected``: as
+    many are tried first.
     """
     stride = len(prefix) + size + 1
     cut = cached_struct(f"{len(prefix)}x{size}sx").iter_unpack
     separator = END_OCTET + prefix
+    whole = memoryview(data)
+    starts = data.startswith
     left = (len(data) - position) // stride
     bodies: list[bytes] = []
-    block = FIRST_BLOCK
     limit = max(LARGEST_BLOCK // stride, 1)
+    block = max(FIRST_BLOCK, min(expected, limit))
     while left:
         count = _count_repeats(data, position, prefix, stride, min(block, left))
         while count:
-            region = data[position : position + count * stride]  # a memoryview is compared octet by octet
-            cut_bodies = list(chain.from_iterable(cut(region)))
-            if region == prefix + separator.join(cut_bodies) + END_OCTET:
+            stop = position + count * stride
+            cut_bodies = list(chain.from_iterable(cut(whole[position:stop])))
+            ends_well = starts(prefix, position) and data[stop - 1] == END
+            # A copy of its own: a memoryview is compared octet by octet.
+            if ends_well and data[position + len(prefix) : stop - 1] == separator.join(cut_bodies):
                 break
             count //= 4  # a body that looks like a prefix, or a broken frame: close in on it
         else:

@@ -115,15 +115,20 @@ def test_a_fault_closes_the_connection(open_pair: Any, code: int, octets: bytes,
     assert server.closed()
 
 
+@pytest.mark.parametrize("before", [0, 100], ids=["at first", "in a steady flow"])
+@pytest.mark.parametrize("nth", [2, 30, 39], ids=["first of a block", "within", "last of all"])
 @pytest.mark.parametrize("place", range(1, 60))
-def test_a_run_with_one_wrong_octet_is_never_taken_for_good(open_pair: Any, place: int) -> None:
+def test_a_run_with_one_wrong_octet_is_never_taken_for_good(
+    open_pair: Any, place: int, nth: int, before: int
+) -> None:
     one = PUBLISH + header(4, b"\x10\0\2") + body(b"body")
     stream = bytearray(one * 40)
-    wrong = 30 * len(one) + place % len(one)
+    wrong = nth * len(one) + place % len(one)
     stream[wrong] ^= 0x55
+    open_pair.server.receive_data(one * before, 1.0)
     events = open_pair.server.receive_data(bytes(stream), 1.0)
     bodies = [message for event in events if isinstance(event, Published) for message in event.run.bodies]
-    assert bodies[:30] == [b"body"] * 30
+    assert bodies[:nth] == [b"body"] * nth
     events_again: list[Any] = []
     slow = type(open_pair)()
     slow.exchange()
