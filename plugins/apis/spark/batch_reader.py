@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -35,12 +36,12 @@ class Rows(InputPartition):
         self.end = end
 
 
-def read_task(options: ReadOptions, task: InputPartition, columns: list[str]) -> Iterator[Any]:
+def read_task(journal: Path, task: InputPartition, columns: list[str], options: ReadOptions) -> Iterator[Any]:
     """Yield the batches of a task.  Spark makes a task of its own where there is none."""
     if not isinstance(task, Rows):
         return iter(())
     skip_lost = not options.fail_on_data_loss
-    rows = read_rows(options.journal, task.first, task.end, columns, skip_lost=skip_lost)
+    rows = read_rows(journal, task.first, task.end, columns, skip_lost=skip_lost)
     return settled_after("read", rows)
 
 
@@ -57,7 +58,7 @@ class BatchReader(DataSourceReader):
         return [Rows(*piece) for piece in ranges(first, end, self.options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self.options, partition, self.columns)
+        return read_task(self.journal, partition, self.columns, self.options)
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         return bounds(reader, self.options)

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from plugins.apis.spark.errors import SparkOptionError
+from plugins.apis.spark.running_kernel import journal_of
 
 MILLION = 1_000_000
 _SPARKS_OWN = ("checkpointlocation",)
@@ -43,8 +44,12 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ReadOptions(_Options, frozen=True, kw_only=True):
     """What is read, and in which pieces."""
 
-    path: str
+    path: str = ""
     """The journal's directory.  Every process that reads must see it: the driver, and on a cluster the executors."""
+    kernel: str = ""
+    """Instead, a running kernel that keeps the journal: the path of its control socket, or ``running`` for the only one."""
+    engine: str = ""
+    """Which of that kernel's journals, if it has several: the name of the engine."""
     starting_offset: Place = "earliest"
     """The first offset; a stream that has a checkpoint goes on where it was."""
     ending_offset: Place = "latest"
@@ -65,6 +70,10 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     """Whether filters on offset and ts narrow what is read; needs ``spark.sql.python.filterPushdown.enabled``."""
 
     def __post_init__(self) -> None:
+        if bool(self.path) == bool(self.kernel):
+            raise SparkOptionError(
+                "say either a path (a journal's directory) or a kernel (the control socket of one that runs)"
+            )
         if self.rows_per_task < 1:
             raise SparkOptionError(f"rowsPerTask is {self.rows_per_task}; it must be 1 or more")
         for name in ("starting", "ending"):
@@ -73,8 +82,8 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
 
     @property
     def journal(self) -> Path:
-        """The journal's directory; ``SparkOptionError`` if there is none."""
-        path = local_path(self.path)
+        """The journal's directory; ``SparkOptionError`` if there is none.  A running kernel is asked each time."""
+        path = journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path)
         if not path.is_dir():
             raise SparkOptionError(
                 f"there is no journal at {path}: the directory is not there (a kernel makes it when its journal engine starts)"

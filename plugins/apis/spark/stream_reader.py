@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Rows(*piece) for piece in ranges(first, end[_NEXT], self.options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self.options, partition, self.columns)
+        return read_task(self.journal, partition, self.columns, self.options)
 
     def commit(self, end: dict[str, int]) -> None:
         self._tell(end[_NEXT])

@@ -102,6 +102,7 @@ class JournalEngine:
         if writer is None or committer is None:
             return {"messages_in": 0}
         return {
+            "journal": str(writer.path.absolute()),
             "messages_in": self._messages_in,
             "bytes_in": self._bytes_in,
             "messages_refused": self._refused,

@@ -219,7 +219,8 @@ def test_other_filters_narrow_nothing(journal: Journal) -> None:
 @pytest.mark.parametrize(
     "options,complaint",
     [
-        ({}, "missing required field `path`"),
+        ({}, "either a path .* or a kernel"),
+        ({"path": "/j", "kernel": "/k.sock"}, "either a path .* or a kernel"),
         ({"path": "/j", "startingOfset": "1"}, "no option 'startingOfset'.*startingOffset"),
         ({"path": "/j", "rowsPerTask": "many"}, "rowsPerTask"),
         ({"path": "/j", "rowsPerTask": "0"}, "rowsPerTask is 0"),

@@ -1,0 +1,44 @@
+"""Where a running kernel keeps its feed: asked at its control socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kernel.contracts.errors import KernelError
+from kernel.topology.control import ask, find_running
+from plugins.apis.spark.errors import SparkOptionError
+
+THE_ONLY_ONE = "running"
+
+
+def journal_of(control: str, engine: str = "") -> Path:
+    """Return the directory of a running kernel's journal.
+
+    ``control`` is its control socket, or ``running`` for the only kernel of this user that runs; ``engine`` is the journal's name there, where it
+    has several.  ``SparkOptionError`` if nobody answers, or if it is not clear which journal is meant.
+    """
+    try:
+        path = find_running() if control == THE_ONLY_ONE else control
+        engines = ask(path, "status")["status"]["engines"]
+    except KernelError as error:
+        raise SparkOptionError(f"the option kernel is {control!r}: {error}") from error
+    journals = {row["name"]: _directory(row) for row in engines if _directory(row)}
+    if engine:
+        journals = {name: found for name, found in journals.items() if name == engine}
+    if len(journals) == 1:
+        (found,) = journals.values()
+        return Path(found)
+    if journals:
+        raise SparkOptionError(
+            f"the kernel at {path} has several journals: say which with the option engine ({', '.join(sorted(journals))})"
+        )
+    named = f"no journal {engine!r}" if engine else "no journal"
+    there = ", ".join(sorted(row["name"] for row in engines)) or "none"
+    raise SparkOptionError(
+        f"the kernel at {path} has {named}; its engines: {there} (one of kind journal, and a route to it, keeps a feed)"
+    )
+
+
+def _directory(row: dict[str, Any]) -> str:
+    return str(row["counters"].get("journal", ""))
