@@ -111,6 +111,19 @@ class Lan:
         command = ["ip", "netns", "exec", self.members[member], "nft", "-f", "-"]
         subprocess.run(command, input=rules, text=True, check=True)
 
+    def link(self, one: int, other: int) -> None:
+        """Give two members a second way to each other: interfaces ``e1``, addresses 198.19.0.N."""
+        ends = [(self.members[member], member + 1) for member in (one, other)]
+        names = [part for name, _ in ends for part in ("netns", name)]
+        _ip("link", "add", "e1", *names[:2], "type", "veth", "peer", "e1", *names[2:])
+        for name, number in ends:
+            _ip("-n", name, "address", "add", f"198.19.0.{number}/24", "dev", "e1")
+            _ip("-n", name, "link", "set", "e1", "up")
+
+    def cut(self, member: int, *, restore: bool = False) -> None:
+        """Pull the plug of a member's ``e0``, or put it back."""
+        _ip("-n", self._hub, "link", "set", f"leg{member + 1}", "up" if restore else "down")
+
     def _build(self) -> None:
         _ip("netns", "add", self._hub)
         _ip("-n", self._hub, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")

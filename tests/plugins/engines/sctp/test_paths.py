@@ -1,0 +1,66 @@
+"""Two hosts with two ways to each other, one of which is cut and restored; over UDP, and over IP itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lan import Lan
+from tests.plugins.engines.sctp.plans import QUICK, RECONNECT
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer("namespaces")]
+
+PROGRAM = "tests.plugins.engines.sctp.kernel_program"
+HERE, THERE = ["198.18.0.1", "198.19.0.1"], ["198.18.0.2", "198.19.0.2"]
+
+
+@pytest.fixture
+def lan() -> Iterator[Lan]:
+    with Lan(2) as made:
+        made.link(0, 1)
+        yield made
+
+
+def until(program: subprocess.Popen[str], *beginnings: str) -> str:
+    """Read lines until one begins as wanted."""
+    assert program.stdout is not None
+    seen = []
+    for line in program.stdout:
+        seen.append(line)
+        assert not line.startswith(("wrong", "failed")), line
+        if line.startswith(beginnings):
+            return line.strip()
+    raise AssertionError(f"{beginnings} not in {seen}")
+
+
+def start(lan: Lan, carrier: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+    options = {"carrier": carrier, "sctp": {**QUICK, "path_tries": 2}}
+    place = f"backend+sctp://{','.join(THERE)}:5000"
+    receiver = lan.python(1, PROGRAM, "receive", place, json.dumps(options))
+    sender = lan.python(
+        0, PROGRAM, "send", place, json.dumps({**options, "addresses": HERE, "reconnect": RECONNECT})
+    )
+    until(sender, "connected")
+    return sender, receiver
+
+
+@pytest.mark.parametrize("carrier", ["udp", "raw"])
+def test_the_flow_goes_on_when_a_path_is_cut_and_returns_when_it_is_restored(lan: Lan, carrier: str) -> None:
+    sender, receiver = start(lan, carrier)
+    until(receiver, "received 200")
+    lan.cut(1)
+    assert until(sender, "path down", "disconnected") == "path down 198.18.0.2"
+    before = int(until(receiver, "received").split()[1])
+    until(receiver, f"received {before + 300}")
+    lan.cut(1, restore=True)
+    assert until(sender, "path up", "disconnected") == "path up 198.18.0.2"
+    until(receiver, "received")
+    subprocess.run(["ip", "-n", lan.members[1], "link", "set", "e1", "down"], check=True)
+    assert until(sender, "path down", "disconnected") == "path down 198.19.0.2"
+    assert sender.stdin is not None
+    sender.stdin.close()
+    total = int(until(sender, "sent", "disconnected").split()[1])
+    assert total > before + 300
