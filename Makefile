@@ -12,6 +12,8 @@ PEERS := amqp-tools chromium gcc iproute2 libc6-dev librabbitmq-client-java libu
 # Processes that share the tests: most of the time tests wait.
 WORKERS ?= 3
 PARALLEL := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Tests start some hundred processes of Python: let them find compiled what the first has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 NODE_PEERS := tests/interop/node
 
 .PHONY: help setup lock demo test quick check bench soak peers docs changelog clean
