@@ -16,6 +16,9 @@ from plugins.protocols.switchover.kept_units import KeptUnits
 from plugins.protocols.switchover.link import Link, Stage
 from plugins.protocols.switchover.options import SwitchoverOptions
 
+ANNOUNCE_EVERY = 0.2
+"""Seconds between announcements while somebody was asked to listen and has not said that it hears."""
+
 _LISTENING = (Stage.ASKED, Stage.READY)
 _REACHABLE = (Stage.READY, Stage.MULTICAST)
 
@@ -41,6 +44,7 @@ class SendingSide:
         self._source = source
         self._group = group
         self._to_group: list[bytes] = []
+        self._announce_at = 0.0
 
     # ------------------------------------------------------------------ receivers come and go
 
@@ -170,7 +174,7 @@ class SendingSide:
             for link in links:
                 if link.stage is Stage.UNICAST and link.ask_from <= now:
                     link.ask(self._source, self._group, now)
-                    self.announce = True
+                    self._announce(now)
         reachable = [link for link in links if link.stage in _REACHABLE]
         if len(reachable) >= least:
             for link in reachable:
@@ -182,6 +186,10 @@ class SendingSide:
                 if link.stage is Stage.MULTICAST or (len(links) < least and link.stage in _LISTENING):
                     link.to_unicast(self.kept.next)
             self._now_by("TCP", f"{len(reachable)} of {len(links)} receivers hear the group")
+
+    def _announce(self, now: float) -> None:
+        self.announce = True
+        self._announce_at = now + ANNOUNCE_EVERY
 
     def _now_by(self, way: str, why: str) -> None:
         multicasting = way == "multicast"
@@ -208,7 +216,9 @@ class SendingSide:
             due = self._due(link)
             if due is None or due > now or link not in self.links:
                 continue
-            if link.stage is Stage.SILENT:
+            if link.stage is Stage.ASKED and now < link.asked_at + self._options.join_patience:
+                self._announce(now)
+            elif link.stage is Stage.SILENT:
                 self._hang_up(link, f"no HELLO within {self._options.patience:g} s", now)
             elif link.stage is Stage.ASKED:
                 link.stage = Stage.UNICAST
@@ -227,7 +237,7 @@ class SendingSide:
         if link.stage is Stage.SILENT:
             return link.since + options.patience
         if link.stage is Stage.ASKED:
-            return link.asked_at + options.join_patience
+            return min(link.asked_at + options.join_patience, self._announce_at)
         due = [link.since + options.patience] if self._holds_up(link) else []
         if link.depends_on_group and link.received < self.kept.next:
             due.append(link.since + options.fall_back)

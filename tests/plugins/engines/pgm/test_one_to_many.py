@@ -101,14 +101,17 @@ def test_the_third_receiver_brings_multicast_and_nobody_misses_or_sees_anything_
         source.send_many(hello)
         assert _take(one, 1) == _take(other, 1) == hello
         third = kernel_factory(*_receiver(_where(sender)))
-        first = _bodies(counter, 2000)
-        for body in first:  # while it changes
-            source.send(body)
-        told.wait("switched", "to multicast")
-        second = _bodies(counter, 2000)
-        source.send_many(second)
-        assert _take(one, 4000) == _take(other, 4000) == first + second
-        assert _counters(two[0])["units_by_group"] > 0
+        told.wait("connected", times=3)
+        with third.open("to") as last:
+            first = _bodies(counter, 2000)
+            for body in first:  # while it changes
+                source.send(body)
+            told.wait("switched", "to multicast")
+            second = _bodies(counter, 2000)
+            source.send_many(second)
+            for target in (one, other, last):
+                assert _take(target, 4000) == first + second
+            assert _counters(two[0])["units_by_group"] > 0
         third.close()
         rest = _bodies(counter, 2000)
         for body in rest:
