@@ -54,7 +54,8 @@ class GroupReceiver:
         self._timer = LazyTimer(host, self._on_timer)
         self._reading = True
         self._losses = Losses(lambda tsi, text: self._tell(What.LOST.value, tsi_text(tsi), text))
-        self._sockets = Sockets(options, place, find_interface(place.interface, place.group), raw=raw)
+        interface = find_interface(place.interface, place.group)
+        self._sockets = Sockets(options, place, interface, raw=raw)
         self._wires: list[DatagramWire] = []
         try:
             self._wires.append(self._sockets.group())
@@ -65,7 +66,9 @@ class GroupReceiver:
         for warning in self._sockets.warnings:
             self._tell("warning", detail=warning)
         seed = int.from_bytes(os.urandom(8), "big")
-        self.receiver = Receiver(options.receiver, place.port, place.group.packed, seed)
+        self.receiver = Receiver(
+            options.receiver, place.port, place.group.packed, seed, interface.address.packed
+        )
 
     def start(self) -> None:
         """Listen."""

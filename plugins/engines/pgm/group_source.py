@@ -96,9 +96,11 @@ class GroupSource:
 
     def statistics(self) -> dict[str, Any]:
         """Counters."""
-        source = self.source
+        source, congestion = self.source, self.source.congestion
+        controlled = {} if congestion is None else {"congestion_window": congestion.window}
         return {
             **vars(source.statistics),
+            **controlled,
             "window_packets": (source.lead - source.trail + 1) & 0xFFFFFFFF,
             "packets_refused": sum(wire.dropped for wire in self._wires),
         }

@@ -15,6 +15,8 @@ from kernel.contracts.errors import RemoteProtocolError
 LENGTH, FRAGMENT, NAK_LIST, JOIN = 0x00, 0x01, 0x02, 0x03
 PARITY_PRM, PARITY_GRP, CURR_TGSIZE = 0x08, 0x09, 0x0A
 SYN, FIN, RST = 0x0D, 0x0E, 0x0F
+PGMCC_DATA, PGMCC_FEEDBACK = 0x12, 0x13
+"""Not in the RFC: as OpenPGM numbers them."""
 
 END = 0x80
 """In the type of the last one."""
@@ -28,6 +30,9 @@ ENCODED = 0x04
 _NETWORK_SIGNIFICANT = {NAK_LIST, PARITY_PRM}
 _FRAGMENT = Struct(">III")
 _U32 = Struct(">I")
+_PGMCC_DATA, _PGMCC_FEEDBACK = Struct(">IHxx"), Struct(">IHH")
+_LOSS_OF_ALL = 0xFFFF
+_AFI_OF_SIZE = {4: 1, 16: 2}
 
 
 class MalformedPacket(RemoteProtocolError):
@@ -62,6 +67,24 @@ class ParityParameters(msgspec.Struct, frozen=True, gc=False):
     on_demand: bool = False
 
 
+class CongestionData(msgspec.Struct, frozen=True, gc=False):
+    """OPT_PGMCC_DATA: when the packet was sent, and who is to acknowledge it."""
+
+    timestamp: int
+    acker: bytes
+    """An address of 4 or 16 bytes; zeros: nobody yet."""
+
+
+class CongestionFeedback(msgspec.Struct, frozen=True, gc=False):
+    """OPT_PGMCC_FEEDBACK: how a receiver fares."""
+
+    timestamp: int
+    """That of the last packet, and the time since."""
+    loss: float
+    """From 0 to 1."""
+    address: bytes
+
+
 class Extensions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Those of one packet."""
 
@@ -77,6 +100,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parity: ParityParameters | None = None
     parity_group: int = 0
     group_size: int | None = None
+    congestion: CongestionData | None = None
+    feedback: CongestionFeedback | None = None
 
 
 NONE = Extensions()
@@ -114,12 +139,25 @@ def _options(extensions: Extensions) -> list[tuple[int, int, int, bytes]]:
         found.append((PARITY_GRP, 0, 0, _U32.pack(extensions.parity_group)))
     if extensions.group_size is not None:
         found.append((CURR_TGSIZE, 0, 0, _U32.pack(extensions.group_size)))
+    found += _congestion_options(extensions)
     if extensions.syn:
         found.append((SYN, 0, 0, b""))
     if extensions.fin:
         found.append((FIN, 0, 0, b""))
     if extensions.reset is not None:
         found.append((RST, 0, extensions.reset.unanswered << 6 | extensions.reset.code & 0x3F, b""))
+    return found
+
+
+def _congestion_options(extensions: Extensions) -> list[tuple[int, int, int, bytes]]:
+    found: list[tuple[int, int, int, bytes]] = []
+    if (data := extensions.congestion) is not None:
+        value = _PGMCC_DATA.pack(data.timestamp, _AFI_OF_SIZE[len(data.acker)]) + data.acker
+        found.append((PGMCC_DATA, 0, 0, value))
+    if (feedback := extensions.feedback) is not None:
+        loss = round(feedback.loss * _LOSS_OF_ALL)
+        head = _PGMCC_FEEDBACK.pack(feedback.timestamp, _AFI_OF_SIZE[len(feedback.address)], loss)
+        found.append((PGMCC_FEEDBACK, 0, 0, head + feedback.address))
     return found
 
 
@@ -164,8 +202,21 @@ def _decode_one(kind: int, option: bytes, fields: dict[str, object]) -> None:
         fields["syn"] = True
     elif kind == FIN:
         fields["fin"] = True
+    elif kind in (PGMCC_DATA, PGMCC_FEEDBACK):
+        _decode_congestion(kind, value, fields)
     elif kind == RST:
         fields["reset"] = Reset(option[3] & 0x3F, bool(option[3] & 0x40))
+
+
+def _decode_congestion(kind: int, value: bytes, fields: dict[str, object]) -> None:
+    family, address = int.from_bytes(value[4:6], "big"), value[8:]
+    if _AFI_OF_SIZE.get(len(address)) != family:
+        raise MalformedPacket(f"an option of PGMCC with {len(value)} bytes and an address of family {family}")
+    timestamp, _, loss = _PGMCC_FEEDBACK.unpack_from(value)
+    if kind == PGMCC_DATA:
+        fields["congestion"] = CongestionData(timestamp, address)
+    else:
+        fields["feedback"] = CongestionFeedback(timestamp, loss / _LOSS_OF_ALL, address)
 
 
 _NUMBERS = {

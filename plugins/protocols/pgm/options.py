@@ -39,6 +39,9 @@ class SourceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Packets of parity that follow each group unasked: so many losses in a group need no repair."""
     parity_on_demand: bool = False
     """Answer requests with parity: one packet repairs different losses of many receivers."""
+    congestion_control: bool = False
+    """Send no faster than a TCP connection to the slowest receiver would (PGMCC), below ``rate``.  Receivers have to take part: without
+    one that does, hardly anything is sent.  Not together with parity."""
     repeat_guard: Seconds = 0.002
     """Seconds during which a second request for the same packet is taken for one that crossed the answer."""
 
@@ -48,6 +51,8 @@ class SourceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             raise ValueError("parity_group: a power of two from 2 to 128, or 0")
         if bool(self.parity_packets or self.parity_on_demand) != bool(k):
             raise ValueError("parity_group: it takes parity_packets or parity_on_demand, and they take it")
+        if k and self.congestion_control:
+            raise ValueError("congestion_control: not together with parity")
         if self.parity_packets > k:
             raise ValueError("parity_packets: as many as parity_group at the most")
 
@@ -74,6 +79,8 @@ class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Requests for one packet that are confirmed and not fulfilled, after which it is given up."""
     most_naks: Count = 1000
     """Requests a second at the most, for all sources together; each may ask for 63 packets."""
+    election_back_off: Seconds = 0.05
+    """Seconds of which a random part is waited before offering to be a source's acker (PGMCC)."""
     source_expiry: Seconds = 300.0
     """Seconds without any packet after which a source is taken for gone."""
     max_sources: Count = 1000

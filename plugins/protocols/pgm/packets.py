@@ -37,6 +37,7 @@ UPSTREAM = frozenset((POLR, NAK, NNAK, SPMR, ACK))
 """Types whose ports are the other way round."""
 
 _WINDOW = Struct(">III")
+_ACK = Struct(">II")
 _AFI_OF_SIZE = {4: 1, 16: 2}
 _SIZE_OF_AFI = {1: 4, 2: 16}
 
@@ -83,6 +84,15 @@ class Request(Packet, frozen=True, kw_only=True, gc=False):
     parity: bool = False
 
 
+class Ack(Packet, frozen=True, kw_only=True, gc=False):
+    """ACK: what has arrived at the acker (PGMCC)."""
+
+    highest: int
+    """The highest sequence number that has come."""
+    bitmap: int
+    """Of the 32 up to that one, whose bit is the lowest."""
+
+
 def tsi_of(packet: bytes) -> bytes:
     """Return whose conversation these bytes belong to."""
     return packet[8:14] + (packet[2:4] if packet[4] in UPSTREAM else packet[0:2])
@@ -117,9 +127,12 @@ def encode(packet: Packet) -> bytes:
         return _packet(packet.kind, packet.tsi, packet.port, body, packet.extensions, packet.data, bits)
     if isinstance(packet, Request):
         body = packet.numbers[0].to_bytes(4, "big") + _address(packet.source) + _address(packet.group)
-        listed = Extensions(nak_list=packet.numbers[1:])
+        listed = Extensions(nak_list=packet.numbers[1:], feedback=packet.extensions.feedback)
         bits = PARITY if packet.parity else 0
         return _packet(packet.kind, packet.tsi, packet.port, body, listed, bits=bits)
+    if isinstance(packet, Ack):
+        body = _ACK.pack(packet.highest, packet.bitmap)
+        return _packet(packet.kind, packet.tsi, packet.port, body, packet.extensions)
     return _packet(packet.kind, packet.tsi, packet.port, b"", packet.extensions)
 
 
@@ -147,6 +160,8 @@ def decode(packet: bytes) -> Packet:
         return _decode_spm(packet, common, options)
     if kind in (NAK, NNAK, NCF):
         return _decode_request(packet, common, options)
+    if kind == ACK:
+        return _decode_ack(packet, common, options)
     return Packet(kind=kind, tsi=common[1], port=port)
 
 
@@ -190,6 +205,15 @@ def _decode_spm(packet: bytes, common: _Common, options: int) -> SourcePath:
     )
 
 
+def _decode_ack(packet: bytes, common: _Common, options: int) -> Ack:
+    if len(packet) < HEADER.size + _ACK.size:
+        raise MalformedPacket(f"an ACK in {len(packet)} bytes")
+    highest, bitmap = _ACK.unpack_from(packet, HEADER.size)
+    extensions, _ = _extensions(packet, HEADER.size + _ACK.size, options)
+    kind, tsi, port = common
+    return Ack(kind=kind, tsi=tsi, port=port, extensions=extensions, highest=highest, bitmap=bitmap)
+
+
 def _decode_request(packet: bytes, common: _Common, options: int) -> Request:
     number = int.from_bytes(packet[16:20], "big")
     source, at = _read_address(packet, 20)
@@ -200,6 +224,7 @@ def _decode_request(packet: bytes, common: _Common, options: int) -> Request:
         kind=kind,
         tsi=tsi,
         port=port,
+        extensions=Extensions(feedback=extensions.feedback) if extensions.feedback else ext.NONE,
         numbers=(number, *extensions.nak_list),
         source=source,
         group=group,

@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.chance import Chance
 from plugins.protocols.pgm.checksum import ones_sum
+from plugins.protocols.pgm.congestion_feedback import Feedback
 from plugins.protocols.pgm.events import Event, What
-from plugins.protocols.pgm.extensions import NAK_LIST_MOST, MalformedPacket
+from plugins.protocols.pgm.extensions import (
+    NAK_LIST_MOST,
+    NONE,
+    CongestionData,
+    Extensions,
+    MalformedPacket,
+)
 from plugins.protocols.pgm.options import ReceiverOptions
 from plugins.protocols.pgm.packets import (
+    ACK,
     DATA,
     NAK,
     NCF,
@@ -22,6 +30,7 @@ from plugins.protocols.pgm.packets import (
     RDATA,
     SPMR,
     UPSTREAM,
+    Ack,
     Data,
     Packet,
     Request,
@@ -45,10 +54,13 @@ SPMR_BACK_OFF = 0.25
 class Receiver:
     """The sources of one group and port.  ``packets_to_send`` has to follow every ``receive``.
 
-    ``port`` is the application's; packets for others are counted and ignored.  ``group`` is an address of 4 or 16 bytes.
+    ``port`` is the application's; packets for others are counted and ignored.  ``group`` is an address of 4 or 16 bytes,
+    ``address`` one of ours, by which a source that controls congestion may know us; empty: we take no part in that.
     """
 
-    def __init__(self, options: ReceiverOptions, port: int, group: bytes, seed: int) -> None:
+    def __init__(
+        self, options: ReceiverOptions, port: int, group: bytes, seed: int, address: bytes = b""
+    ) -> None:
         self.sessions: dict[bytes, Session] = {}
         self.events: list[Event] = []
         """What is to be told; the caller takes it out."""
@@ -56,6 +68,7 @@ class Receiver:
         self._options = options
         self._port = port
         self._group = group
+        self._address = address
         self._chance = Chance(seed)
         self._naks = TokenBucket(options.most_naks, max(options.most_naks * NAK_BURST, 1))
         self._out: list[tuple[bytes | None, bytes]] = []
@@ -121,6 +134,8 @@ class Receiver:
                 session.on_parity(decoded, now)
             else:
                 session.on_data(decoded, now)
+                if decoded.extensions.congestion is not None and decoded.kind == ODATA:
+                    self._tell_arrival(session, decoded.number, decoded.extensions.congestion, now)
         elif isinstance(decoded, SourcePath):
             session.on_spm(decoded, now)
             self._ask_spm_at.pop(session.tsi, None)
@@ -195,6 +210,11 @@ class Receiver:
             if (time := session.recovery.next_deadline()) is not None
         ]
         times += self._ask_spm_at.values()
+        times += [
+            session.feedback.elect_at
+            for session in self.sessions.values()
+            if session.feedback is not None and session.feedback.elect_at is not None
+        ]
         if self._expire_at is not None:
             times.append(self._expire_at)
         return min(times, default=None)
@@ -205,6 +225,10 @@ class Receiver:
             deadline = session.recovery.next_deadline()
             if deadline is not None and deadline <= now:
                 self._ask(session, now)
+            feedback = session.feedback
+            if feedback is not None and feedback.elect_at is not None and feedback.elect_at <= now:
+                feedback.elect_at = None
+                self._acknowledge(session, feedback, now)
             if session.wants_spm and session.tsi not in self._ask_spm_at:
                 self._ask_spm_at[session.tsi] = now + self._chance.below(SPMR_BACK_OFF)
         for tsi in [tsi for tsi, at in self._ask_spm_at.items() if at <= now]:
@@ -232,15 +256,43 @@ class Receiver:
                 later += 1
                 continue
             self._naks.tokens -= 1
-            self._nak(session, tuple(number for number, _ in asked), parity=parity)
+            self._nak(session, tuple(number for number, _ in asked), now, parity=parity)
             session.recovery.asked(covered, now)
 
-    def _nak(self, session: Session, numbers: tuple[int, ...], *, parity: bool) -> None:
+    def _tell_arrival(self, session: Session, number: int, data: CongestionData, now: float) -> None:
+        """A source that controls congestion has sent something: it may wait for our acknowledgement."""
+        if len(data.acker) != len(self._address):
+            return
+        if session.feedback is None:
+            session.feedback = Feedback(self._address)
+        back_off = self._chance.below(self._options.election_back_off)
+        if session.feedback.note(number, data, now, back_off):
+            self._acknowledge(session, session.feedback, now)
+
+    def _acknowledge(self, session: Session, feedback: Feedback, now: float) -> None:
+        if session.path is None or feedback.highest is None:
+            session.wants_spm = True
+            return
+        ack = Ack(
+            kind=ACK,
+            tsi=session.tsi,
+            port=self._port,
+            extensions=Extensions(feedback=feedback.report(now)),
+            highest=feedback.highest,
+            bitmap=feedback.bitmap,
+        )
+        self._out.append((session.path, packets.encode(ack)))
+        self.statistics.acks_out += 1
+
+    def _nak(self, session: Session, numbers: tuple[int, ...], now: float, *, parity: bool) -> None:
         assert session.path is not None
+        feedback = session.feedback
+        extensions = Extensions(feedback=feedback.report(now)) if feedback is not None else NONE
         nak = Request(
             kind=NAK,
             tsi=session.tsi,
             port=self._port,
+            extensions=extensions,
             numbers=numbers,
             source=session.path,
             group=self._group,

@@ -26,4 +26,4 @@ class ReceiverStatistics:
         """Packets that were given up."""
         self.dropped_units = 0
         """Fragmented units that could not be put together."""
-        self.naks_out = self.numbers_asked = self.spmrs_out = 0
+        self.naks_out = self.numbers_asked = self.spmrs_out = self.acks_out = 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from plugins.protocols.pgm.chance import Chance
+from plugins.protocols.pgm.congestion_feedback import Feedback
 from plugins.protocols.pgm.events import Event, What
 from plugins.protocols.pgm.extensions import Extensions, ParityParameters, Reset
 from plugins.protocols.pgm.options import ReceiverOptions
@@ -70,6 +71,8 @@ class Session:
         """Where its packets come from, as the network has it."""
         self.impostors: set[object] = set()
         """Other addresses from which packets of the same TSI came."""
+        self.feedback: Feedback | None = None
+        """Of a source that controls congestion."""
         self.heard = 0.0
         self.finished = False
         self.wants_spm = False

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from plugins.protocols.pgm import extensions as ext
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.checksum import checksum_of, ones_sum, sealed
+from plugins.protocols.pgm.congestion import Congestion
 from plugins.protocols.pgm.extensions import Extensions, Fragment, MalformedPacket, Reset
 from plugins.protocols.pgm.options import SourceOptions
 from plugins.protocols.pgm.packets import (
@@ -23,6 +26,7 @@ from plugins.protocols.pgm.packets import (
     RDATA,
     SPM,
     SPMR,
+    Ack,
     Data,
     Request,
     SourcePath,
@@ -44,6 +48,8 @@ FRAGMENT_OVERHEAD = 20
 """Bytes of OPT_LENGTH and OPT_FRAGMENT."""
 SYN_OVERHEAD = FRAGMENT_OVERHEAD + 4
 """Bytes of those and OPT_SYN."""
+CONGESTION_OVERHEAD = 12
+"""Bytes of OPT_LENGTH and OPT_PGMCC_DATA, without the address."""
 PARITY_OVERHEAD = FRAGMENT_OVERHEAD + 8 + 2
 """Bytes of OPT_LENGTH, OPT_FRAGMENT, OPT_PARITY_GRP and a length."""
 
@@ -53,7 +59,7 @@ class SourceStatistics:
 
     def __init__(self) -> None:
         self.packets_out = self.bytes_out = self.repairs = self.naks_in = self.ncfs = self.spms = 0
-        self.malformed = self.beyond_repair = self.nnaks_in = 0
+        self.malformed = self.beyond_repair = self.nnaks_in = self.acks_in = 0
 
 
 class Source:
@@ -76,10 +82,9 @@ class Source:
         first: int = 0,
     ) -> None:
         self.tsi = tsi
-        self.tsdu_size = packet_size - DATA.size
+        self.tsdu_size = packet_size - DATA.size - _overhead(options, path)
         """Bytes of data that a packet may have; parity is larger by what tells its packets apart."""
-        if options.parity_group:
-            self.tsdu_size -= PARITY_OVERHEAD
+        self.congestion = Congestion(bytes(len(path))) if options.congestion_control else None
         self.statistics = SourceStatistics()
         self._options = options
         self._port = port
@@ -159,13 +164,24 @@ class Source:
             return
         if isinstance(decoded, Request) and decoded.kind == NAK:
             self._on_nak(decoded, now)
+        elif isinstance(decoded, Ack):
+            self._on_ack(decoded, now)
         elif decoded.kind == NNAK:
             self.statistics.nnaks_in += 1
         elif decoded.kind == SPMR:
             self._spms.at_once(now)
 
+    def _on_ack(self, ack: Ack, now: float) -> None:
+        self.statistics.acks_in += 1
+        feedback = ack.extensions.feedback
+        if self.congestion is not None and feedback is not None:
+            self.congestion.on_feedback(feedback, now)
+            self.congestion.on_ack(ack.highest, ack.bitmap, feedback.address, now)
+
     def _on_nak(self, nak: Request, now: float) -> None:
         self.statistics.naks_in += 1
+        if self.congestion is not None and nak.extensions.feedback is not None:
+            self.congestion.on_feedback(nak.extensions.feedback, now)
         if nak.parity:
             known = [
                 number for number in nak.numbers if self._parity is not None and self._parity.ask(number, now)
@@ -199,6 +215,8 @@ class Source:
             self._all.tokens -= len(out[-1])
         if self._repairs or self._parity:  # has something
             self._repair(out, now)
+        if self.congestion is not None:
+            self.congestion.handle_timeout(now)
         if self._queue and self._all.tokens > 0:
             self._originals(out, now)
         self.statistics.packets_out += len(out)
@@ -262,13 +280,16 @@ class Source:
         """Number and send new data."""
         window, queue, pack = self._window, self._queue, DATA.pack
         own_port, port, identifier = self._own_port, self._port, self.tsi[:6]
-        tokens, parity = self._all.tokens, self._parity
+        tokens, parity, congestion = self._all.tokens, self._parity, self.congestion
         window.stamp(now)
-        while queue and tokens > 0:
+        while queue and tokens > 0 and (congestion is None or congestion.may_send()):
             tsdu, extensions = queue.popleft()
             size = len(tsdu)
             self.queued -= size
             number, trail = (window.lead + 1) & MASK, window.trail
+            if congestion is not None:
+                said = congestion.sent(number, now)
+                extensions = Extensions(fragment=extensions.fragment, congestion=said)
             if extensions is ext.NONE and self._begun:
                 checksum = checksum_of(self._head_sum + size + number + trail + ones_sum(tsdu))
                 head = pack(own_port, port, ODATA, 0, checksum, identifier, size, number, trail)
@@ -290,7 +311,7 @@ class Source:
         if not self._begun:
             self._begun = True
             if len(tsdu) + SYN_OVERHEAD <= self.tsdu_size:
-                extensions = Extensions(fragment=extensions.fragment, syn=True)
+                extensions = msgspec.structs.replace(extensions, syn=True)
         return packets.encode(
             Data(
                 kind=ODATA,
@@ -350,6 +371,15 @@ class Source:
             due = min(due, self._repair_tokens.ready_at())
         if self._repairs or self._parity:
             due = min(due, max(self._all.ready_at(), self._repair_tokens.ready_at()))
-        if self._queue:
+        congestion = self.congestion
+        if self._queue and (congestion is None or congestion.may_send()):
             due = min(due, self._all.ready_at())
-        return due
+        waits_until = congestion.next_deadline() if congestion is not None else None
+        return due if waits_until is None else min(due, waits_until)
+
+
+def _overhead(options: SourceOptions, path: bytes) -> int:
+    """Return the bytes of options that packets of data have, or the parity of their group."""
+    if options.parity_group:
+        return PARITY_OVERHEAD
+    return CONGESTION_OVERHEAD + len(path) if options.congestion_control else 0

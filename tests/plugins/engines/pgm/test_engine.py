@@ -65,6 +65,22 @@ def test_messages_of_any_size_arrive_in_order(
     assert got == bodies
 
 
+def test_a_source_that_controls_congestion_is_acknowledged(kernel_factory: KernelFactory) -> None:
+    address = _address()
+    sending = _sender(address, source={"congestion_control": True})
+    kernel = kernel_factory(*sending, *_receiver(address))
+    bodies = [b"%d" % number for number in range(300)] + [b"x" * 100_000]
+    with kernel.open("from") as source, kernel.open("to") as target:
+        source.send_many(bodies)
+        got: list[bytes] = []
+        while len(got) < len(bodies):
+            got += map(bytes, target.receive_many(timeout=PATIENCE))
+    assert got == bodies
+    counters = {it.name: it.counters for it in kernel.statistics().engines}
+    assert counters["out"]["acks_in"] > 0
+    assert counters["in"]["acks_out"] >= counters["out"]["acks_in"]
+
+
 def test_envelopes_travel_between_kernels(kernel_factory: KernelFactory) -> None:
     address = _address("backend")
     kernel = kernel_factory(*_sender(address), *_receiver(address))

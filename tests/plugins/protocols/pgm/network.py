@@ -86,7 +86,8 @@ class Network:
 
     def join(self, weather: Weather = FAIR, options: ReceiverOptions | None = None) -> Listener:
         """One more receiver, from now on."""
-        made = Receiver(options or self._receiver_options, PORT, GROUP, self.chance.getrandbits(40))
+        address = bytes((198, 18, 1, len(self.listeners) + 1))
+        made = Receiver(options or self._receiver_options, PORT, GROUP, self.chance.getrandbits(40), address)
         listener = Listener(made, weather)
         self.listeners.append(listener)
         return listener

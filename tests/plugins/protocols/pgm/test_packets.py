@@ -14,6 +14,8 @@ from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.checksum import checksum_of, is_intact, ones_sum, sealed
 from plugins.protocols.pgm.extensions import (
     NONE,
+    CongestionData,
+    CongestionFeedback,
     Extensions,
     Fragment,
     MalformedPacket,
@@ -28,6 +30,7 @@ from plugins.protocols.pgm.packets import (
     RDATA,
     SPM,
     SPMR,
+    Ack,
     Data,
     Packet,
     Request,
@@ -283,6 +286,17 @@ def test_every_packet_is_read_as_it_was_written(packet: Packet) -> None:
     assert packets.tsi_of(encoded) == packet.tsi
 
 
+def _with_congestion_control() -> list[bytes]:
+    """Data that somebody is to acknowledge, and an acknowledgement."""
+    common = {"tsi": LIBZMQ, "port": 5555}
+    told = Extensions(feedback=CongestionFeedback(7, 0.5, PATH))
+    asked = Extensions(congestion=CongestionData(7, PATH))
+    return [
+        packets.encode(Ack(kind=packets.ACK, extensions=told, highest=3, bitmap=7, **common)),
+        packets.encode(Data(kind=ODATA, extensions=asked, number=3, trail=0, data=b"data", **common)),
+    ]
+
+
 def _with_parity() -> list[bytes]:
     """What a source with parity sends, fragments among it."""
     options = SourceOptions(parity_group=4, parity_packets=2, parity_on_demand=True)
@@ -295,13 +309,13 @@ def _with_parity() -> list[bytes]:
 def test_damaged_packets_are_counted_and_nothing_else(seed: int) -> None:
     """Both ends take anything at all: bytes cut off, added, changed, with a checksum that fits and without."""
     chance = random.Random(seed)
-    receiver = Receiver(ReceiverOptions(max_sources=10, window_packets=500), 5555, GROUP, seed)
-    source = Source(SourceOptions(), LIBZMQ, 5555, PATH, GROUP)
+    receiver = Receiver(ReceiverOptions(max_sources=10, window_packets=500), 5555, GROUP, seed, PATH)
+    source = Source(SourceOptions(congestion_control=seed % 2 == 0), LIBZMQ, 5555, PATH, GROUP)
     source.send([b"data"] * 10)
     source.packets_to_send(1.0)
     good = [captured for captured, _ in CAPTURED.values()]
     good += _with_parity()
-    good += [packets.encode(Packet(kind=kind, tsi=LIBZMQ, port=5555)) for kind in (SPMR, packets.ACK)]
+    good += [packets.encode(Packet(kind=SPMR, tsi=LIBZMQ, port=5555)), *_with_congestion_control()]
     for turn in range(500):
         packet = bytearray(chance.choice(good))
         for _ in range(chance.randrange(4)):

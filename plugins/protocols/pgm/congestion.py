@@ -1,0 +1,149 @@
+"""Congestion control of a source: PGMCC (draft-ietf-rmt-bb-pgmcc-03).
+
+One receiver, the *acker*, acknowledges every packet, as TCP's would; it is the one to which a TCP connection would be slowest.
+The window grows by a packet a round trip, and is halved when a packet was lost.  The draft counts tokens beside it; they are what
+the window has over the packets in flight, and so are not kept here.
+"""
+
+from __future__ import annotations
+
+from plugins.protocols.pgm.extensions import CongestionData, CongestionFeedback
+from plugins.protocols.pgm.round_trip import RoundTrip
+from plugins.protocols.pgm.sequence import MASK, after, distance
+
+SLOW_START_UNTIL = 4.0
+"""Packets up to which the window doubles each round trip (2.2: "a fixed, small value")."""
+HYSTERESIS = 0.75
+"""A receiver has to be that much slower than the acker to take its place (2.3)."""
+REORDERING = 3
+"""Packets that have to arrive after one before it is taken for lost (2.2)."""
+BITMAP = 32
+"""Packets that an acknowledgement tells of."""
+RETRIES = 2
+"""Successive timeouts after which another acker is looked for (2.7)."""
+TIMEOUT_FIRST, TIMEOUT_LEAST, TIMEOUT_MOST = 1.0, 0.2, 60.0
+TICK = 1000
+"""Of the timestamp: a second's part (2.1.3: "1 ms or better")."""
+LANDED = object()
+
+
+def ticks(now: float) -> int:
+    """Return a clock as timestamps have it."""
+    return int(now * TICK) & MASK
+
+
+class Congestion:
+    """What a source may send, as its acker tells.  ``no_acker`` is an address of zeros, of 4 or 16 bytes."""
+
+    def __init__(self, no_acker: bytes) -> None:
+        self.window = 1.0
+        """In packets."""
+        self.acker = no_acker
+        """The address that it goes by; zeros: one is looked for."""
+        self.losses = self.timeouts = self.elections = 0
+        self._no_acker = no_acker
+        self._flight: dict[int, object] = {}
+        self._suspended_until: int | None = None
+        self._slowness = 0.0
+        self._round_trip = RoundTrip()
+        self._retries = 0
+        self._timeout_at: float | None = None
+
+    def may_send(self) -> bool:
+        """Whether the window has room for one packet more."""
+        return len(self._flight) + 1 <= self.window
+
+    def sent(self, number: int, now: float) -> CongestionData:
+        """A packet of original data goes; return what it has to say."""
+        self._flight[number] = None
+        if self._timeout_at is None:
+            self._timeout_at = now + self._timeout()
+        return CongestionData(ticks(now), self.acker)
+
+    # ------------------------------------------------------------------ what receivers say
+
+    def on_feedback(self, feedback: CongestionFeedback, now: float) -> None:
+        """A NAK or an acknowledgement says how its receiver fares: it may become the acker (2.3)."""
+        seconds = max((ticks(now) - feedback.timestamp) & MASK, 1) / TICK
+        if seconds > TIMEOUT_MOST:
+            return  # no echo of ours
+        slowness = _slowness(seconds, feedback.loss)
+        if feedback.address == self.acker:
+            self._round_trip.measured(seconds)
+            self._slowness = _slowness(self._round_trip.smoothed or seconds, feedback.loss)
+        elif self.acker == self._no_acker or self._slowness < HYSTERESIS**2 * slowness:
+            self.acker = feedback.address
+            self.elections += 1
+            self._slowness = slowness
+            self._round_trip = RoundTrip()
+            self._round_trip.measured(seconds)
+            self._retries = 0
+
+    def on_ack(self, highest: int, bitmap: int, address: bytes, now: float) -> None:
+        """An acknowledgement of the ``BITMAP`` packets up to ``highest``, whose bit is the lowest (2.2)."""
+        arrived = [place for place in range(BITMAP) if bitmap >> place & 1]
+        fresh = sum(self._flight.pop(after(highest, -place), LANDED) is None for place in arrived)
+        if address != self.acker:  # one of before, of what it was asked for then
+            return
+        self._retries = 0
+        lost = self._lost(highest, arrived)
+        if self._suspended_until is not None and distance(self._suspended_until, highest) >= 0:
+            self._suspended_until = None
+        if self._suspended_until is None:
+            if lost:
+                self.losses += 1
+                self.window = max(self.window / 2, 1.0)
+                newest = next(reversed(self._flight), highest)  # one halving a round trip
+                self._suspended_until = after(newest if distance(highest, newest) > 0 else highest)
+            else:
+                self._open(fresh)
+        if fresh or lost:
+            self._timeout_at = now + self._timeout() if self._flight else None
+
+    def _lost(self, highest: int, arrived: list[int]) -> int:
+        """Take out of flight what has not come though several after it have; return how many these are."""
+        back = arrived[REORDERING - 1] if len(arrived) >= REORDERING else BITMAP
+        before = after(highest, -back)
+        lost = [number for number in self._flight if distance(number, before) > 0]
+        for number in lost:
+            del self._flight[number]
+        return len(lost)
+
+    def _open(self, fresh: int) -> None:
+        if self.window < SLOW_START_UNTIL:
+            doubling = min(fresh, SLOW_START_UNTIL - self.window)
+            self.window += doubling
+            left = fresh - doubling
+        else:
+            left = float(fresh)
+        self.window += left / self.window
+
+    # ------------------------------------------------------------------ time
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` has something to do."""
+        return self._timeout_at
+
+    def handle_timeout(self, now: float) -> None:
+        """Nobody has acknowledged anything for too long: begin again, after some times with another acker (2.7)."""
+        if self._timeout_at is None or self._timeout_at > now:
+            return
+        self.timeouts += 1
+        self.window = 1.0
+        self._flight.clear()
+        self._suspended_until = None
+        self._timeout_at = None
+        self._retries += 1
+        if self._retries >= RETRIES and self.acker != self._no_acker:
+            self.acker = self._no_acker
+            self._slowness = 0.0
+            self._round_trip = RoundTrip()
+
+    def _timeout(self) -> float:
+        wanted = max(self._round_trip.patience(TIMEOUT_FIRST, TIMEOUT_MOST), TIMEOUT_LEAST)
+        return min(wanted * 2.0 ** min(self._retries, 10), TIMEOUT_MOST)
+
+
+def _slowness(seconds: float, loss: float) -> float:
+    """Return the square of what a TCP connection's throughput would be the inverse of (2.4)."""
+    return seconds * seconds * loss * (1 + 9 * loss * (1 + 32 * loss * loss)) ** 2

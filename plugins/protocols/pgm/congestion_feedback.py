@@ -1,0 +1,60 @@
+"""What a receiver tells a source that controls congestion (PGMCC, draft-ietf-rmt-bb-pgmcc-03, 2.6 and 4): losses, and arrivals."""
+
+from __future__ import annotations
+
+from plugins.protocols.pgm.congestion import BITMAP, TICK
+from plugins.protocols.pgm.extensions import CongestionData, CongestionFeedback
+from plugins.protocols.pgm.sequence import MASK, distance
+
+MEMORY = 65_000 / 65_536
+"""Of the low-pass filter for the loss rate (2.6)."""
+JUMP_MOST = 4096
+"""Losses at once that change the loss rate."""
+ALL = (1 << BITMAP) - 1
+
+
+class Feedback:
+    """Of one session.  ``address`` is what we go by, 4 or 16 bytes; ``back_off`` the wait of whom the source looks for."""
+
+    def __init__(self, address: bytes) -> None:
+        self.loss = 0.0
+        self.highest: int | None = None
+        self.bitmap = 0
+        self.elect_at: float | None = None
+        """When to offer ourselves as acker."""
+        self._address = address
+        self._timestamp = 0
+        self._at = 0.0
+
+    def note(self, number: int, data: CongestionData, now: float, back_off: float) -> bool:
+        """A packet of original data has come; return whether it is ours to acknowledge it at once.
+
+        With no acker, an acknowledgement is due after ``back_off``, unless there is one by then (2.3.1).
+        """
+        self._timestamp, self._at = data.timestamp, now
+        self._arrived(number)
+        if any(data.acker):
+            self.elect_at = None
+            return data.acker == self._address
+        if self.elect_at is None:
+            self.elect_at = now + back_off
+        return False
+
+    def _arrived(self, number: int) -> None:
+        if self.highest is None:
+            self.highest, self.bitmap = number, 1
+            return
+        ahead = distance(self.highest, number)
+        if ahead > 0:
+            for _ in range(min(ahead - 1, JUMP_MOST)):
+                self.loss = self.loss * MEMORY + (1 - MEMORY)
+            self.loss *= MEMORY
+            self.bitmap = (self.bitmap << min(ahead, BITMAP) | 1) & ALL
+            self.highest = number
+        elif ahead > -BITMAP:
+            self.bitmap |= 1 << -ahead
+
+    def report(self, now: float) -> CongestionFeedback:
+        """Return what goes with NAKs and acknowledgements: the echo is that of a packet that came just now (2.5.1)."""
+        held = int((now - self._at) * TICK)
+        return CongestionFeedback((self._timestamp + held) & MASK, self.loss, self._address)
