@@ -7,7 +7,8 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
-PEERS := amqp-tools chromium gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev nftables rabbitmq-server tshark \
+PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev nftables \
+	qemu-system-x86 rabbitmq-server tshark \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
 # Processes that share the tests: most of the time tests wait.
 WORKERS ?= 3
@@ -15,6 +16,7 @@ PARALLEL := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Tests start some hundred processes of Python: let them find compiled what the first has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 NODE_PEERS := tests/interop/node
+LINUX_PEER := tests/plugins/protocols/sctp/linux
 
 .PHONY: help setup lock demo test quick check bench soak peers docs changelog clean
 
@@ -63,6 +65,8 @@ peers: ## what interoperability tests want from Debian (root) and npm
 	elif [ "$$(id -u)" -ne 0 ]; then echo "peers: not root, nothing done; as root: apt-get install $(PEERS)"; \
 	else apt-get update -q && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -q -y --no-install-recommends $(PEERS); fi
+	@if command -v apt-get >/dev/null; then \
+		sh $(LINUX_PEER)/fetch.sh || echo "peers: no kernel for the guest in $(LINUX_PEER)"; fi
 	@if ! command -v npm >/dev/null; then echo "peers: no npm here; Node's clients are missing"; \
 	else npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS) \
 		|| echo "peers: npm could not install Node's clients"; fi

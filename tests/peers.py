@@ -15,6 +15,7 @@ import msgspec
 from tests import lan
 from tests.plugins.engines.pgm import libzmq_peer, openpgm
 from tests.plugins.protocols.sctp import usrsctp_peer
+from tests.plugins.protocols.sctp.linux import guest
 
 _SETUP = "make setup"
 _PEERS = "make peers (root)"
@@ -74,6 +75,7 @@ PEERS: dict[str, Peer] = {
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
+        Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
         Peer("usrsctp", usrsctp_peer.is_there, _PEERS),

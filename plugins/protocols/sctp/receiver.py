@@ -15,6 +15,9 @@ from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
 _MOST_DUPLICATES = 50
 _PACKETS_PER_SACK = 2
+_LATE_COUNT = (
+    "I-DATA counts pieces from the second on, as Linux does and RFC 8260 does not; set interleaving = false"
+)
 _WHOLE = BEGINNING | ENDING
 
 
@@ -119,6 +122,8 @@ class Receiver:
             raise RemoteProtocolError(
                 "DATA and I-DATA mixed" if self.interleaved else "I-DATA was not agreed on"
             )
+        if chunk.interleaved and not chunk.flags & BEGINNING and not chunk.fragment:
+            raise RemoteProtocolError(_LATE_COUNT)
         tsn = unwrapped(chunk.tsn, self.received.cumulative)
         if self.received.knows(tsn):
             if len(self._duplicates) < _MOST_DUPLICATES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,6 +160,14 @@ def test_data_of_the_kind_that_was_not_agreed_on_is_refused(agreed: bool) -> Non
         receiver(interleaved=agreed).on_data(chunk, 0.0)
     with pytest.raises(RemoteProtocolError):
         receiver(interleaved=agreed).on_forward(Forward(cumulative=1, interleaved=not agreed), 0.0)
+
+
+def test_pieces_that_are_counted_as_linux_does_are_refused_rather_than_put_together_wrongly() -> None:
+    under_test = receiver(interleaved=True)
+    first, second, _ = pieces_of([(0, 3, False)], 1, interleaved=True)
+    under_test.on_data(first, 0.0)
+    with pytest.raises(RemoteProtocolError, match="RFC 8260"):
+        under_test.on_data(msgspec.structs.replace(second, fragment=0), 0.0)
 
 
 def test_a_stream_that_there_is_not_is_told_and_acknowledged() -> None:
