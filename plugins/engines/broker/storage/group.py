@@ -7,6 +7,9 @@ from typing import NamedTuple
 from plugins.engines.broker.storage.framing import HEADER_BYTES, Kind, header_of
 from plugins.engines.broker.storage.place import Place
 
+_SLIGHT = 4096
+"""Octets that the operating system takes in some 10 us; the writer needs 80 to wake, write and tell."""
+
 
 class Moved(NamedTuple):
     """A message record, from ``old_start`` in its segment on, was written again at octets of this group."""
@@ -39,6 +42,11 @@ class Group:
     def wants_sync(self) -> bool:
         """Whether it has to outlive a power cut; what only settles messages has not: they would come twice."""
         return self.demanded or bool(self.positions)
+
+    @property
+    def is_slight(self) -> bool:
+        """Whether it has no messages, and is short: it is written where it is made, unless it is to be synced."""
+        return not self.positions and self.size <= _SLIGHT
 
     def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:
         """Add a record; return where it begins and ends."""

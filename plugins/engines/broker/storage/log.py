@@ -245,7 +245,11 @@ class Log:
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
         attempt = Attempt(self.files, group, segment, file, head, removals, before=before, sync=sync)
-        self._writer.submit(lambda: attempt.run(self._on_attempted), RETRY_SECONDS if group.attempts else 0.0)
+        if group.is_slight and not (sync or head or removals or group.attempts):
+            attempt.run(self._on_attempted)()
+        else:
+            delay = RETRY_SECONDS if group.attempts else 0.0
+            self._writer.submit(lambda: attempt.run(self._on_attempted), delay)
 
     def _on_attempted(self, attempt: Attempt) -> None:
         self._busy = False

@@ -105,6 +105,19 @@ class MemoryDisk:
         return self
 
 
+def failing(what: str, times: int) -> Callable[[str], OSError | None]:
+    """Return what has the next so many operations of a kind fail."""
+    left = [times]
+
+    def fail(operation: str) -> OSError | None:
+        if operation != what or not left[0]:
+            return None
+        left[0] -= 1
+        return OSError(errno.EIO, "Input/output error")
+
+    return fail
+
+
 class _Appended:
     def __init__(self, disk: MemoryDisk, name: str) -> None:
         self._disk = disk

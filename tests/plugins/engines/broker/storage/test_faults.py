@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from tests.plugins.engines.broker.client import run
+from tests.plugins.engines.broker.storage.disks import failing
 from tests.plugins.engines.broker.storage.durable import DurableBroker
 
 
@@ -20,18 +20,6 @@ def publish(broker: DurableBroker, first: int, stop: int, size: int = 100) -> No
 
 def numbers(bodies: list[bytes]) -> list[int]:
     return [int(body.partition(b":")[0]) for body in bodies]
-
-
-def failing(what: str, times: int) -> Callable[[str], OSError | None]:
-    left = [times]
-
-    def fail(operation: str) -> OSError | None:
-        if operation != what or not left[0]:
-            return None
-        left[0] -= 1
-        return OSError(errno.EIO, "Input/output error")
-
-    return fail
 
 
 def test_a_full_disk_is_waited_for() -> None:

@@ -13,6 +13,7 @@ from plugins.engines.broker.arguments import QUEUE_ARGUMENTS
 from plugins.engines.broker.errors import PreconditionFailed
 from plugins.protocols.amqp091.content import ContentProperties, envelope_of
 from tests.plugins.engines.broker.client import run
+from tests.plugins.engines.broker.storage.disks import failing
 from tests.plugins.engines.broker.storage.durable import DurableBroker
 
 
@@ -289,6 +290,37 @@ def test_only_what_somebody_waits_for_is_synced() -> None:
     mark = broker.store.demand()
     broker.settle()
     assert (broker.store.safe, broker.disk.syncs) == (mark, syncs + 1)
+
+
+def test_few_acknowledgements_are_written_without_the_writer() -> None:
+    broker = DurableBroker(at_once=False)
+    queue = broker.declare()
+    broker.vhost.publish(numbered(0, 600), 0.0)
+    broker.drain()
+    receiver = broker.client.receiver
+
+    def acknowledge(*tags: int) -> None:
+        for tag in tags:
+            receiver.acknowledge(tag, tag, multiple=False)
+        broker.settle()
+
+    for _ in range(600):
+        receiver.take_one(queue, 0.0, settled=False)
+    acknowledge(1, 2, 4)
+    assert not broker.writer.work
+    assert broker.store.safe == broker.store.mark
+    assert [body for body, _ in broker.reopened().take()] == [b"%d" % at for at in (2, *range(4, 600))]
+    acknowledge(*range(6, 600, 2))  # too many ranges
+    assert len(broker.writer.work) == 1
+    acknowledge(5)  # while the writer is busy
+    assert len(broker.reopened().take()) == 597
+    broker.drain()
+    assert len(broker.reopened().take()) == 299
+    broker.disk.fail = failing("write", 1)
+    acknowledge(7)
+    assert broker.writer.delays[-1] == 1.0
+    broker.drain()
+    assert len(broker.reopened().take()) == 298
 
 
 def test_groups_grow_while_the_disk_is_busy() -> None:
