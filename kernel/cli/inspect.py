@@ -41,6 +41,7 @@ def command(
     `kernel plugins` lists the protocols (dissectors); plugins may bring more.
     """
     from kernel.inspection.captures import CaptureFile, LiveCapture, need_scapy
+    from kernel.inspection.printing import printable
     from kernel.inspection.recognition import Recognition, Wanted
 
     if (file is None) == (interface is None):
@@ -53,9 +54,12 @@ def command(
     if interface:
         click.echo(f"kernel: listening at {interface}; Ctrl-C ends it", err=True)
     try:
-        _inspect(capture, Recognition(kinds, wanted), summary, as_json)
+        remarks = _inspect(capture, Recognition(kinds, wanted), summary, as_json)
     finally:
         capture.close()
+    for remark in (capture.complaint, *remarks):
+        if remark:
+            click.echo(f"kernel: {printable(remark)}", err=True)
 
 
 def _meant(text: str) -> tuple[int, str]:
@@ -73,7 +77,8 @@ def _check_names(names: list[str], known: list[str]) -> None:
             raise UnknownName(f"there is no dissector {name!r}; {nearest(name, known)}")
 
 
-def _inspect(capture: Any, recognition: Any, summary: bool, as_json: bool) -> None:
+def _inspect(capture: Any, recognition: Any, summary: bool, as_json: bool) -> list[str]:
+    """Show everything; return what is to be remarked."""
     from kernel.inspection import printing
     from kernel.inspection.inspector import Inspector
     from kernel.inspection.ip_packets import IpPackets
@@ -91,8 +96,7 @@ def _inspect(capture: Any, recognition: Any, summary: bool, as_json: bool) -> No
         if not summary:
             click.echo(write(shown))
     _show_tables(inspector, as_json)
-    for remark in _remarks(capture, packets, inspector):
-        click.echo(f"kernel: {printing.printable(remark)}", err=True)
+    return list(_remarks(packets, inspector))
 
 
 def _lines(capture: Iterator[Any], packets: Any, inspector: Any) -> Iterator[Any]:
@@ -139,10 +143,8 @@ def _show_tables(inspector: Any, as_json: bool) -> None:
             print_table(f"\n{protocol}", columns, shown)
 
 
-def _remarks(capture: Any, packets: Any, inspector: Any) -> Iterator[str]:
+def _remarks(packets: Any, inspector: Any) -> Iterator[str]:
     """Give what was not shown, and why."""
-    if capture.complaint:
-        yield capture.complaint
     if packets.fragments:
         yield f"{packets.fragments} fragments of IP packets were left out"
     if packets.other:

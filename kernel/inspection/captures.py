@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 from typing import IO, Any
 
 import msgspec
@@ -20,6 +21,10 @@ _READ_MOST = 16 << 20
 """No record of a capture is larger."""
 _BEGINNINGS = (4, 16)
 """Bytes that are read first of a record, in pcapng and pcap: there a file may end."""
+_RECEIVE_BUFFER_FORCE, _BUFFER = 33, 64 << 20
+"""SO_RCVBUFFORCE, which is not in Python's ``socket``; scapy's 64 KiB are less than one burst."""
+_PACKET, _STATISTICS, _DROPS = 263, 6, Struct("II")
+"""SOL_PACKET, PACKET_STATISTICS: packets that have come, and that were dropped."""
 _LIKE_ETHERNET = (1, 772)
 """Hardware types (ARPHRD) of Ethernet, and of the loopback interface."""
 _WITHOUT_SCAPY = "kernel inspect needs scapy: pip install messaging-kernel[inspect]"
@@ -173,13 +178,18 @@ def _place(reader: Any, facts: Any) -> tuple[int, float]:
 class LiveCapture:
     """What comes and goes at an interface.  Takes the right to open raw sockets."""
 
-    complaint = ""
     size = 0
 
     def __init__(self, interface: str, seconds: float | None = None) -> None:
         self._seconds = seconds
+        self._dropped = 0
         self._socket = _listen(interface)
         self._link = ETHERNET if self._socket.ins.getsockname()[3] in _LIKE_ETHERNET else RAW
+
+    @property
+    def complaint(self) -> str:
+        """What the system had no room for, if anything."""
+        return f"{self._dropped} packets came faster than they could be read" if self._dropped else ""
 
     def progress(self) -> int:
         """Return 0: there is no end to measure by."""
@@ -202,6 +212,7 @@ class LiveCapture:
 
     def close(self) -> None:
         """Stop listening."""
+        self._dropped = _DROPS.unpack(self._socket.ins.getsockopt(_PACKET, _STATISTICS, _DROPS.size))[1]
         self._socket.close()
 
 
@@ -217,7 +228,7 @@ def _listen(interface: str) -> Any:
         from scapy.arch.linux import L2ListenSocket, L2Socket
 
         both_ways = L2Socket if interface == "lo" else L2ListenSocket
-        return both_ways(iface=interface, promisc=False)
+        opened = both_ways(iface=interface, promisc=False)
     except PermissionError:
         raise CaptureError(
             f"listening at {interface} takes the right to open raw sockets (root, or CAP_NET_RAW); "
@@ -225,3 +236,9 @@ def _listen(interface: str) -> Any:
         ) from None
     except (OSError, ImportError) as error:
         raise CaptureError(f"cannot listen at {interface}: {error}") from None
+    for option in (socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE):
+        try:
+            opened.ins.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+        except PermissionError:  # without CAP_NET_ADMIN, what net.core.rmem_max allows
+            pass
+    return opened
