@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from kernel.inspection.inspector import Shown
 
+DEEPEST = 10
+"""Tables within tables that are shown."""
 SIDE_BY_SIDE = 5
 """So many sessions are columns of a table."""
 
@@ -15,7 +18,7 @@ SIDE_BY_SIDE = 5
 def for_people(shown: Shown) -> str:
     """Return one line: when, whose, from where to where, what, and what it says."""
     line = shown.line
-    facts = " ".join(f"{name}={_fact(value)}" for name, value in line.facts.items())
+    facts = " ".join(f"{name}={_fact(plain(value))}" for name, value in line.facts.items())
     where = f"{shown.source} > {shown.destination}"
     text = f"{shown.time:11.6f}  {shown.session}  {where}  {line.what}"
     return printable(f"{text}  {facts}" if facts else text)
@@ -30,14 +33,14 @@ def as_json(shown: Shown) -> str:
         "from": shown.source,
         "to": shown.destination,
         "what": shown.line.what,
-        **({"facts": shown.line.facts} if shown.line.facts else {}),
+        **({"facts": plain(shown.line.facts)} if shown.line.facts else {}),
     }
-    return json.dumps(line, default=_plain)
+    return json.dumps(line)
 
 
 def row_as_json(protocol: str, row: Mapping[str, Any]) -> str:
     """Return a row of a table for programs."""
-    return json.dumps({"summary": protocol, **row}, default=_plain)
+    return json.dumps({"summary": protocol, **plain(row)})
 
 
 def printable(text: str) -> str:
@@ -76,20 +79,29 @@ def _cell(value: Any) -> Any:
     return printable(value) if isinstance(value, str) else value
 
 
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value as JSON can have it, whatever somebody has put into somebody's tables."""
+    if depth > DEEPEST:
+        return "..."
+    if isinstance(value, Mapping):
+        return {str(plain(name)): plain(each, depth + 1) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, depth + 1) for each in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return str(value)
+
+
 def _fact(value: Any) -> str:
+    """Return a plain value as people read it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
         return value if value and " " not in value else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_fact(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return ",".join(map(_fact, value)) or "none"
-    return str(_plain(value)) if isinstance(value, bytes | bytearray | memoryview) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can have in a value's place."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
     return str(value)

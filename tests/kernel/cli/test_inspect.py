@@ -130,6 +130,16 @@ def test_what_comes_from_the_network_does_not_reach_the_terminal_as_it_is() -> N
     assert shown[0]["a"] == "\\x1b]0;title\\x07"
 
 
+def test_any_value_can_be_shown() -> None:
+    deep: list[object] = []
+    for _ in range(500):
+        deep = [deep]
+    odd = {"bytes": b"\x01", 7: float("nan"), b"k": None, "deep": deep}
+    shown = printing.plain(odd)
+    assert json.loads(json.dumps(shown, allow_nan=False)) == shown
+    assert (shown["bytes"], shown["7"], shown["6b"]) == ("01", "nan", None)
+
+
 WRONG = {
     "no file and no interface": ([], "say either FILE or --live INTERFACE", cli.USAGE),
     "both": (["x.pcap", "--live", "lo"], "say either FILE or --live INTERFACE", cli.USAGE),
