@@ -142,6 +142,8 @@ class Deframer:
         except ValueError:
             raise RemoteProtocolError(f"a frame of the unknown type {number}") from None
         most = self._max_unit + NUMBER.size if kind is Kind.UNIT else CONTROL_LIMIT
+        if kind is Kind.UNIT and size < NUMBER.size:
+            raise RemoteProtocolError("a UNIT without a number")
         if size > most:
             raise RemoteProtocolError(f"{kind.name} of {size} bytes; {most} are allowed")
         return kind

@@ -64,6 +64,44 @@ def test_the_units_are_the_same_whichever_way_they_come() -> None:
     assert [member.side.statistics.duplicates for member in members] == [0, 0]
 
 
+def _back_to_tcp_with_the_last_multicast_missing(*, for_good: bool) -> Network:
+    network = Network()
+    members = [network.join(name) for name in "abc"]
+    network.run_until(lambda: network.sender.multicasting)
+    network.send(10)
+    members[0].deaf = True
+    network.send(10)
+    network.run(0.01)
+    network.kill(members.pop())
+    members[0].deaf = for_good
+    network.send(10)
+    assert members[0].side.group is not None, "it has still to hear something there"
+    _all_arrive(network, *members)
+    network.run(1)
+    assert members[0].side.group is None
+    return network
+
+
+def test_what_was_multicast_last_is_repaired_there_after_the_switch_back() -> None:
+    assert _back_to_tcp_with_the_last_multicast_missing(for_good=False).sender.fall_backs == 0
+
+
+def test_what_cannot_be_repaired_there_any_more_comes_by_tcp() -> None:
+    assert _back_to_tcp_with_the_last_multicast_missing(for_good=True).sender.fall_backs == 1
+
+
+def test_what_comes_twice_is_counted_and_not_kept() -> None:
+    network = Network()
+    member = network.join("a")
+    network.send(3)
+    _all_arrive(network, member)
+    for number in (0, 2, 5, 5):
+        member.side.receive_group([number.to_bytes(8, "big") + b"again"], network.now)
+    assert member.side.statistics.duplicates == 3
+    assert member.side.take() == []
+    assert list(member.side._early) == [5]
+
+
 def _ordeal(seed: int, rounds: int) -> None:
     """Receivers with losses come, are killed, lose their connection, while the feed goes on."""
     network = Network(seed)
@@ -249,11 +287,12 @@ def test_the_feed_of_another_sender_is_told_and_begins_anew() -> None:
     network.run(0.1)
     network.send(5)
     _all_arrive(network, member)
+    member.side.receive_group([(2).to_bytes(8, "big") + b"early", (7).to_bytes(8, "big") + b"early"], 0.0)
     other = Network(feed=b"feed-two")
     other.members.append(member)
     other.connect(member)
     other.run(0.1)
     assert [what for what, _ in member.side.events] == ["feed began anew"]
-    other.send(3)
+    other.send(10)
     other.run(0.1)
     assert member.got == network.sent + other.sent
