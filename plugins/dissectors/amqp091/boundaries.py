@@ -31,6 +31,8 @@ def measure(data: bytes, at: int) -> int:
 
 def find(data: bytes) -> int:
     """Return where a frame begins beyond reasonable doubt; -1: nowhere."""
+    if data.startswith(frames.PROTOCOL_HEADER[:5]):
+        return 0
     for match in _CANDIDATE.finditer(data):
         if _begins(data, match.start()):
             return match.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +12,11 @@ from struct import pack
 
 import pytest
 
+from kernel import hookimpl
 from kernel.cli import main as cli
+from kernel.contracts.kinds import DissectorKind
 from kernel.inspection import printing
+from kernel.plugins import Origin, PluginRegistry
 from tests.captures import pcap
 from tests.plugins.dissectors.test_backend import SAID
 
@@ -166,6 +170,45 @@ def test_what_is_wrong_is_one_sentence(kernel: Run, name: str) -> None:
     assert (found, output) == (status, "")
     assert sentence in errors
     assert "Traceback" not in errors
+
+
+class Weather:
+    """A stranger's plugin: the same bytes, another dissector."""
+
+    @hookimpl
+    def register_dissectors(self) -> list[DissectorKind]:
+        from plugins.dissectors.backend.dissector import BackendDissector
+
+        return [
+            DissectorKind(
+                name="weather", summary="it rains", ports=frozenset({7000}), create=BackendDissector
+            )
+        ]
+
+
+def test_a_plugins_dissector_is_used_as_ours_are(
+    kernel: Run, capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = PluginRegistry.load()
+    registry.add(Weather(), Origin("weather", "forecast", "1.0"))
+    monkeypatch.setattr(PluginRegistry, "load", lambda: registry)
+    assert "weather-1" in kernel("inspect", capture, "--protocol", "weather")[1]
+    assert "backend-1" in kernel("inspect", capture)[1]  # what is recognised goes before what a port says
+    assert "weather-1" in kernel("inspect", capture, "--as", "7000=weather")[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_damage_is_shown_without_a_traceback(kernel: Run, capture: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(10):
+        damaged = bytearray(conversation())
+        for _ in range(chance.choice((1, 5, 50))):
+            damaged[chance.randrange(24, len(damaged))] = chance.randrange(256)
+        capture.write_bytes(damaged[: chance.choice((len(damaged), chance.randrange(24, len(damaged))))])
+        status, output, errors = kernel("inspect", capture, *chance.choice(((), ("--as", "7000=zmtp"))))
+        assert status == 0
+        assert "dissector failed" not in output
+        assert "Traceback" not in errors
 
 
 def test_a_damaged_file_is_shown_as_far_as_it_goes(kernel: Run, capture: Path) -> None:
