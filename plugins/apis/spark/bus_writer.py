@@ -1,81 +1,46 @@
-"""``df.write`` and ``df.writeStream`` to a running kernel: each task sends its rows and waits until they are confirmed.
+"""Phase two of writing to a running kernel: the driver sends what was staged, and waits until it is confirmed.
 
-At least once: a task that is tried again sends again, with the same tokens.  The token of a message is its header
-``x-deduplication-header``, under which RabbitMQ's plug-in looks for it, too.
+At least once: a driver that is killed while it sends, sends again when Spark repeats the epoch, with the same tokens.  An epoch
+that was confirmed is noted, and not sent again.  The token of a message is its header ``x-deduplication-header``, under
+which RabbitMQ's plug-in looks for it, too.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kernel.contracts.errors import TimedOut
 from kernel.contracts.message import Envelope, Run
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 from plugins.apis.spark.errors import NotTaken
-from plugins.apis.spark.journal_writer import task_context
-from plugins.apis.spark.messages import prepare
 from plugins.apis.spark.options import WriteOptions
+from plugins.apis.spark.producers import Epoch, last_epoch, note
+from plugins.apis.spark.staging import forget_epochs, partition_of, staged
 from plugins.protocols.journal_format.envelopes import fields_of
 
 TOKEN = "x-deduplication-header"
 
 
-@dataclass
-class Sent(WriterCommitMessage):
-    """What a task tells the driver."""
+def send_epoch(options: WriteOptions, folder: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
+    """Send the rows of staged files; return False if this epoch, or a later one, was confirmed already.
 
-    messages: int
-
-
-class BusStreamWriter(DataSourceStreamArrowWriter):
-    """Nothing is left for the driver to do: what a task has sent is sent."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        self.options = options
-
-    def write(self, iterator: Iterator[Any]) -> Sent:
-        task = task_context()
-        query, epoch = (
-            task.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId")
-        )
-        return send(self.options, f"{query}/{epoch}", task.partitionId(), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Have nothing to publish."""
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Take nothing back: messages cannot be."""
+    ``NotTaken`` if the other kernel does not confirm them in time.
+    """
+    last = last_epoch(folder, producer)
+    fresh = last is None or last.epoch < epoch
+    if fresh and files:
+        _send(options, _runs(folder, producer, epoch, files))
+        note(folder, producer, Epoch(epoch, done=True))
+    forget_epochs(folder, producer, epoch)
+    return fresh
 
 
-class BusBatchWriter(DataSourceArrowWriter):
-    """The same for a batch write, whose tokens begin with the user's token or with chance."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        self.options = options
-        self.producer = options.token or uuid.uuid4().hex
-
-    def write(self, iterator: Iterator[Any]) -> Sent:
-        return send(self.options, self.producer, task_context().partitionId(), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Have nothing to publish."""
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take nothing back: messages cannot be."""
-
-
-def send(options: WriteOptions, producer: str, partition: int, batches: Iterator[Any]) -> Sent:
-    """Send rows and wait until the other kernel has confirmed them.  ``NotTaken`` if it does not in time."""
-    first = next(batches, None)
-    if first is None:
-        return Sent(0)
+def _send(options: WriteOptions, batches: Iterator[Iterator[Run]]) -> None:
     plan = Plan(
         engines=(
             EnginePlan(name="rows", kind="native"),
@@ -83,21 +48,25 @@ def send(options: WriteOptions, producer: str, partition: int, batches: Iterator
         ),
         routes=(RoutePlan(source="rows", targets=("link",), confirm=True),),
     )
-    rows = 0
     with Kernel(plan) as kernel, kernel.open("rows") as channel:
         try:
-            for batch in _all(first, batches):
-                place = f"{producer}, partition {partition}"
-                runs = runs_of(prepare(batch, place, rows), f"{producer}/{partition}", rows)
+            for runs in batches:
                 channel.send_runs(runs, timeout=options.patience)
-                rows += batch.num_rows
             channel.wait_confirmed(timeout=options.patience)
         except TimedOut as error:
             raise NotTaken(
-                f"{options.address} has not confirmed all of {rows} messages within {options.patience:g} seconds: is a kernel "
+                f"{options.address} has not confirmed all messages within {options.patience:g} seconds: is a kernel "
                 "listening there, and does what its routes lead to take messages?"
             ) from error
-    return Sent(rows)
+
+
+def _runs(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> Iterator[Iterator[Run]]:
+    """Yield the messages of each staged batch: the token is the same whenever Spark repeats the epoch."""
+    for name in files:
+        row = 0
+        for batch in staged(folder, producer, name):
+            yield runs_of(batch, f"{producer}/{epoch}/{partition_of(name)}", row)
+            row += batch.num_rows
 
 
 def runs_of(prepared: Any, token: str, first: int) -> Iterator[Run]:
@@ -112,8 +81,3 @@ def runs_of(prepared: Any, token: str, first: int) -> Iterator[Run]:
 def _with_token(envelope: Envelope, token: str) -> Envelope:
     headers = {**envelope.properties.get("headers", {}), TOKEN: token}
     return msgspec.structs.replace(envelope, properties={**envelope.properties, "headers": headers})
-
-
-def _all(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest

@@ -99,14 +99,21 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
     address: str = ""
     """Instead, a running kernel, such as ``backend+tcp://127.0.0.1:5556``: at least once, with a token a message."""
     token: str = ""
-    """Of a batch write into a journal: a write of a token that is there already does nothing.  Streams have their own."""
+    """Of a batch write: a write of a token that was published already does nothing.  Streams have their own."""
+    staging: str = ""
+    """To a running kernel: a directory that the driver and every executor see, where rows wait to be sent.  Without it that is the
+    query's checkpoint, or for a batch write the folder for temporary files."""
     patience: float = 60.0
-    """Seconds that a running kernel may take to confirm a task's messages."""
+    """Seconds that a running kernel may take to confirm an epoch's messages."""
 
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.address):
             raise SparkOptionError(
                 "say either a path (a journal's directory) or an address (of a running kernel)"
+            )
+        if "/" in self.token or self.token.startswith("."):
+            raise SparkOptionError(
+                f"the token {self.token!r} becomes a file's name: no slash, no point to begin with"
             )
 
 

@@ -8,7 +8,6 @@ the files, and appends only the rest: also when another writer came in between.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from plugins.apis.spark.producers import Epoch, last_epoch, note
 from plugins.apis.spark.staging import forget_epochs, staged
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
@@ -25,22 +25,8 @@ from plugins.protocols.journal_format.batch import BatchEncoder, offsets_from
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED
 
-_FOLDER = "producers"
 PATIENCE = 30.0
 """Seconds that another writer may keep the journal: another query's commit takes milliseconds."""
-
-
-class Epoch(msgspec.Struct, frozen=True):
-    """What a producer's file says."""
-
-    epoch: int
-    files: tuple[str, ...]
-    """In the order in which they are published."""
-    start: int
-    """The offset of the first row."""
-    ts: int
-    """The time of all rows, in microseconds since 1970."""
-    done: bool = False
 
 
 def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
@@ -55,18 +41,10 @@ def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> b
         fresh = last is None or last.epoch < epoch
         if fresh and files:
             begun = Epoch(epoch, tuple(files), writer.next_offset, writer.stamp())
-            _note(journal, producer, begun)
+            note(journal, producer, begun)
             _append(writer, producer, begun, resumed=False)
     forget_epochs(journal, producer, epoch)
     return fresh
-
-
-def last_epoch(journal: Path, producer: str) -> Epoch | None:
-    """Return what is known of a producer; None of one that has published nothing."""
-    try:
-        return msgspec.json.decode(_path(journal, producer).read_bytes(), type=Epoch)
-    except FileNotFoundError:
-        return None
 
 
 def _append(writer: JournalWriter, producer: str, epoch: Epoch, *, resumed: bool) -> None:
@@ -85,7 +63,7 @@ def _append(writer: JournalWriter, producer: str, epoch: Epoch, *, resumed: bool
                 encoder.encode_stored(stored, writer.next_offset, epoch.ts, epoch.ts, envelopes)
             )
     writer.sync()
-    _note(writer.path, producer, msgspec.structs.replace(epoch, done=True))
+    note(writer.path, producer, msgspec.structs.replace(epoch, done=True))
 
 
 def _stored(batch: Any, offset: int, ts: int) -> Any:
@@ -123,24 +101,3 @@ def _writer(journal: Path) -> Iterator[JournalWriter]:
             time.sleep(0.02)
     with writer:
         yield writer
-
-
-def _note(journal: Path, producer: str, epoch: Epoch) -> None:
-    """Replace a producer's file, so that it survives a loss of power."""
-    path = _path(journal, producer)
-    path.parent.mkdir(exist_ok=True)
-    written = path.with_name(f".{path.name}.new")
-    with written.open("wb") as file:
-        file.write(msgspec.json.encode(epoch))
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _path(journal: Path, producer: str) -> Path:
-    return journal / _FOLDER / f"{producer}.json"

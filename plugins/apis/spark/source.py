@@ -5,6 +5,9 @@ Every worker process of Spark imports this, so that what only writes is imported
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
@@ -13,6 +16,9 @@ from plugins.apis.spark.columns import SCHEMA
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.stream_reader import StreamReader
+
+if TYPE_CHECKING:
+    from plugins.apis.spark.writers import Publish
 
 
 class KernelDataSource(DataSource):
@@ -33,18 +39,16 @@ class KernelDataSource(DataSource):
         return StreamReader(schema, ReadOptions.parse(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from plugins.apis.spark.bus_writer import BusBatchWriter
-        from plugins.apis.spark.journal_writer import BatchWriter
+        from plugins.apis.spark.writers import BatchWriter
 
         options = self._write_options(schema, overwrite)
-        return BusBatchWriter(options) if options.address else BatchWriter(options)
+        return BatchWriter(_publisher(options), options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from plugins.apis.spark.bus_writer import BusStreamWriter
-        from plugins.apis.spark.journal_writer import StreamWriter
+        from plugins.apis.spark.writers import StreamWriter, folder_of
 
         options = self._write_options(schema, overwrite)
-        return BusStreamWriter(options) if options.address else StreamWriter(options)
+        return StreamWriter(folder_of(options, self.options.get("checkpointLocation")), _publisher(options))
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
         from plugins.apis.spark.messages import check_columns
@@ -62,3 +66,11 @@ class PushdownDataSource(KernelDataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         return PushdownReader(schema, ReadOptions.parse(self.options))
+
+
+def _publisher(options: WriteOptions) -> Publish:
+    """Return what publishes the rows that were staged."""
+    from plugins.apis.spark.bus_writer import send_epoch
+    from plugins.apis.spark.publishing import publish
+
+    return partial(send_epoch, options) if options.address else publish

@@ -1,6 +1,6 @@
-"""Phase one of writing into a journal: tasks put their rows into files beside it, where nobody reads them yet.
+"""Phase one of writing: tasks put their rows into files, beside the journal or in the query's checkpoint, where nobody reads them yet.
 
-``staged/PRODUCER/EPOCH-PARTITION-RANDOM.arrows`` in the journal's directory.  A task that is tried again makes another file;
+``staged/PRODUCER/EPOCH-PARTITION-RANDOM.arrows`` in that folder.  A task that is tried again makes another file;
 only those whose names reach the driver are published.
 """
 
@@ -19,13 +19,13 @@ from pyarrow import ipc
 from plugins.apis.spark.messages import PREPARED, prepare
 
 _FOLDER = "staged"
-_NAME = re.compile(r"(\d{20})-.*\.arrows")
+_NAME = re.compile(r"(\d{20})-(\d+)-.*\.arrows")
 
 
-def stage(journal: Path, producer: str, epoch: int, partition: int, batches: Iterable[Any]) -> str | None:
+def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iterable[Any]) -> str | None:
     """Write rows into a file that survives a loss of power; return its name, None if there were no rows."""
     name = f"{epoch:020d}-{partition:06d}-{uuid.uuid4().hex}.arrows"
-    path = _path(journal, producer, name)
+    path = _path(folder, producer, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     try:
@@ -45,26 +45,34 @@ def stage(journal: Path, producer: str, epoch: int, partition: int, batches: Ite
     return None
 
 
-def staged(journal: Path, producer: str, name: str) -> Iterator[Any]:
+def staged(folder: Path, producer: str, name: str) -> Iterator[Any]:
     """Yield the batches of a file."""
-    with pa.memory_map(str(_path(journal, producer, name))) as file:
+    with pa.memory_map(str(_path(folder, producer, name))) as file:
         yield from ipc.open_stream(file)
 
 
-def forget(journal: Path, producer: str, names: Iterable[str]) -> None:
+def forget(folder: Path, producer: str, names: Iterable[str]) -> None:
     """Delete files that are not to be published."""
     for name in names:
-        _path(journal, producer, name).unlink(missing_ok=True)
+        _path(folder, producer, name).unlink(missing_ok=True)
 
 
-def forget_epochs(journal: Path, producer: str, epoch: int) -> None:
+def forget_epochs(folder: Path, producer: str, epoch: int) -> None:
     """Delete all files of an epoch that is published, and of those before it: what tasks left that were tried again."""
-    folder = journal / _FOLDER / producer
-    for path in folder.glob("*.arrows") if folder.is_dir() else ():
+    ours = folder / _FOLDER / producer
+    for path in ours.glob("*.arrows") if ours.is_dir() else ():
         match = _NAME.fullmatch(path.name)
         if match and int(match[1]) <= epoch:
             path.unlink(missing_ok=True)
 
 
-def _path(journal: Path, producer: str, name: str) -> Path:
-    return journal / _FOLDER / producer / name
+def partition_of(name: str) -> int:
+    """Return the number of the task that has staged a file."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name} is not what staged files are called")
+    return int(match[2])
+
+
+def _path(folder: Path, producer: str, name: str) -> Path:
+    return folder / _FOLDER / producer / name

@@ -104,10 +104,43 @@ def test_rows_reach_a_running_kernel_each_with_its_token(spark: Any, listener: t
     assert all(m.envelope.properties["headers"]["h"] == 1 for m in messages)
 
 
+def test_a_stream_to_a_running_kernel_is_not_sent_again_when_spark_forgets_its_last_commit(
+    spark: Any, journal: Journal, listener: tuple[str, Any], tmp_path: Path
+) -> None:
+    address, channel = listener
+    checkpoint = tmp_path / "checkpoint"
+
+    def send() -> None:
+        query = (
+            spark.readStream.format("kernel")
+            .option("maxOffsetsPerTrigger", 10)
+            .option("rowsPerTask", 4)
+            .schema("key string, body binary")
+            .load(str(journal))
+            .writeStream.format("kernel")
+            .option("address", address)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    journal.numbers(25)
+    send()
+    (checkpoint / "commits" / "2").unlink()  # killed between our note and Spark's
+    journal.numbers(5)
+    send()
+    bodies = [bytes(channel.receive_message(timeout=10).body) for _ in range(30)]
+    # each micro-batch has a connection of its own, and the other kernel reads its connections in turn
+    assert sorted(map(int, bodies)) == list(range(30))
+    assert bodies[:10] == [b"%d" % number for number in range(10)]
+    assert list((checkpoint / "kernel").rglob("*.arrows")) == []
+
+
 def test_a_kernel_that_is_not_there_is_named(spark: Any) -> None:
     rows = spark.range(1).selectExpr("cast(id as string) as body")
     writer = rows.write.format("kernel").mode("append").option("address", "backend+tcp://127.0.0.1:9")
     with pytest.raises(
-        Exception, match=r"127\.0\.0\.1:9 has not confirmed all of .* is a kernel listening there"
+        Exception, match=r"127\.0\.0\.1:9 has not confirmed all messages .* is a kernel listening there"
     ):
         writer.option("patience", "0.5").save()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
+from kernel import EnginePlan, Kernel, Plan, RoutePlan
 from kernel.contracts.message import run_of
-from plugins.apis.spark.bus_writer import TOKEN, runs_of
+from plugins.apis.spark.bus_writer import TOKEN, runs_of, send_epoch
 from plugins.apis.spark.errors import RowError, SparkOptionError
 from plugins.apis.spark.messages import check_columns, prepare
 from plugins.apis.spark.options import WriteOptions
-from plugins.apis.spark.publishing import last_epoch, publish
+from plugins.apis.spark.producers import last_epoch
+from plugins.apis.spark.publishing import publish
 from plugins.apis.spark.source import KernelDataSource
 from plugins.apis.spark.staging import stage
+from plugins.apis.spark.writers import folder_of
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
@@ -208,7 +211,7 @@ def _kill_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, dying)
 
     killing("append_encoded", JournalWriter)
-    killing("_note", __import__("plugins.apis.spark.publishing", fromlist=["_note"]))
+    killing("note", __import__("plugins.apis.spark.publishing", fromlist=["_note"]))
 
 
 @pytest.mark.parametrize("strangers", [0, 3], ids=["alone", "another writer comes in between"])
@@ -271,3 +274,80 @@ def test_a_journal_that_a_kernel_writes_is_not_written_behind_its_back(
     with JournalWriter(tmp_path), pytest.raises(JournalBusy, match="give the sink the kernel's address"):
         publish(tmp_path, "query", 0, files)
     assert publish(tmp_path, "query", 0, files)
+
+
+# ------------------------------------------------------------------ to a running kernel
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[WriteOptions, Any]]:
+    """A running kernel: the options with its address, and the channel where messages come out."""
+    listening = {"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+    plan = Plan(
+        engines=(
+            EnginePlan(name="in", kind="stream", options=listening),
+            EnginePlan(name="out", kind="native"),
+        ),
+        routes=(RoutePlan(source="in", targets=("out",)),),
+    )
+    with Kernel(plan) as kernel, kernel.open("out") as channel:
+        kernel.wait_running()
+        address = f"backend+tcp://{kernel.address_of('in')}"
+        yield WriteOptions(address=address, patience=10), channel
+
+
+def _sent(channel: Any, count: int) -> list[tuple[bytes, str]]:
+    messages = [channel.receive_message(timeout=10) for _ in range(count)]
+    return [(bytes(m.body), m.envelope.properties["headers"][TOKEN]) for m in messages]
+
+
+def test_an_epoch_is_sent_once_it_is_complete_and_never_again(
+    listener: tuple[WriteOptions, Any], tmp_path: Path
+) -> None:
+    options, channel = listener
+    _stage(tmp_path, 0, [[b"of a task that was tried again"]])
+    names = _stage(tmp_path, 0, [[b"a"], [b"b", b"c"]], [[b"d"]])
+    assert send_epoch(options, tmp_path, "query", 0, names)
+    assert not send_epoch(options, tmp_path, "query", 0, _stage(tmp_path, 0, [[b"a"]]))
+    assert send_epoch(options, tmp_path, "query", 1, _stage(tmp_path, 1, [[b"e"]]))
+    assert sorted(_sent(channel, 5)) == [  # each epoch has a connection of its own
+        (b"a", "query/0/0/0"),
+        (b"b", "query/0/0/1"),
+        (b"c", "query/0/0/2"),
+        (b"d", "query/0/1/0"),
+        (b"e", "query/1/0/0"),
+    ]
+    assert _left(tmp_path) == []
+
+
+def test_an_epoch_that_was_not_confirmed_is_sent_again_with_the_same_tokens(
+    listener: tuple[WriteOptions, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, channel = listener
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    names = _stage(tmp_path, 0, [[b"a", b"b"]])
+    with monkeypatch.context() as patch:
+        patch.setattr("plugins.apis.spark.bus_writer.note", killed)
+        with pytest.raises(KeyboardInterrupt):
+            send_epoch(options, tmp_path, "query", 0, names)
+    assert send_epoch(options, tmp_path, "query", 0, _stage(tmp_path, 0, [[b"a", b"b"]]))
+    sent = sorted(_sent(channel, 4))
+    assert sent[::2] == sent[1::2] == [(b"a", "query/0/0/0"), (b"b", "query/0/0/1")]
+
+
+def test_rows_for_a_kernel_wait_in_the_checkpoint_or_where_the_option_says(tmp_path: Path) -> None:
+    options = WriteOptions(address="backend+tcp://127.0.0.1:1")
+    assert folder_of(options, f"file:{tmp_path}/checkpoint") == tmp_path / "checkpoint" / "kernel"
+    elsewhere = WriteOptions(address="backend+tcp://127.0.0.1:1", staging=str(tmp_path / "shared"))
+    assert folder_of(elsewhere, f"file:{tmp_path}/checkpoint") == tmp_path / "shared"
+    with pytest.raises(SparkOptionError, match="say checkpointLocation, or another place with staging"):
+        folder_of(options, None)
+
+
+@pytest.mark.parametrize("token", ["a/b", "../x", "."])
+def test_a_token_is_the_name_of_a_file(token: str) -> None:
+    with pytest.raises(SparkOptionError, match="token .* becomes a file's name"):
+        WriteOptions(path="/j", token=token)
