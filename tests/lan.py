@@ -124,6 +124,10 @@ class Lan:
         """Pull the plug of a member's ``e0``, or put it back."""
         _ip("-n", self._hub, "link", "set", f"leg{member + 1}", "up" if restore else "down")
 
+    def unplug(self, member: int) -> None:
+        """Pull a member's cable."""
+        _ip("-n", self._hub, "link", "set", f"leg{member + 1}", "down")
+
     def _build(self) -> None:
         _ip("netns", "add", self._hub)
         _ip("-n", self._hub, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")

@@ -34,6 +34,8 @@ class OneToManyOptions(GroupOptions, frozen=True, forbid_unknown_fields=True, kw
     """How a receiver spaces its attempts."""
     connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds that one attempt to connect may take."""
+    silence: Annotated[float, msgspec.Meta(ge=1)] = 15.0
+    """Seconds after which a peer that the network does not reach any more is given up."""
     hold_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 * 1024 * 1024
     """Bytes that a receiver holds at the most while something before them is missing: more than a sender's ``window_bytes``."""
 

@@ -16,7 +16,7 @@ from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.wire import PlainWire
 from plugins.engines.pgm.group_receiver import GroupReceiver, Units
 from plugins.engines.pgm.one_to_many.options import parse_group, parse_tcp
-from plugins.engines.pgm.one_to_many.tcp_link import TcpLink
+from plugins.engines.pgm.one_to_many.tcp_link import TcpLink, notice_silence
 from plugins.protocols.backend.units import UnitDecoder
 from plugins.protocols.switchover.receiving import ReceivingSide
 
@@ -81,6 +81,7 @@ class OneToManyReceiver:
         except ConnectionLost as error:
             self._reason = str(error)
         else:
+            notice_silence(connected, self._options.silence)
             opened = self._host.now()
             self._over = trio.Event()
             self._local = connected.getsockname()[0]

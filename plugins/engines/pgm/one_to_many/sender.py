@@ -16,7 +16,7 @@ from kernel.hosting.listener import Listener
 from kernel.hosting.wire import PlainWire
 from plugins.engines.pgm.group_source import GroupSource
 from plugins.engines.pgm.one_to_many.options import parse_group, parse_tcp
-from plugins.engines.pgm.one_to_many.tcp_link import TcpLink
+from plugins.engines.pgm.one_to_many.tcp_link import TcpLink, notice_silence
 from plugins.protocols.backend.units import UnitEncoder
 from plugins.protocols.switchover.frames import NUMBER
 from plugins.protocols.switchover.link import Link
@@ -109,6 +109,7 @@ class OneToManySender:
             connected.close()
             return
         prepare(connected)
+        notice_silence(connected, self._options.silence)
         link = self._side.connected(peer, self._host.now())
         self._connections[link] = TcpLink(
             self._host,

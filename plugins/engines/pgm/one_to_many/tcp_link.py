@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,15 @@ from kernel.contracts.message import Buffer
 from kernel.hosting.wire import Wire
 
 READ_SIZE = 256 * 1024
+
+
+def notice_silence(connected: socket.socket, seconds: float) -> None:
+    """Have the system give up a peer that the network does not reach for so many seconds, whether or not we have sent something."""
+    probe = max(round(seconds / 4), 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
 
 
 class TcpLink:

@@ -21,7 +21,7 @@ def publish(address: str, group: str) -> None:
             EnginePlan(
                 name="feed",
                 kind="one-to-many",
-                options={"mode": "send", "address": address, "group": group},
+                options={"mode": "send", "address": address, "group": group, "silence": 2.0},
             ),
             EnginePlan(name="from", kind="native"),
         ),

@@ -85,6 +85,23 @@ def test_from_one_receiver_to_three_and_back_with_losses_and_a_killed_one(networ
     assert _got(first, len(everything)) == everything
 
 
+def test_a_receiver_that_is_no_longer_reached_is_given_up(network: Lan) -> None:
+    """Its cable is pulled: nobody says good-bye."""
+    sender = _Sender(network)
+    receivers = []
+    for member in (1, 2, 3):
+        receivers.append(_receiver(network, member))
+        sender.until("connected")
+    sender.until("switched to multicast")
+    sent = sender.send(SOME)
+    network.unplug(3)
+    assert "timed out" in sender.until("disconnected")
+    sender.until("switched to TCP")
+    sent += sender.send(SOME)
+    for receiver in receivers[:2]:
+        assert _got(receiver, len(sent)) == sent
+
+
 def test_a_connection_that_is_cut_goes_on_where_it_was(network: Lan) -> None:
     """The TCP connection is reset under way; multicast goes on; nothing is lost or doubled."""
     sender = _Sender(network)
