@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import journals
+from benchmarks.spark_ceiling import OneBatch
 
 SIZE = 100
 RANGE = 100_000
@@ -31,6 +32,7 @@ class Questions:
         self.count = count
         self.journal = str(folder / "journal")
         self.parquet = str(folder / "parquet")
+        spark.dataSource.register(OneBatch)
         journals.write(Path(self.journal), count, SIZE)
         self.feed().write.parquet(self.parquet)
 
@@ -40,6 +42,10 @@ class Questions:
 
     def kernel_all(self) -> dict[str, float]:
         return _seconds(lambda: _noop(self.feed()))
+
+    def one_batch_all(self) -> dict[str, float]:
+        source = self.spark.read.format(OneBatch.name()).option("rows", self.count)
+        return _seconds(lambda: _noop(source.load(self.journal)))
 
     def parquet_all(self) -> dict[str, float]:
         return _seconds(lambda: _noop(self.spark.read.parquet(self.parquet)))
@@ -63,19 +69,19 @@ class Questions:
         return _seconds(lambda: _noop(_middle(self.spark.read.parquet(self.parquet), self.count)))
 
     def stream_noop(self) -> dict[str, float]:
-        return self._stream(lambda stream: stream.writeStream.format("noop"))
+        return self._stream(self.spark.readStream, lambda stream: stream.writeStream.format("noop"))
 
     def stream_kernel(self) -> dict[str, float]:
         target = tempfile.mkdtemp(dir=self.folder)
 
         def sink(stream: Any) -> Any:
-            return stream.select("key", "body").writeStream.format("kernel").option("path", target)
+            return stream.writeStream.format("kernel").option("path", target)
 
-        return self._stream(sink)
+        return self._stream(self.spark.readStream.schema("key string, body binary"), sink)
 
-    def _stream(self, sink: Callable[[Any], Any]) -> dict[str, float]:
+    def _stream(self, reader: Any, sink: Callable[[Any], Any]) -> dict[str, float]:
         """How many rows a second micro-batches have; a query's start and end, about a second, are not counted."""
-        stream = self.spark.readStream.format("kernel").load(self.journal)
+        stream = reader.format("kernel").load(self.journal)
         checkpoint = tempfile.mkdtemp(dir=self.folder)
         writer = sink(stream).option("checkpointLocation", checkpoint).trigger(availableNow=True)
         query = writer.start()
@@ -101,8 +107,8 @@ class Questions:
             kernel.wait_running()
             query = (
                 self.spark.readStream.format("kernel")
+                .schema("body binary")
                 .load(str(folder / "in"))
-                .select("body")
                 .writeStream.format("kernel")
                 .option("path", str(folder / "out"))
                 .option("checkpointLocation", str(folder / "checkpoint"))
