@@ -60,7 +60,7 @@ class EndpointHost:
         """Set when good-bye has been said to all, and answered."""
         self._engine = engine
         self._options = options
-        self._closing = False
+        self._closing = self._closed = False
         self._converse = converse
         self.port, self._udp_port = ports
         self._udp_ports: dict[tuple[bytes, int], tuple[int, Association]] = {}  # by address and port of SCTP
@@ -107,6 +107,7 @@ class EndpointHost:
 
     def close(self) -> None:
         """Give the sockets back."""
+        self._closed = True
         for wire in self.carrier.wires:
             self.host.poller.watch(wire.fileno(), readable=None, writable=None)
         self.carrier.close()
@@ -203,6 +204,8 @@ class EndpointHost:
 
     def flush(self) -> None:
         """Send what may go now, and see when there will be more."""
+        if self._closed:  # it was put off until now
+            return
         now = self.host.now()
         at, packets = 0, self.endpoint.data_to_send(now)
         while at < len(packets):
@@ -220,6 +223,10 @@ class EndpointHost:
                     peer = (path.address, association.peer_port)
                     if peer in self._udp_ports and self._udp_ports[peer][1] is association:
                         del self._udp_ports[peer]
+        if (
+            len(packets) >= self._options.sctp.burst
+        ):  # the rest of what windows allow, when others had their turn
+            self.host.soon(self.flush)
         self._timer.arm(self.endpoint.next_deadline())
 
     def _udp_port_of(self, address: bytes, port: int, tag: int) -> int:
