@@ -11,12 +11,14 @@ import pytest
 
 from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.testing.fixtures import KernelFactory
+from plugins.apis.native.channel import Channel
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.consumers import positions, write_position
 from plugins.protocols.journal_format.names import SegmentName
 from tests.plugins.engines.journal.conftest import append, bodies_in, numbered
 
 PATIENCE = 60.0
+APP = EnginePlan(name="app", kind="native")
 
 
 @pytest.fixture
@@ -30,24 +32,32 @@ def journal(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def play(kernel_factory: KernelFactory, journal: Path) -> Callable[..., Kernel]:
-    def make(*, confirm: bool = True, high: int = 1000, **options: Any) -> Kernel:
-        return kernel_factory(
-            EnginePlan(name="app", kind="native"),
-            EnginePlan(
-                name="journal", kind="journal-replay", options={"path": str(journal), "speed": 0, **options}
-            ),
-            RoutePlan(source="journal", targets=("app",), confirm=confirm, marks=WaterMarks(high=high)),
-        )
+    def make(**options: Any) -> Kernel:
+        return kernel_factory(APP, replay(journal, **options), route())
 
     return make
 
 
+def replay(journal: Path, **options: Any) -> EnginePlan:
+    return EnginePlan(
+        name="journal", kind="journal-replay", options={"path": str(journal), "speed": 0, **options}
+    )
+
+
+def route(*, confirm: bool = True, high: int = 1000) -> RoutePlan:
+    return RoutePlan(source="journal", targets=("app",), confirm=confirm, marks=WaterMarks(high=high))
+
+
 def receive(kernel: Kernel, count: int) -> list[bytes]:
-    got: list[bytes] = []
     with kernel.open("app") as app:
-        while len(got) < count:
-            got += map(bytes, app.receive_many(timeout=PATIENCE))
-        app.confirm()
+        return receive_from(app, count)
+
+
+def receive_from(app: Channel, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    while len(got) < count:
+        got += map(bytes, app.receive_many(timeout=PATIENCE))
+    app.confirm()
     return got
 
 
@@ -66,10 +76,13 @@ def state_of(kernel: Kernel) -> str:
 @pytest.mark.parametrize("confirm", [False, True])
 @pytest.mark.parametrize("high", [10, 100_000])
 def test_all_of_it_comes_in_order_and_then_the_replay_ends(
-    play: Callable[..., Kernel], confirm: bool, high: int
+    kernel_factory: KernelFactory, journal: Path, confirm: bool, high: int
 ) -> None:
-    kernel = play(confirm=confirm, high=high)
-    assert receive(kernel, 1000) == numbered(0, 1000)
+    kernel = kernel_factory(APP)
+    with kernel.open("app") as app:  # without confirmations, what comes before is nobody's
+        kernel.add_route(route(confirm=confirm, high=high))
+        kernel.add_engine(replay(journal))
+        assert receive_from(app, 1000) == numbered(0, 1000)
     until(lambda: state_of(kernel) == "ended")
 
 
