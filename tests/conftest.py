@@ -26,6 +26,7 @@ def _peers_of(item: pytest.Item) -> list[str]:
     return names
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _peers_of(item)
