@@ -1,0 +1,1 @@
+"""SCTP over UDP on loopback: kernels, and usrsctp hosted in the same way."""
