@@ -13,6 +13,7 @@ from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from plugins.protocols.sctp import chunks, parameters
 from plugins.protocols.sctp.chunks import Chunk, Data, Forward, Init, Listed, Plain, Sack, Type
 from plugins.protocols.sctp.closing import Closing
+from plugins.protocols.sctp.congestion import Notification
 from plugins.protocols.sctp.errors import NoUserData
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.handshake import Cookie, Offer, Refused, our_init, read_init
@@ -144,9 +145,7 @@ class Association:
             if path.heartbeat_due is not None and path.heartbeat_due <= now:
                 self._heartbeat(path, now)
             if path.probing.due is not None and path.probing.due <= now:
-                probe = self.paths.probe(path, now)
-                if probe is not None:
-                    self.output.alone(path.address, probe)
+                self.output.alone(path.address, self.paths.probe(path, now))
 
     def data_to_send(self, now: float) -> Packets:
         """Return and forget the packets that are to go out now, each with its address."""
@@ -238,6 +237,7 @@ class Association:
         self.paths.add(offer.addresses, confirmed=source)
         self.receiver = Receiver(self.options, offer.tsn, offer.outbound, interleaved=offer.interleaved)
         self._resetting.agree(offer.tsn, agreed=offer.resets)
+        self.output.congestion = Notification(agreed=offer.ecn)
         self.sender.agree(
             streams=offer.inbound,
             window=offer.window,
@@ -284,7 +284,9 @@ class Association:
 
     # ------------------------------------------------------------------ chunks
 
-    def receive_chunks(self, received: tuple[Chunk, ...], source: bytes, now: float) -> None:
+    def receive_chunks(
+        self, received: tuple[Chunk, ...], source: bytes, now: float, *, marked: bool = False
+    ) -> None:
         """Take the chunks of a packet in, whose tag was right.  What breaks the protocol aborts the association."""
         self._touched[self] = None
         path = self.paths.at(source)
@@ -298,6 +300,8 @@ class Association:
                 if type(chunk) is Data:
                     while at < len(received) and type(received[at]) is Data:
                         at += 1
+                    if marked:
+                        self.output.congestion.marked(chunk.tsn)
                     self._on_data(received[begin:at], path, now)
                 elif not self._take(chunk, path, now):
                     break
@@ -330,6 +334,8 @@ class Association:
             Type.INIT_ACK: self._on_init_ack,
             Type.COOKIE_ACK: self._on_cookie_ack,
             Type.RE_CONFIG: self._resetting.on_chunk,
+            Type.ECHO: lambda chunk, path, _: self.output.on_echo(chunk, path, self.sender.outstanding),
+            Type.REDUCED: lambda chunk, _, __: self.output.congestion.on_reduced(chunk),
             Type.ERROR: self._on_error,
             Type.ABORT: self._on_abort,
             Type.SHUTDOWN: self._closing.on_shutdown,

@@ -33,6 +33,10 @@ class Type(IntEnum):
     ERROR = 9
     COOKIE_ECHO = 10
     COOKIE_ACK = 11
+    ECHO = 12
+    """ECNE: congestion was met (RFC 4960, appendix A)."""
+    REDUCED = 13
+    """CWR: the window was reduced."""
     SHUTDOWN_COMPLETE = 14
     I_DATA = 64
     RE_CONFIG = 130

@@ -130,8 +130,13 @@ class Endpoint:
 
     # ------------------------------------------------------------------ whose packet is it?
 
-    def receive_data(self, data: bytes, source: bytes, now: float) -> Association | None:
-        """Take a packet in; return the association that it was for.  Bad packets are counted, and never raise."""
+    def receive_data(
+        self, data: bytes, source: bytes, now: float, *, marked: bool = False
+    ) -> Association | None:
+        """Take a packet in; return the association that it was for.  Bad packets are counted, and never raise.
+
+        ``marked``: it came with a router's mark of congestion (CE).
+        """
         try:
             packet = packets.decode(data)
         except MalformedPacket:
@@ -155,7 +160,7 @@ class Endpoint:
             self.statistics.wrong_tag += 1
             return None
         if association is not None and rest:
-            association.receive_chunks(rest, source, now)
+            association.receive_chunks(rest, source, now, marked=marked)
         if association is not None:
             self._note_addresses(association)
         return association

@@ -38,6 +38,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Whether both sides want I-DATA."""
     resets: bool
     """Whether both sides know RE-CONFIG."""
+    ecn: bool
+    """Whether both sides know ECN."""
 
 
 class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -79,6 +81,8 @@ def our_init(
     listed = [] if cookie is None else [Parameter(Kind.STATE_COOKIE, cookie)]
     if len(addresses) > 1:  # a single one is the packet's own
         listed += [Parameter(Kind.IPV4 if len(each) == 4 else Kind.IPV6, each) for each in addresses]
+    if options.ecn:
+        listed.append(Parameter(Kind.ECN_CAPABLE))
     extensions = b""
     if options.partial_reliability:
         listed.append(Parameter(Kind.FORWARD_TSN_SUPPORTED))
@@ -122,6 +126,7 @@ def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, P
         may_forward=options.partial_reliability and (may_forward or Type.FORWARD_TSN in extensions),
         interleaved=options.interleaving and Type.I_DATA in extensions,
         resets=options.stream_reset and Type.RE_CONFIG in extensions,
+        ecn=options.ecn and parameters.first(counting, Kind.ECN_CAPABLE) is not None,
     )
     return offer, unknown
 

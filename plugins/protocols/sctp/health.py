@@ -111,8 +111,8 @@ class Paths:
         path.heartbeat_sent = (now, nonce)
         return _heartbeat(nonce)
 
-    def probe(self, path: Path, now: float) -> bytes | None:
-        """Return the chunks of a packet that shows whether its size passes; None when it is not the time."""
+    def probe(self, path: Path, now: float) -> bytes:
+        """Return the chunks of a packet that shows whether its size passes; none when it is not the time."""
         nonce = self._secret.nonce(_NONCE)
         return path.probing.next(_heartbeat(nonce), nonce, path.rto, now)
 

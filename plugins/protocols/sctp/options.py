@@ -51,6 +51,8 @@ class SctpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Offer RFC 3758: messages may be given up when they have expired, or were repeated often enough."""
     interleaving: bool = True
     """Offer RFC 8260: large messages do not hold up other streams."""
+    ecn: bool = False
+    """Offer explicit congestion notification (RFC 4960, appendix A); the carrier has to mark packets, and to see marks."""
     stream_reset: bool = True
     """Offer RFC 6525: streams may count their messages from 0 again."""
     schedule: Literal["first-come", "round-robin", "priority", "fair"] = "round-robin"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 
 from plugins.protocols.sctp import chunks, packets
+from plugins.protocols.sctp.chunks import Plain
+from plugins.protocols.sctp.congestion import Notification
 from plugins.protocols.sctp.health import Paths
 from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.outstanding import Outstanding
 from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.receiver import Receiver
 from plugins.protocols.sctp.sender import Sender
@@ -26,6 +29,7 @@ class Output:
         """Verification tag of what we send."""
         self.sack_to: bytes | None = None
         """Where the last data came from."""
+        self.congestion = Notification()
         self._most_gaps = (options.packet_size - 300) // 4
         self._burst = options.burst
         self._ports = (port, peer_port)
@@ -38,11 +42,16 @@ class Output:
             self._replies.append((address, encoded))
 
     def alone(self, address: bytes, encoded: bytes, tag: int | None = None) -> None:
-        """Queue a chunk that has a packet for itself."""
-        if len(self._ready) < _MOST_REPLIES:
+        """Queue a chunk, if there is one, that has a packet for itself."""
+        if encoded and len(self._ready) < _MOST_REPLIES:
             self._ready.append(
                 (address, packets.encode(*self._ports, self.peer_tag if tag is None else tag, [encoded]))
             )
+
+    def on_echo(self, chunk: Plain, path: Path, outstanding: Outstanding) -> None:
+        """Slow down, and say so, if that was agreed on."""
+        if self.congestion.agreed:
+            self.reply(path.address, self.congestion.on_echo(chunk, path, outstanding))
 
     def forget(self) -> None:
         """Drop what waits to be sent: the association is another, or none, from now on."""
@@ -80,10 +89,11 @@ class Output:
             else:
                 self._replies.append((address, encoded))
         if receiver is not None and receiver.sack_due is not None:
-            left = room - receiver.sack_size(self._most_gaps)
+            echo = self.congestion.echo()
+            left = room - receiver.sack_size(self._most_gaps) - len(echo)
             data = sender.fill(path, left, now, fresh=fresh) if sender is not None else []
             due = receiver.sack_due <= now and path.address == self.sack_to
             if left >= 0 and (data or due):
-                return [*parts, chunks.encode(receiver.sack(self._most_gaps)), *data]
+                return [*parts, chunks.encode(receiver.sack(self._most_gaps)), echo, *data]
         # A piece that was lost may be too large to go with an acknowledgement.
         return parts + (sender.fill(path, room, now, fresh=fresh) if sender is not None else [])

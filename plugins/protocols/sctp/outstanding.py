@@ -212,10 +212,13 @@ class Outstanding:
         """Take all that is under way on ``path``, or waits to be sent again there, for lost (6.3.3)."""
         path.lost.clear()
         self.forward_due = self.advanced > self.cumulative
-        for bundle in list(self.bundles):
+        at = 0
+        while at < len(self.bundles):  # what is given up splits others, behind as well
+            bundle = self.bundles[at]
             if bundle.path is path and not bundle.acknowledged and not bundle.abandoned:
                 bundle.fast = False
                 self.lose(bundle, again, now)
+            at += 1
 
     # ------------------------------------------------------------------ giving up
 

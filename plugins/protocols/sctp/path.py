@@ -40,6 +40,7 @@ class Path:
         """Of the size of packets."""
         self._options = options
         self._variation = 0.0
+        self._reduced_at: int | None = None
         self.reset_congestion()
 
     def reset_congestion(self) -> None:
@@ -95,6 +96,14 @@ class Path:
             self._partial = 0
             self.exit = exit_at
             self.free_packet = True
+
+    def notified(self, tsn: int, newest: int) -> None:
+        """A router has met congestion: halve the window, unless that was done since ``tsn`` was sent."""
+        if self._reduced_at is None or tsn > self._reduced_at:
+            self._reduced_at = newest
+            self.threshold = max(self.window // 2, 4 * self.probing.size)
+            self.window = min(self.window, self.threshold)
+            self._partial = 0
 
     def timed_out(self) -> None:
         """Nothing was acknowledged for the whole time-out (7.2.3, 6.3.3)."""

@@ -60,8 +60,8 @@ class Probing:
     def stop(self) -> None:
         self.due = None
 
-    def next(self, heartbeat: bytes, nonce: bytes, rto: float, now: float) -> bytes | None:
-        """Return the chunks of the packet that is due: ``heartbeat``, which has ``nonce``, filled up; None without one."""
+    def next(self, heartbeat: bytes, nonce: bytes, rto: float, now: float) -> bytes:
+        """Return the chunks of the packet that is due: ``heartbeat``, which has ``nonce``, filled up; nothing without one."""
         if self._nonce is not None:  # it was not answered
             self._nonce = None
             self._lost += 1
@@ -70,11 +70,11 @@ class Probing:
                 del self._left[0]
                 if not self._left:
                     self.due = now + _PAUSE
-                    return None
+                    return b""
         elif not self._left:
             self.begin(now)
         if not self._left:
-            return None
+            return b""
         self._nonce = nonce
         self.due = now + rto
         filling = self._left[0] - packets.HEADER.size - len(heartbeat) - 4

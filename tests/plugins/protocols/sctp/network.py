@@ -97,6 +97,8 @@ class Network:
         self.fragments = True
         """Whether the fragments of larger packets that are no probes come through."""
         self.spoil = spoil
+        self.marks: Callable[[bytes], bool] = lambda packet: False
+        """Whether a router marks a packet on its way."""
         self.now = 1000.0
         self.packets = 0
         key = self.chance.randbytes
@@ -133,7 +135,7 @@ class Network:
 
     def inject(self, side: Side, packet: bytes, source: bytes) -> None:
         """Hand a packet to a side at once."""
-        association = side.endpoint.receive_data(packet, source, self.now)
+        association = side.endpoint.receive_data(packet, source, self.now, marked=self.marks(packet))
         if association is not None:
             side.association = association
 

@@ -24,31 +24,86 @@ def test_the_peers_other_address_is_tried_before_it_is_used() -> None:
     assert ours.paths.all[1].confirmed
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_a_path_that_is_cut_is_left_and_taken_again_when_it_is_back(seed: int) -> None:
+def cut_and_restored(seed: int) -> None:
+    """The first path goes while both talk, and comes back: it is left, and taken again, and nothing is missing."""
     network = Network(seed, Weather(loss=0.03, reordering=0.1), a=TWO, b=TWO, paths=2)
     ours, theirs = network.open()
     network.run(2.0)
+    count = 0
 
     def talk(until: int) -> None:
+        nonlocal count
         while len(network.b.messages) < until:
-            ours.send(0, len(network.b.messages).to_bytes(4, "big") * 200)
-            theirs.send(1, b"back")
+            ours.send(0, count.to_bytes(4, "big") * 200)
+            theirs.send(1, count.to_bytes(4, "big"))
+            count += 1
             network.run(0.05)
 
     talk(20)
     network.cut[0] = True
     talk(60)
-    network.run_until(lambda: bool(network.a.told(What.PATH_DOWN)))
-    assert ours.paths.current().address == address(2, 1)
+    network.run_until(lambda: ours.paths.current().address == address(2, 1))
+    assert address(2, 0) in [event.address for event in network.a.told(What.PATH_DOWN)]
     network.cut[0] = False
-    network.run_until(lambda: bool(network.a.told(What.PATH_UP)))
-    assert ours.paths.current().address == address(2, 0)
+    network.run_until(lambda: ours.paths.current().address == address(2, 0))
+    assert address(2, 0) in [event.address for event in network.a.told(What.PATH_UP)]
     sent = ours.sender.outstanding
     network.run_until(lambda: ours.sender.is_empty() and theirs.sender.is_empty())
+    network.run(0.5)
     assert sent.flight == 0
     assert all(path.flight == 0 for path in ours.paths.all)
     assert network.a.told(What.LOST) == network.b.told(What.LOST) == []
+    for side in (network.a, network.b):
+        numbers = [int.from_bytes(message.data[:4], "big") for message in side.messages]
+        assert numbers == list(range(count))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_path_that_is_cut_is_left_and_taken_again_when_it_is_back(seed: int) -> None:
+    cut_and_restored(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_a_path_is_cut_and_restored_a_thousand_times() -> None:
+    for seed in range(100, 1100):
+        cut_and_restored(seed)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_both_paths_may_be_away_for_a_while(seed: int) -> None:
+    network = Network(seed, Weather(loss=0.05), a=TWO, b=TWO, paths=2)
+    ours, theirs = network.open()
+    network.run(2.0)
+    for number in range(30):
+        ours.send(0, number.to_bytes(4, "big") * 500)
+        theirs.send(0, number.to_bytes(4, "big"))
+    network.cut = [True, True]
+    network.run(15.0)
+    network.cut = [seed % 2 == 0, False]  # one, or both, come back
+    network.run_until(lambda: ours.sender.is_empty() and theirs.sender.is_empty())
+    network.run(0.5)
+    for side in (network.a, network.b):
+        assert [int.from_bytes(each.data[:4], "big") for each in side.messages] == list(range(30))
+
+
+def test_each_path_has_a_window_of_its_own() -> None:
+    network = Network(a=TWO, b=TWO, paths=2)
+    ours, _ = network.open()
+    network.run(2.0)
+    first, second = ours.paths.all
+    ours.send_many(0, [bytes(1000)] * 200)
+    network.run_until(lambda: len(network.b.messages) == 200)
+    assert first.window > 2 * second.window
+    before = second.window
+    network.cut[0] = True
+    ours.send_many(0, [bytes(1000)] * 20)
+    network.run_until(lambda: len(network.b.messages) == 220)
+    assert (
+        first.window == QUICK.packet_size
+    )  # it has timed out (RFC 9260, 7.2.3); what was lost went over the other
+    assert second.window >= before
+    assert first.threshold < 1 << 20 < second.threshold
 
 
 def test_heartbeats_notice_a_peer_that_is_gone_without_data() -> None:

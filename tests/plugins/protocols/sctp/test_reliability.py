@@ -40,6 +40,22 @@ def test_what_is_given_up_holds_nothing_up_and_the_rest_arrives_in_order(seed: i
     assert ours.sender.buffered() == 0
 
 
+def test_what_shared_a_packet_with_something_given_up_is_sent_again_at_once() -> None:
+    network = Network(a=PLAIN, b=PLAIN)
+    ours, _ = network.open()
+    rto, begun = ours.paths.all[0].rto, network.now
+    network.cut[0] = True
+    ours.send(
+        0, bytes(1500), terms=Terms(retransmissions=0)
+    )  # the second of two packets has room for another
+    ours.send(1, b"reliable")
+    network.run(0.001)
+    network.cut[0] = False
+    network.run_until(lambda: bool(network.b.messages))
+    assert network.b.messages[0].data == b"reliable"
+    assert network.now - begun < 2 * rto
+
+
 def test_without_the_peers_consent_only_what_was_never_sent_is_given_up() -> None:
     network = Network(b=RELIABLE)
     ours, _ = network.open()
