@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -35,7 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays: looking for leaks need not look through it after each test."""
+    """What is there by now stays: looking for leaks need not look through it after each test.
+
+    Hypothesis has to be there before: when it is loaded it looks for who refers to trio's generator.
+    """
+    importlib.import_module("hypothesis")
     gc.collect()
     gc.freeze()
 
