@@ -55,6 +55,7 @@ class Wire:
         """Forget what was, and be another endpoint."""
         self.chance = random.Random(seed)
         self.loss = loss
+        self.marks = False
         self.port = next(_ports)
         self.endpoint = Endpoint(options, self.port, self.chance.randbytes(32))
         self.association: Association | None = None
@@ -88,7 +89,7 @@ class Wire:
         if select.select([self.sock], [], [], 0.005)[0]:
             packet = self.sock.recv(65536)
             if self.chance.random() >= self.loss:
-                found = self.endpoint.receive_data(packet, ADDRESS, time.monotonic())
+                found = self.endpoint.receive_data(packet, ADDRESS, time.monotonic(), marked=self.marks)
                 self.association = found or self.association
         if self.association is not None:
             self.messages += self.association.receive(now)
@@ -202,6 +203,20 @@ def test_unordered_messages_come_back_as_such(wire: Wire) -> None:
     wire.connect().send(1, b"ours", terms=Terms(unordered=True))
     wire.run_until(lambda: bool(wire.messages))
     assert wire.messages[0].unordered
+
+
+def test_linux_slows_down_when_it_is_told_of_a_mark(wire: Wire) -> None:
+    wire.begin(1, 0.0, msgspec.structs.replace(OPTIONS, ecn=True))
+    association = wire.connect()
+    congestion = association.output.congestion
+    assert congestion.agreed
+    wire.marks = True
+    association.send(0, b"x")
+    wire.run_until(lambda: bool(wire.messages))
+    assert congestion.echo()
+    wire.marks = False
+    association.send(0, b"y")
+    wire.run_until(lambda: not congestion.echo())
 
 
 def test_larger_packets_are_found_to_pass(wire: Wire) -> None:
