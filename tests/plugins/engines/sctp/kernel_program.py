@@ -54,9 +54,9 @@ def send(engine: EnginePlan) -> None:
         app = kernel.open("app")
         count = 0
         while not over.wait(INTERVAL):
-            app.send(b"%d" % count, timeout=30)
+            app.send(b"%d" % count, timeout=60)
             count += 1
-        app.wait_confirmed(30)
+        app.wait_confirmed(60)
         print("sent", count, flush=True)
 
 

@@ -6,7 +6,14 @@ from typing import Any
 
 from kernel.topology.plan import EnginePlan
 
-QUICK = {"rto_initial": 0.1, "rto_least": 0.05, "rto_most": 0.5, "sack_delay": 0.01, "heartbeat": 0.3}
+QUICK = {
+    "rto_initial": 0.1,
+    "rto_least": 0.05,
+    "rto_most": 0.5,
+    "sack_delay": 0.01,
+    "heartbeat": 0.3,
+    "association_tries": 20,  # a busy machine is no dead peer
+}
 RECONNECT = {"first": 0.01, "most": 0.05}
 ANY = "127.0.0.1:0/0"
 

@@ -17,7 +17,7 @@ from kernel.topology.system import Kernel
 from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.system.conftest import Events, route
 
-PATIENCE = 15
+PATIENCE = 60
 
 
 def bodies_of(channel: Any, count: int) -> list[bytes]:

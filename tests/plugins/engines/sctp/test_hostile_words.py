@@ -22,7 +22,7 @@ from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.system.conftest import Events, route
 
 LOOPBACK = bytes((127, 0, 0, 1))
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Stranger:

@@ -49,5 +49,5 @@ def test_a_kernel_in_python_takes_the_same_line(kernel_factory: KernelFactory) -
 
     for transport, place in (("tcp", "127.0.0.1:0"), ("sctp", "127.0.0.1:0/0")):
         there, here = connected(transport, place)
-        here.open("app").send(b"hello", timeout=10)
-        assert bytes(there.open("app").receive(10)) == b"hello"
+        here.open("app").send(b"hello", timeout=60)
+        assert bytes(there.open("app").receive(60)) == b"hello"

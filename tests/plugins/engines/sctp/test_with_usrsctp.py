@@ -51,13 +51,13 @@ def echo(kernel: Kernel, sizes: list[int]) -> None:
     for number, source in enumerate(sources):
         name = b"%d" % number
         expected[name] = [name + b":%d:" % at + b"x" * size for at, size in enumerate(sizes)]
-        source.send_many(expected[name], timeout=15)
+        source.send_many(expected[name], timeout=60)
     got: dict[bytes, list[bytes]] = {name: [] for name in expected}
     for body in bodies_of(sink, FEEDS * len(sizes)):
         got[body[:1]].append(body)
     assert got == expected
     for source in sources:
-        source.wait_confirmed(15)
+        source.wait_confirmed(60)
 
 
 ROUTES = (route("net", "app"), *(route(f"feed{number}", "net", confirm=True) for number in range(FEEDS)))
