@@ -20,7 +20,7 @@ kind = "amqp"
 address = "127.0.0.1:{port}"
 {options}
 """
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Broker(msgspec.Struct, frozen=True):

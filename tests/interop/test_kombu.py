@@ -28,10 +28,10 @@ def test_producers_consumers_and_simple_queues(broker: Broker, name: str) -> Non
         with connection.Producer(serializer="json") as producer:
             producer.publish({"name": "a.avi"}, exchange=exchange, routing_key="video", declare=[queue])
         with connection.Consumer([queue], callbacks=[on_message]):
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=60)
         simple = connection.SimpleQueue(f"{name}.simple")
         simple.put("hello")
-        simple.get(timeout=5).ack()
+        simple.get(timeout=60).ack()
         simple.close()
     assert received == [{"name": "a.avi"}]
 
@@ -111,7 +111,7 @@ def test_broadcast_reaches_every_consumer(broker: Broker, name: str) -> None:
             consumer.consume(no_ack=True)
         kombu.Producer(channel).publish("all", exchange=name)
         while len(received) < 3:
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=60)
     assert received == ["all"] * 3
 
 

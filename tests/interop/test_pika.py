@@ -26,7 +26,7 @@ def consume(
 ) -> list[tuple[Any, Any, bytes]]:
     """Consume just so many."""
     got: list[tuple[Any, Any, bytes]] = []
-    for item in channel.consume(queue, inactivity_timeout=5, **arguments):
+    for item in channel.consume(queue, inactivity_timeout=60, **arguments):
         assert item[0] is not None, f"only {len(got)} of {count} came"
         got.append(item)
         if len(got) == count:

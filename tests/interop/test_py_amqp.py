@@ -30,7 +30,7 @@ def channel(connection: Any) -> Any:
 
 def drain(connection: Any, there: Any) -> None:
     while not there():
-        connection.drain_events(timeout=5)
+        connection.drain_events(timeout=60)
 
 
 def test_confirms_get_reject_and_consume(broker: Broker, name: str) -> None:

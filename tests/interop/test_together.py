@@ -83,7 +83,7 @@ def with_py_amqp(broker: Broker, exchange: str, queue: str, expected: int) -> li
             channel.basic_publish(amqp.Message(body), exchange)
         channel.basic_consume(queue, no_ack=True, callback=on_message)
         while len(got) < expected:
-            connection.drain_events(timeout=20)
+            connection.drain_events(timeout=60)
     return got
 
 
@@ -133,7 +133,7 @@ def test_everybody_at_once(connect: Connect, broker: Broker, name: str) -> None:
     for thread in threads:
         thread.join()
     for process in node:
-        _, complaint = process.communicate(timeout=30)
+        _, complaint = process.communicate(timeout=60)
         assert process.returncode == 0, complaint
     for who in programs:
         for publisher in programs:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def until(there: Callable[[], T], every: float = 0.02) -> T:

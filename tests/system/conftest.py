@@ -36,7 +36,7 @@ class Events:
     def count(self, what: str, engine: str = "") -> int:
         return sum(event.what == what and engine in ("", event.engine) for event in self.seen)
 
-    def wait(self, what: str, engine: str = "", times: int = 1, timeout: float = 10) -> EngineEvent:
+    def wait(self, what: str, engine: str = "", times: int = 1, timeout: float = 60) -> EngineEvent:
         """Wait until ``what`` has been reported so many times; return the last of them."""
         with self._changed:
             done = self._changed.wait_for(lambda: self.count(what, engine) >= times, timeout)

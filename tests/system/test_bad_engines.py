@@ -70,5 +70,5 @@ def test_a_closing_kernel_does_not_fail_over_it(kernel_factory: KernelFactory) -
         on_event=lambda event: crashes.append(event.what) if "crash" in event.what else None,
     )
     kernel.close(linger=1)
-    assert kernel.join(10)
+    assert kernel.join(60)
     assert crashes == []

@@ -16,7 +16,7 @@ from tests.system.conftest import Events, dialler, listener, route
 def receive_until(channel: Any, last: bytes) -> list[bytes]:
     got: list[bytes] = []
     while not got or got[-1] != last:
-        got += map(bytes, channel.receive_many(timeout=10))
+        got += map(bytes, channel.receive_many(timeout=60))
     return got
 
 
@@ -31,18 +31,18 @@ def test_a_listener_that_comes_back_is_found_again_and_nothing_is_lost(kernel_fa
     got: set[bytes] = set()
     for attempt in range(3):
         for _ in range(200):
-            a.send(b"%d" % total, timeout=10)
+            a.send(b"%d" % total, timeout=60)
             total += 1
         if attempt < 2:
             receiving.remove_engine("net")
             events.wait("disconnected", times=attempt + 1)
-            a.send_many([b"%d" % number for number in range(total, total + 100)], timeout=10)
+            a.send_many([b"%d" % number for number in range(total, total + 100)], timeout=60)
             total += 100
             receiving.add_engine(listener(address=address))
             events.wait("connected", times=attempt + 2)
     expected = {b"%d" % number for number in range(total)}
     while got < expected:
-        got.update(map(bytes, b.receive_many(timeout=10)))
+        got.update(map(bytes, b.receive_many(timeout=60)))
     with pytest.raises(TimedOut):
         b.receive(0)
     a.wait_confirmed(10)
@@ -82,7 +82,7 @@ def test_routes_that_stay_lose_nothing_while_others_change(kernel_factory: Kerne
         channel = kernel.open("app")
         while not enough.is_set():
             body = b"%d" % len(sent)
-            channel.send(body, timeout=30)
+            channel.send(body, timeout=60)
             sent.append(body)
 
     stays = kernel.open("stays")
@@ -92,11 +92,11 @@ def test_routes_that_stay_lose_nothing_while_others_change(kernel_factory: Kerne
     change = route("app", "net", marks={"when_full": "drop-newest"})
     for number in range(30):
         kernel.add_route(change)
-        got += map(bytes, stays.receive_many(timeout=10))
+        got += map(bytes, stays.receive_many(timeout=60))
         if number % 3 == 0:
             kernel.remove_engine("net")
             kernel.add_engine(listener())
-        got += map(bytes, stays.receive_many(timeout=10))
+        got += map(bytes, stays.receive_many(timeout=60))
         kernel.remove_route(change)
     enough.set()
     while writer.is_alive() or len(got) < len(sent):
@@ -127,14 +127,14 @@ def test_a_route_that_confirms_may_come_after_one_that_does_not(
         )
         plain = receiving.open("plain")
     app = sending.open("app")
-    app.send_many([b"%d" % number for number in range(10)], timeout=10)
+    app.send_many([b"%d" % number for number in range(10)], timeout=60)
     assert len(receive_until(plain, b"9")) == 10
     app.wait_confirmed(10)
     sink = receiving.open("sink", api="native")
     receiving.add_route(route("net", "sink", confirm=True))
     while len(receiving.dispatcher.pipes()) < 2:
         receiving.statistics()
-    app.send_many([b"a", b"b"], timeout=10)
+    app.send_many([b"a", b"b"], timeout=60)
     receive_until(plain, b"b")
     assert receive_until(sink, b"b") == [b"a", b"b"]
     with pytest.raises(TimedOut):

@@ -52,7 +52,7 @@ class DurableProcess:
     def end(self, how: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.communicate(timeout=30)
+            self._process.communicate(timeout=60)
             self._process = None
 
     def connect(self) -> pika.BlockingConnection:
@@ -147,7 +147,7 @@ def test_every_confirmed_message_is_there_after_a_kill(broker: DurableProcess, k
             assert publisher.enough.wait(60)
         broker.end(signal.SIGKILL)
         for thread in (*publishers, consumer):
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
         for publisher in publishers:
             number = publisher._number

@@ -127,7 +127,7 @@ def test_confirms_wait_while_the_disk_is_full(serve: Callable[..., Server], smal
     assert not told
     assert server.engine.statistics()["store"]["last_error"].startswith("[Errno 28]")
     ballast.unlink()
-    publishing.join(20)
+    publishing.join(60)
     assert told == [True]
     assert server.host.call(lambda: server.engine.broker.vhost("/").queues["q"].backlog.count) == 11
 
@@ -143,7 +143,7 @@ def _publish_later(channel: Any, properties: Any, told: list[bool]) -> threading
 
 
 def _poll(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -107,7 +107,7 @@ def test_a_message_may_come_byte_by_byte(server: Server) -> None:
 def test_a_silent_peer_is_served_in_the_old_format(server: Server) -> None:
     silent = server.connect()
     server.events.wait("connected")
-    server.app.send(b"hi", timeout=10)
+    server.app.send(b"hi", timeout=60)
     assert silent.recv(10) == b"\x02hi"
 
 
@@ -257,7 +257,7 @@ def test_a_subscriber_that_never_reads_does_not_hold_up_the_others(kernel_factor
     body = b"x" * 50_000
     frame = b"\xff" + len(body).to_bytes(8, "big") + body
     for _ in range(100):
-        app.send(body, timeout=10)
+        app.send(body, timeout=60)
         left = len(frame)
         while left:
             left -= len(reader.recv(left))
@@ -286,7 +286,7 @@ def test_back_pressure_reaches_from_the_receiver_to_the_sender(kernel_factory: K
     assert sent < 500, "nobody reads, but the sender was let go on"
     got = []
     while len(got) < sent:
-        got += [bytes(each[:5]) for each in b.receive_many(timeout=10)]
+        got += [bytes(each[:5]) for each in b.receive_many(timeout=60)]
     assert got == [b"%05d" % number for number in range(sent)]
-    a.send(b"00000and on", timeout=10)
+    a.send(b"00000and on", timeout=60)
     assert b.receive(10) == b"00000and on"

@@ -24,13 +24,13 @@ def test_a_worker_that_takes_nothing_does_not_stop_the_other() -> None:
         source, idle, busy = (kernel.open(name) for name in ("source", "idle", "busy"))
         received: list[bytes] = []
         for number in range(500):
-            source.send(b"%d" % number, timeout=5)
+            source.send(b"%d" % number, timeout=60)
             while True:
                 try:
                     received += [bytes(body) for body in busy.receive_many(timeout=0)]
                 except TimedOut:
                     break
-        waiting = [bytes(body) for body in idle.receive_many(timeout=5)]
+        waiting = [bytes(body) for body in idle.receive_many(timeout=60)]
         assert len(waiting) == 10, "the idle one's pipe is full, and no fuller"
         assert sorted(received + waiting, key=int) == [b"%d" % number for number in range(500)]
 
@@ -39,11 +39,11 @@ def test_a_source_waits_when_all_are_full() -> None:
     with Kernel(plan(high=10)) as kernel:
         source, _, busy = (kernel.open(name) for name in ("source", "idle", "busy"))
         for number in range(20):
-            source.send(b"%d" % number, timeout=5)
+            source.send(b"%d" % number, timeout=60)
         with pytest.raises(TimedOut):
             source.send(b"too many", timeout=0)
-        busy.receive_many(timeout=5)
-        source.send(b"one more", timeout=5)
+        busy.receive_many(timeout=60)
+        source.send(b"one more", timeout=60)
         assert busy.receive(5) == b"one more"
 
 
@@ -60,12 +60,12 @@ def test_a_full_subscriber_does_not_hold_up_messages_for_others() -> None:
         slow.subscribe("slow.#")
         quick.subscribe("quick.#")
         for number in range(10):
-            source.send(b"%d" % number, key="slow.x", timeout=5)
+            source.send(b"%d" % number, key="slow.x", timeout=60)
         with pytest.raises(TimedOut):
             source.send(b"too many", key="slow.x", timeout=0)
         for number in range(100):
-            source.send(b"%d" % number, key="quick.x", timeout=5)
+            source.send(b"%d" % number, key="quick.x", timeout=60)
             assert quick.receive(5) == b"%d" % number
-        assert len(slow.receive_many(timeout=5)) == 10
-        source.send(b"one more", key="slow.x", timeout=5)
+        assert len(slow.receive_many(timeout=60)) == 10
+        source.send(b"one more", key="slow.x", timeout=60)
         assert slow.receive(5) == b"one more"

@@ -43,20 +43,20 @@ def test_the_flow_goes_on_without_what_is_too_large(
     )
     source, sink = (dialling, listening) if feeds == "dialler" else (listening, dialling)
     a, b = source.open("app"), sink.open("app")
-    a.send(bytes(2000), timeout=10)
-    a.send(b"first", timeout=10)
+    a.send(bytes(2000), timeout=60)
+    a.send(b"first", timeout=60)
     a.send_many([b"second", bytes(1001), bytes(1001), b"third"])
     a.send(bytes(2000))
     got: list[bytes] = []
     while len(got) < 3:
-        got += map(bytes, b.receive_many(timeout=10))
+        got += map(bytes, b.receive_many(timeout=60))
     assert got == [b"first", b"second", b"third"]
     if confirm:
         b.confirm()
         with pytest.raises(Exception, match="receive"):  # receiving confirms
             b.receive(timeout=0.1)
-        a.wait_confirmed(timeout=10)
-    until = time.monotonic() + 10
+        a.wait_confirmed(timeout=60)
+    until = time.monotonic() + 60
     while _counters(source)["messages_refused"] < 4 and time.monotonic() < until:
         time.sleep(0.01)
     assert _counters(source)["messages_refused"] == 4
@@ -86,4 +86,4 @@ def test_in_x_mode_the_caller_is_told(kernel_factory: KernelFactory) -> None:
         with pytest.raises(LocalProtocolError, match="2000 bytes; the peer takes 1000"):
             direct.send(bytes(2000))
         direct.send(b"small")
-        assert sink.receive(timeout=10) == b"small"
+        assert sink.receive(timeout=60) == b"small"

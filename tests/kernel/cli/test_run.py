@@ -42,7 +42,7 @@ class Running:
 
     def stop(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def test_it_says_when_it_is_ready_and_stops_cleanly(file: Path, number: signal.S
         it.process.send_signal(number)
         assert it.wait_for("stopping")["detail"] == number.name
         it.wait_for("stopped")
-        assert it.process.wait(timeout=20) == 0
+        assert it.process.wait(timeout=60) == 0
 
 
 def test_a_descriptor_tells_a_parent_that_it_is_ready(file: Path) -> None:

@@ -145,7 +145,7 @@ class FakeHost:
                 done.set()
 
         self.post(answer)
-        assert done.wait(10), "the fake host is stuck"
+        assert done.wait(60), "the fake host is stuck"
         assert answers, "the call has raised: see failures"
         return answers[0]
 
@@ -155,7 +155,7 @@ class FakeHost:
     def stop(self) -> None:
         if self._thread.is_alive():
             self.post(self._stop)
-            self._thread.join(10)
+            self._thread.join(60)
         self._epoll.close()
         os.close(self._bell)
 

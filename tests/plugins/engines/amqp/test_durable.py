@@ -93,7 +93,7 @@ def busy_disk(serve: Serve, tmp_path: Path) -> Iterator[tuple[Server, threading.
     free = threading.Event()
 
     def wait() -> Callable[[], None]:
-        free.wait(20)
+        free.wait(60)
         return lambda: None
 
     server.channel().queue_declare("q", durable=True)
@@ -127,7 +127,7 @@ def test_clients_hear_nothing_before_it_is_safe(busy_disk: tuple[Server, threadi
     assert [answers for _, answers in asked] == [[], [], []]
     free.set()
     for thread, answers in asked:
-        thread.join(20)
+        thread.join(60)
         assert len(answers) == 1
 
 
@@ -138,7 +138,7 @@ def test_routes_are_confirmed_what_is_safe(busy_disk: tuple[Server, threading.Ev
     server.host.call(server.engine.on_output)
     assert port.confirmed_in == 0
     free.set()
-    assert port.arrived.wait(20)
+    assert port.arrived.wait(60)
     assert port.confirmed_in == 2
 
 

@@ -55,7 +55,7 @@ def test_a_publisher_is_not_read_while_a_route_is_full(server: Server) -> None:
     port.room = False
     with RawClient(server.port) as client, RawClient(server.port) as other:
         client.publish(b"one", "q")
-        assert port.arrived.wait(5)
+        assert port.arrived.wait(60)
         client.send(basic.Qos())
         client.publish(b"two", "q")
         other.ask(basic.Qos(), basic.QosOk)  # who does not publish is served

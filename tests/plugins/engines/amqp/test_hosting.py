@@ -68,7 +68,7 @@ def test_a_client_that_hangs_up_in_the_middle_gives_back_what_it_held(server: Se
 
 def test_a_client_that_says_nothing_is_hung_up_on(serve: Callable[..., Server]) -> None:
     server = serve(handshake_seconds=0.05)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
         while wire.recv(4096):
             pass
     assert server.host.call(server.engine.statistics)["connections"] == 0
@@ -81,7 +81,7 @@ def test_random_bytes_end_their_connection_only(server: Server) -> None:
             b"AMQP\x00\x00\x09\x01" + b"\xff" * 100,
             b"AMQP\x00\x00\x09\x01\x01\x00",
         ):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
                 wire.sendall(octets)
                 wire.shutdown(socket.SHUT_WR)
                 while wire.recv(4096):

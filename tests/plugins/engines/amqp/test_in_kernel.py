@@ -41,7 +41,7 @@ def test_what_is_published_reaches_the_application(out: tuple[Kernel, Any, RawCl
     client.publish(b"one", "feed.a", "amq.topic")
     client.publish(b"not matched", "other", "amq.topic")
     client.publish(b"two", "feed.b", "amq.topic")
-    messages = [app.receive_message(timeout=5) for _ in range(2)]
+    messages = [app.receive_message(timeout=60) for _ in range(2)]
     assert [(bytes(m), m.key, m.envelope.exchange) for m in messages] == [
         (b"one", "feed.a", "amq.topic"),
         (b"two", "feed.b", "amq.topic"),
@@ -55,7 +55,7 @@ def test_a_publisher_is_confirmed_when_the_application_has_confirmed(
     _, app, client = out
     client.ask(confirm.Select(), confirm.SelectOk)
     client.publish(b"one", "feed.a")
-    app.receive(timeout=5)
+    app.receive(timeout=60)
     client.ask(basic.Qos(), basic.QosOk)  # not confirmed yet: this answer came first
     app.confirm()
     assert client.wait_for(Acknowledged).last_delivery_tag == 1
@@ -69,7 +69,7 @@ def test_a_full_route_holds_the_publisher_back_and_loses_nothing(out: tuple[Kern
     client.send(basic.Qos())
     received: list[bytes] = []
     while len(received) < count:
-        received += app.receive_many(timeout=5)
+        received += app.receive_many(timeout=60)
         app.confirm()
     assert received == [b"%d" % number for number in range(count)]
     client.answer(basic.QosOk)
@@ -83,7 +83,7 @@ def test_what_the_application_sends_is_published() -> None:
         port = int(kernel.address_of("broker").rpartition(":")[2])
         with kernel.open("app") as app, RawClient(port) as client:
             app.send_message(Message(b"x", Envelope(key="a.b", properties={"content_type": "text/plain"})))
-            app.wait_confirmed(timeout=5)
+            app.wait_confirmed(timeout=60)
             client.send(basic.Consume(queue="q", no_ack=True))
             run = client.wait_for(Delivered).run
     assert (list(run.bodies), run.envelope.key, run.envelope.exchange) == ([b"x"], "a.b", "amq.topic")

@@ -40,7 +40,7 @@ def test_connections_that_come_too_fast_are_hung_up_on(still: Callable[..., Stil
     port = int(server.engine._listener.address.rpartition(":")[2])
 
     def come() -> tuple[int, int]:
-        with socket.create_connection(("127.0.0.1", port), timeout=10):
+        with socket.create_connection(("127.0.0.1", port), timeout=60):
             server.host.settle()
         figures = server.engine.statistics()
         return figures["accepted"], figures["refused"]

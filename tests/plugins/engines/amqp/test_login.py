@@ -131,7 +131,7 @@ def test_guest_logs_in_over_ipv6_and_unix_sockets(
 
 
 def test_nobody_is_anonymous_unless_that_is_wanted(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
         wire.sendall(b"AMQP\0\0\x09\1")
         assert b"\0\0\0\x0ePLAIN AMQPLAIN\0" in wire.recv(4096)
 
@@ -184,7 +184,7 @@ def test_a_wrong_new_secret_ends_the_connection(server: Server) -> None:
     "header", [b"AMQP\0\1\0\0", b"AMQP\3\1\0\0", b"GET / HT"], ids=["1.0", "1.0 with SASL", "HTTP"]
 )
 def test_another_protocol_is_answered_with_ours(server: Server, header: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
         wire.sendall(header)
         assert wire.recv(100) == b"AMQP\0\0\x09\1"
         assert wire.recv(100) == b""
@@ -193,6 +193,6 @@ def test_another_protocol_is_answered_with_ours(server: Server, header: bytes) -
 def test_a_connection_too_many_is_hung_up_on(serve: Callable[..., Server]) -> None:
     server = serve(max_connections=1)
     server.connect()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
         assert wire.recv(100) == b""
     assert server.engine.statistics()["refused"] == 1

@@ -40,7 +40,7 @@ def port(request: pytest.FixtureRequest) -> int:
 def say(port: int, methods: Methods, answers: int) -> list[str]:
     """Say all of it at once, and return the names of the first so many answers."""
     octets = b"".join(frame(METHOD, number, method.encode()) for number, method in methods)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
         wire.sendall(PROTOCOL_HEADER + octets)
         answered = b""
         while len(names := _names(answered)) < answers:

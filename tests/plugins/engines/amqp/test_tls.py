@@ -112,22 +112,22 @@ def test_aio_pika_publishes_and_gets(tls: Tls) -> None:
 
 
 def test_a_client_that_never_shakes_hands_is_hung_up_on(tls: Tls) -> None:
-    with socket.create_connection(("127.0.0.1", tls.port), timeout=10) as silent:
+    with socket.create_connection(("127.0.0.1", tls.port), timeout=60) as silent:
         assert silent.recv(1) == b""
     assert "no TLS handshake within" in tls.events.wait("refused", "broker").detail
 
 
 def test_a_client_without_tls_is_refused(tls: Tls) -> None:
-    with socket.create_connection(("127.0.0.1", tls.port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", tls.port), timeout=60) as plain:
         plain.sendall(b"AMQP\0\0\x09\x01")
         assert "TLS handshake failed" in tls.events.wait("refused", "broker").detail
 
 
 def test_the_kernel_stops_while_somebody_shakes_hands(files: dict[str, str]) -> None:
     kernel = _kernel(files)
-    with socket.create_connection(("127.0.0.1", Tls(kernel).port), timeout=10) as silent:
+    with socket.create_connection(("127.0.0.1", Tls(kernel).port), timeout=60) as silent:
         kernel.close()
-        assert kernel.join(10)
+        assert kernel.join(60)
         try:
             assert silent.recv(1) == b""
         except ConnectionResetError:  # it was still in the listener's queue

@@ -17,7 +17,7 @@ from kernel.topology.system import Kernel
 __all__ = ["kernel_factory"]
 
 FAST = {"first": 0.01, "most": 0.05}
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Events:

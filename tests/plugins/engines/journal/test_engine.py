@@ -21,7 +21,7 @@ from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.reader import JournalReader
 from tests.plugins.engines.journal.conftest import LimitedDisk, bodies_in, numbered
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Events:
