@@ -18,9 +18,11 @@ def notice_silence(connected: socket.socket, seconds: float) -> None:
     """Have the system give up a peer that the network does not reach for so many seconds, whether or not we have sent something."""
     probe = max(round(seconds / 4), 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
+    waits = (("TCP_KEEPIDLE", probe), ("TCP_KEEPINTVL", probe), ("TCP_USER_TIMEOUT", round(seconds * 1000)))
+    for name, value in waits:
+        option = getattr(socket, name, None)  # what a system does not have, it has a default for
+        if option is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class TcpLink:
