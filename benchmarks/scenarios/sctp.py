@@ -1,62 +1,105 @@
-"""SCTP over UDP, ours beside usrsctp hosted the same way: messages a second, and round trips.
+"""SCTP over UDP, ours beside usrsctp hosted the same way and aiortc's: messages a second, and round trips.
 
-Ours in both framings: ``backend`` puts many small messages into a user message, ``plain`` sends one for each, as usrsctp does.
+Ours in both framings: ``backend`` puts many small messages into a user message, ``plain`` sends one for each, as the others do.
+Round trips are made as in ``roundtrip_poll``: with ``spin``, and what the threads do as they are by default is printed as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
+from typing import Any
 
 from benchmarks.processes import one_way, round_trip
-from benchmarks.scenario import Figures, Row, Scenario, Side
+from benchmarks.scenario import Figures, Row, Scenario, Side, Unavailable
 from benchmarks.sctp import ours, usrsctp_over_udp
 
 COUNTS = {100: 200_000, 1024: 40_000, 65_536: 1_500}
 ROUND_TRIPS = 3_000
+SPIN = 60e-6
+SLOW = 8
+"""How many times fewer messages aiortc is given, for a round to take as long."""
 
 
-def _rate(framing: str | None, size: int, scale: float) -> Figures:
-    count = int(COUNTS[size] * scale)
-    if framing is None:
-        return one_way(usrsctp_over_udp.receive, usrsctp_over_udp.send, count, size)
-    return one_way(ours.receive, ours.send, count, size, framing)
+def _aiortc() -> ModuleType:
+    try:
+        from benchmarks.sctp import aiortc_transport
+    except ImportError as why:
+        raise Unavailable(f"{why} (make setup)") from None
+    return aiortc_transport
 
 
-def _trips(framing: str | None, size: int, scale: float) -> Figures:
-    count = int(ROUND_TRIPS * scale) // (10 if size > 10_000 else 1)
-    if framing is None:
-        return round_trip(usrsctp_over_udp.echo, usrsctp_over_udp.ask, count, size)
-    return round_trip(ours.echo, ours.ask, count, size, framing)
+def _ours() -> ModuleType:
+    return ours
 
 
-def _sides(what: str, measure: Callable[[str | None, int, float], Figures]) -> list[Side]:
+def _usrsctp() -> ModuleType:
+    return usrsctp_over_udp
+
+
+def _rate(size: int, peer: Callable[[], ModuleType], how: tuple[Any, ...], scale: float) -> Figures:
+    side, count = peer(), int(COUNTS[size] * scale)
+    return one_way(side.receive, side.send, count // (SLOW if peer is _aiortc else 1), size, *how)
+
+
+def _trips(size: int, peer: Callable[[], ModuleType], how: tuple[Any, ...], scale: float) -> Figures:
+    side, count = peer(), int(ROUND_TRIPS * scale)
+    return round_trip(side.echo, side.ask, count // (10 if size > 10_000 else 1), size, *how)
+
+
+def _sides(size: int) -> list[Side]:
+    hows: tuple[tuple[str, Callable[[], ModuleType], tuple[Any, ...]], ...] = (
+        ("kernel", _ours, ("backend",)),
+        ("kernel, plain", _ours, ("plain",)),
+        ("usrsctp", _usrsctp, ()),
+        ("aiortc", _aiortc, ()),
+    )
+    spinning = ("kernel, threads that spin", _ours, ("backend", SPIN))
     return [
-        Side(f"{name}, {what}, {size} B", partial(measure, framing, size))
-        for size in COUNTS
-        for name, framing in (("kernel", "backend"), ("kernel, plain", "plain"), ("usrsctp", None))
+        *(Side(f"{name}, one way, {size} B", partial(_rate, size, peer, how)) for name, peer, how in hows),
+        *(
+            Side(f"{name}, round trip, {size} B", partial(_trips, size, peer, how))
+            for name, peer, how in (spinning, *hows)
+        ),
     ]
 
 
-def _row(size: int, what: str, figure: str) -> Row:
-    rate = figure == "rate"
+def _one_way(size: int, peer: str, bar: str, *also: str) -> Row:
     return Row(
-        name=f"sctp_{size}" if rate else f"sctp_roundtrip_{size}",
-        what=f"SCTP over UDP, {'one way' if rate else 'round trip, p50'}, {size:,} B",
-        figure=figure,
-        unit="msg/s" if rate else "µs",
-        bar=">= 1.0" if rate else "<= 1.0",
-        ours=f"kernel, {what}, {size} B",
-        peers=(f"usrsctp, {what}, {size} B",),
-        also=(f"kernel, plain, {what}, {size} B",),
+        name=f"sctp_{size}" if peer == "usrsctp" else f"sctp_{size}_{peer}",
+        what=f"SCTP over UDP, one way, {size:,} B",
+        figure="rate",
+        unit="msg/s",
+        bar=bar,
+        ours=f"kernel, one way, {size} B",
+        peers=(f"{peer}, one way, {size} B",),
+        also=tuple(f"{name}, one way, {size} B" for name in also),
+    )
+
+
+def _round_trip(size: int) -> Row:
+    return Row(
+        name=f"sctp_roundtrip_{size}",
+        what=f"SCTP over UDP, round trip, p50, {size:,} B",
+        figure="p50",
+        unit="µs",
+        bar="<= 1.0",
+        ours=f"kernel, threads that spin, round trip, {size} B",
+        peers=(f"usrsctp, round trip, {size} B",),
+        also=tuple(f"{name}, round trip, {size} B" for name in ("kernel", "kernel, plain", "aiortc")),
     )
 
 
 SCENARIO = Scenario(
     name="sctp",
-    sides=(*_sides("one way", _rate), *_sides("round trip", _trips)),
+    sides=tuple(side for size in COUNTS for side in _sides(size)),
     rows=(
-        *(_row(size, "one way", "rate") for size in COUNTS),
-        *(_row(size, "round trip", "p50") for size in COUNTS),
+        _one_way(100, "usrsctp", ">= 1.0", "kernel, plain"),
+        _one_way(1024, "usrsctp", ">= 1.0", "kernel, plain"),
+        _one_way(65_536, "usrsctp", ">= 1.0", "kernel, plain", "aiortc"),
+        _one_way(100, "aiortc", ">= 5.0", "kernel, plain"),
+        _one_way(1024, "aiortc", ">= 5.0", "kernel, plain"),
+        *map(_round_trip, COUNTS),
     ),
 )

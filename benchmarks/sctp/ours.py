@@ -13,14 +13,14 @@ BATCH_BYTES = 100_000
 """About how many bytes of messages one call sends."""
 
 
-def _listening(framing: str) -> Kernel:
-    kernel = Kernel(linked_plan("listen", f"{framing}+sctp://127.0.0.1:0/0")).start()
+def _listening(framing: str, spin: float = 0.0) -> Kernel:
+    kernel = Kernel(linked_plan("listen", f"{framing}+sctp://127.0.0.1:0/0", spin=spin)).start()
     kernel.wait_running()
     return kernel
 
 
-def _dialling(place: str) -> Kernel:
-    kernel = Kernel(linked_plan("dial", place)).start()
+def _dialling(place: str, spin: float = 0.0) -> Kernel:
+    kernel = Kernel(linked_plan("dial", place, spin=spin)).start()
     kernel.wait_running()
     return kernel
 
@@ -50,9 +50,9 @@ def send(link: Connection, place: str, count: int, size: int, framing: str) -> N
         link.recv()
 
 
-def echo(link: Connection, count: int, size: int, framing: str) -> None:
+def echo(link: Connection, count: int, size: int, framing: str, spin: float = 0.0) -> None:
     """Send back what comes."""
-    with _listening(framing) as kernel:
+    with _listening(framing, spin) as kernel:
         app = kernel.open("app")
         link.send(f"{framing}+sctp://{kernel.address_of('link')}")
         for _ in range(WARM + count):
@@ -60,9 +60,9 @@ def echo(link: Connection, count: int, size: int, framing: str) -> None:
         link.recv()
 
 
-def ask(link: Connection, place: str, count: int, size: int, framing: str) -> None:
+def ask(link: Connection, place: str, count: int, size: int, framing: str, spin: float = 0.0) -> None:
     """Send and wait for the answer."""
-    with _dialling(place) as kernel:
+    with _dialling(place, spin) as kernel:
         app = kernel.open("app")
         body = b"x" * size
 
