@@ -22,7 +22,7 @@ def test_a_stalled_stream_holds_up_its_neighbours_over_tcp_and_not_over_sctp(tmp
         env={**os.environ, "PHASE": "1.5"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -65,7 +65,7 @@ def test_a_million_messages_need_little_memory_to_start(tmp_path: Path, in_a_run
         [sys.executable, "-c", READER, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )

@@ -15,7 +15,7 @@ import pytest
 from tests.plugins.apis.spark.journals import Journal
 
 ROOT = Path(__file__).parents[4]
-PATIENCE = 110.0
+PATIENCE = 280.0
 
 pytestmark = pytest.mark.slow
 
