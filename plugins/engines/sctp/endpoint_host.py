@@ -223,9 +223,7 @@ class EndpointHost:
                     peer = (path.address, association.peer_port)
                     if peer in self._udp_ports and self._udp_ports[peer][1] is association:
                         del self._udp_ports[peer]
-        if (
-            len(packets) >= self._options.sctp.burst
-        ):  # the rest of what windows allow, when others had their turn
+        if self.endpoint.has_more():  # the rest of what windows allow, when others had their turn
             self.host.soon(self.flush)
         self._timer.arm(self.endpoint.next_deadline())
 

@@ -104,14 +104,20 @@ class Endpoint:
         """Return and forget the packets that are to go out now, each with its address; forget what has ended."""
         made, self._answers = self._answers, []
         touched = list(self._touched)
+        self._touched.clear()
         for association in touched:
             made += association.data_to_send(now)
             if association.state is State.CLOSED:
                 self._forget(association)
             else:
                 self._deadlines.arm(association)
-        self._touched.clear()
+                if association.output.limited:
+                    self._touched[association] = None
         return made
+
+    def has_more(self) -> bool:
+        """Whether ``data_to_send`` may be called again at once: what it gave were bursts, and windows allow more."""
+        return any(association.output.limited for association in self._touched)
 
     def _forget(self, association: Association) -> None:
         self._deadlines.forget(association)

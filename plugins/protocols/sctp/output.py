@@ -30,8 +30,9 @@ class Output:
         self.sack_to: bytes | None = None
         """Where the last data came from."""
         self.congestion = Notification()
+        self.limited = False
+        """Whether the last ``flush`` has ended a burst, and not all that windows allow."""
         self._most_gaps = (options.packet_size - 300) // 4
-        self._burst = options.burst
         self._ports = (port, peer_port)
         self._replies: deque[tuple[bytes, bytes]] = deque()
         self._ready: Packets = []
@@ -60,6 +61,7 @@ class Output:
     def flush(self, paths: Paths, sender: Sender | None, receiver: Receiver | None, now: float) -> Packets:
         """Return and forget what is to be sent now; without a sender, no data."""
         made, self._ready = self._ready, []
+        self.limited = False
         current = paths.current()
         current.rest(now)
         if sender is not None and (forward := sender.outstanding.forward()) is not None:
@@ -67,11 +69,10 @@ class Output:
             if current.retransmission_due is None:
                 current.retransmission_due = now + current.rto
         for path in [current, *(path for path in paths.all if path is not current)]:
-            begun = len(made)
-            while parts := self._next(
-                path, sender, receiver, now, fresh=path is current and len(made) - begun < self._burst
-            ):
+            end = len(made) + path.burst() if path is current else 0
+            while parts := self._next(path, sender, receiver, now, fresh=len(made) < end):
                 made.append((path.address, packets.encode(*self._ports, self.peer_tag, parts)))
+            self.limited = self.limited or 0 < end <= len(made)
         self._replies.clear()  # what is left was for addresses that are none any more
         return made
 

@@ -69,18 +69,26 @@ class Path:
 
     # ------------------------------------------------------------------ congestion
 
+    def burst(self) -> int:
+        """Return how many packets with new data go at once: fewer where they are larger."""
+        options = self._options
+        return max(options.burst * options.packet_size // self.probing.size, min(options.burst, 4))
+
     def may_send(self) -> bool:
         return self.flight < self.window or self.free_packet
 
     def acknowledged(self, count: int, *, in_flight_before: int, advanced: bool) -> None:
-        """Open the window: ``count`` bytes were acknowledged (7.2.1, 7.2.2)."""
+        """Open the window: ``count`` bytes were acknowledged (7.2.1, 7.2.2).
+
+        Slow start counts a burst's packets for each acknowledgement (L of RFC 3465): there is one for a whole batch.
+        """
         if self.exit is not None or not advanced:
             return
         size = self.probing.size
         fully_used = in_flight_before >= self.window
         if self.window <= self.threshold:
             if fully_used:
-                self.window += min(count, size)
+                self.window += min(count, self.burst() * size)
             return
         self._partial += count
         if self._partial >= self.window:

@@ -142,9 +142,11 @@ def test_the_window_opens_slowly_then_linearly_and_halves_on_a_loss() -> None:
     under_test = path()
     assert under_test.window == 4404  # min(4 * 1200, max(2 * 1200, 4404)): RFC 9260, 7.2.1
     under_test.acknowledged(3000, in_flight_before=4404, advanced=True)
-    assert under_test.window == 5604
+    assert under_test.window == 7404
+    under_test.acknowledged(100_000, in_flight_before=7404, advanced=True)
+    assert under_test.window == 7404 + 32 * 1200  # one acknowledgement counts as a burst at the most
     under_test.acknowledged(3000, in_flight_before=100, advanced=True)
-    assert under_test.window == 5604
+    assert under_test.window == 7404 + 32 * 1200
     under_test.window = 20_000
     under_test.recover_fast(50)
     assert (under_test.window, under_test.threshold) == (10_000, 10_000)
