@@ -35,11 +35,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _arrange(items)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What is there by now stays: looking for leaks need not look through it after each test.
 
     Hypothesis has to be there before: when it is loaded it looks for who refers to trio's generator.
     """
+    if hasattr(session.config, "workerinput"):
+        _see_groups(session.items)
     importlib.import_module("hypothesis")
     gc.collect()
     gc.freeze()
@@ -55,6 +57,13 @@ def _arrange(items: list[pytest.Item]) -> None:
         marks = {marker.name for marker in item.iter_markers()}
         order[item] = 0 if group else 1 if "timeout" in marks else 2 if "slow" in marks else 3
     items.sort(key=order.__getitem__)
+
+
+def _see_groups(items: list[pytest.Item]) -> None:
+    """A group that pytest-xdist has not taken into a test's name is one that it does not keep together."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: this pytest-xdist does not group tests of this pytest")
 
 
 def _shares(item: pytest.Item) -> str:
