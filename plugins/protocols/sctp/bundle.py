@@ -6,60 +6,43 @@ from bisect import bisect_right
 from itertools import accumulate
 from operator import attrgetter
 
+import msgspec
+
 from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.schedule import Outgoing
 
 _first = attrgetter("first")
 
 
-class Bundle:
+class Bundle(msgspec.Struct, eq=False):
     """Chunks of DATA or I-DATA with TSNs that follow each other: one packet's, and so they share their fate.
 
     When they do not, because the peer has kept some, or a message is given up, the bundle is split.
     """
 
-    __slots__ = (
-        "abandoned",
-        "acknowledged",
-        "fast",
-        "first",
-        "in_flight",
-        "last",
-        "length",
-        "limited",
-        "messages",
-        "misses",
-        "parts",
-        "path",
-        "sends",
-        "sent_at",
-        "size",
-    )
-
-    def __init__(self, first: int, parts: list[bytes], messages: list[Outgoing], path: Path) -> None:
-        self.first = first
-        """TSN."""
-        self.last = first + len(messages) - 1
-        self.parts = parts
-        """Two for each chunk: its header, and its data with the padding."""
-        self.messages = messages
-        """One for each chunk."""
-        self.path = path
-        self.size = 0
-        """Bytes of user data."""
-        self.length = 0
-        """Bytes of the chunks."""
-        self.limited = False
-        """Whether one of the messages may be given up."""
-        self.sends = 0
-        self.sent_at = 0.0
-        self.misses = 0
-        self.in_flight = False
-        self.fast = False
-        """Whether it was retransmitted fast: that happens once (7.2.4)."""
-        self.acknowledged = False
-        """By a gap block, which the peer may take back."""
-        self.abandoned = False
+    first: int
+    last: int
+    """TSNs."""
+    parts: list[bytes]
+    """Two for each chunk: its header, and its data with the padding."""
+    messages: list[Outgoing]
+    """One for each chunk."""
+    path: Path
+    size: int = 0
+    """Bytes of user data."""
+    length: int = 0
+    """Bytes of the chunks."""
+    limited: bool = False
+    """Whether one of the messages may be given up."""
+    sends: int = 0
+    sent_at: float = 0.0
+    misses: int = 0
+    in_flight: bool = False
+    fast: bool = False
+    """Whether it was retransmitted fast: that happens once (7.2.4)."""
+    acknowledged: bool = False
+    """By a gap block, which the peer may take back."""
+    abandoned: bool = False
 
     def waits(self) -> bool:
         """Whether it is to be sent again."""
@@ -77,24 +60,19 @@ class Bundle:
     def split(self, tsn: int) -> Bundle:
         """Keep what is before ``tsn``, and return the rest."""
         count = tsn - self.first
-        rest = Bundle(tsn, self.parts[2 * count :], self.messages[count:], self.path)
+        parts = self.parts[2 * count :]
+        rest = msgspec.structs.replace(
+            self,
+            first=tsn,
+            parts=parts,
+            messages=self.messages[count:],
+            size=sum(map(_data_size, parts[::2])),
+            length=sum(map(len, parts)),
+        )
         del self.parts[2 * count :], self.messages[count:]
         self.last = tsn - 1
-        rest.size = sum(map(_data_size, rest.parts[::2]))
-        rest.length = sum(map(len, rest.parts))
         self.size -= rest.size
         self.length -= rest.length
-        for same in (
-            "limited",
-            "sends",
-            "sent_at",
-            "misses",
-            "in_flight",
-            "fast",
-            "acknowledged",
-            "abandoned",
-        ):
-            setattr(rest, same, getattr(self, same))
         return rest
 
 

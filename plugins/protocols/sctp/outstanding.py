@@ -257,9 +257,8 @@ class Outstanding:
 
     def _stand_for_the_rest(self, message: Outgoing) -> None:
         """Use up a TSN for what will not be sent: the peer may have acknowledged all that was, and still waits for more."""
-        bundle = Bundle(self.next_tsn, [], [message], self.paths[0])
-        bundle.abandoned = True
-        self.bundles.append(bundle)
+        tsn = self.next_tsn
+        self.bundles.append(Bundle(tsn, tsn, [], [message], self.paths[0], abandoned=True))
         self.next_tsn += 1
 
     def advance(self) -> None:

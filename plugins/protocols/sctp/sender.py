@@ -160,14 +160,17 @@ class Sender:
         outstanding, schedule = self.outstanding, self.schedule
         parts: list[bytes] = []
         messages: list[Outgoing] = []
-        space = room - (I_DATA.size if self.interleaved else DATA.size)
-        largest = self._largest()
-        flight, most = outstanding.flight, outstanding.room()
-        while len(messages) < most and (message := schedule.current()) is not None:
-            if message.terms.expires is not None and now >= message.terms.expires:
+        begun = space = room - (I_DATA.size if self.interleaved else DATA.size)
+        largest = self._largest(path)
+        tsn, flight, limited = outstanding.next_tsn, outstanding.flight, False
+        most = tsn + outstanding.room()
+        while tsn < most and (message := schedule.current()) is not None:
+            terms = message.terms
+            if terms.expires is not None and now >= terms.expires:
                 if messages:
                     break  # what is given up may take the next TSN
                 if outstanding.abandon(message):
+                    tsn, flight = outstanding.next_tsn, outstanding.flight  # it may have used one up
                     continue
             size = len(message.data) - message.offset
             if size > largest or size + (-size & 3) > space:
@@ -178,18 +181,26 @@ class Sender:
                 flight or (self.peer_window <= 0 and outstanding.bundles)
             ):
                 break  # a window that is closed is probed with one piece, when nothing else is under way
-            parts += self._chunk(message, size, outstanding.next_tsn + len(messages))
+            space -= self._chunk(message, size, tsn, parts)
             messages.append(message)
+            tsn += 1
             flight += size
-            space -= len(parts[-1]) + len(parts[-2])
+            limited = limited or terms.is_limited()
             schedule.sent(message, size)
         if messages:
-            self._begin(Bundle(outstanding.next_tsn, parts, messages, path), flight - outstanding.flight, now)
+            size = flight - outstanding.flight
+            bundle = Bundle(
+                outstanding.next_tsn, tsn - 1, parts, messages, path, size, begun - space, limited
+            )
+            if size > self.peer_window:
+                self._probe = bundle
+            outstanding.add(bundle, now)
         return parts
 
-    def _largest(self) -> int:
+    def _largest(self, path: Path) -> int:
         """Return the bytes of data that have room in a packet of their own on any path, so that each can repeat it (AMDCS)."""
-        least = min([path.probing.size for path in self.outstanding.paths])
+        paths = self.outstanding.paths
+        least = path.probing.size if len(paths) == 1 else min([each.probing.size for each in paths])
         return least - HEADER.size - (I_DATA.size if self.interleaved else DATA.size) & ~3
 
     def _part(self, size: int, space: int, largest: int, *, alone: bool) -> int:
@@ -198,24 +209,20 @@ class Sender:
             return 0
         return min(space, largest) & ~3
 
-    def _begin(self, bundle: Bundle, size: int, now: float) -> None:
-        bundle.size = size
-        bundle.length = sum(map(len, bundle.parts))
-        bundle.limited = any(message.terms.is_limited() for message in bundle.messages)
-        if size > self.peer_window:
-            self._probe = bundle
-        self.outstanding.add(bundle, now)
-
-    def _chunk(self, message: Outgoing, size: int, tsn: int) -> tuple[bytes, bytes]:
-        """Return the header and the data of the chunk with the next ``size`` bytes of a message."""
-        offset, terms = message.offset, message.terms
-        end = offset + size
+    def _chunk(self, message: Outgoing, size: int, tsn: int, parts: list[bytes]) -> int:
+        """Add the header and the data of the chunk with the next ``size`` bytes of a message; return its length."""
+        offset, terms, data = message.offset, message.terms, message.data
         flags = UNORDERED if terms.unordered else 0
         if not offset:
             flags |= BEGINNING
             message.tsn = tsn
-            message.number = self._number(message)
-        data = message.data
+            if self.interleaved or not flags & UNORDERED:  # DATA has no numbers for unordered ones
+                numbers = self._numbers[terms.unordered]
+                message.number = number = numbers.get(message.stream, 0)
+                numbers[message.stream] = number + 1
+            else:
+                message.number = 0
+        message.offset = end = offset + size
         if end == len(data):
             flags |= ENDING | (IMMEDIATE if terms.immediate or self.hurried else 0)
         if size != len(data):
@@ -223,25 +230,14 @@ class Sender:
         stream, number = message.stream, message.number
         if self.interleaved:
             last = message.pieces_sent if offset else message.protocol
-            header = _pack_i_data(
-                _I_DATA, flags, I_DATA.size + size, tsn & MASK32, stream, 0, number & MASK32, last
-            )
+            length = I_DATA.size + size
+            parts.append(_pack_i_data(_I_DATA, flags, length, tsn & MASK32, stream, 0, number & MASK32, last))
         else:
-            protocol = message.protocol
-            header = _pack_data(
-                _DATA, flags, DATA.size + size, tsn & MASK32, stream, number & MASK16, protocol
+            length = DATA.size + size
+            parts.append(
+                _pack_data(_DATA, flags, length, tsn & MASK32, stream, number & MASK16, message.protocol)
             )
-        message.offset = end
+        parts.append(data + bytes(-size & 3) if size & 3 else data)
         message.pieces += 1
         message.pieces_sent += 1
-        return header, data + bytes(-size & 3) if size & 3 else data
-
-    def _number(self, message: Outgoing) -> int:
-        """Number a message in its stream; DATA has no numbers for unordered ones, I-DATA has some of their own."""
-        unordered = message.terms.unordered
-        if unordered and not self.interleaved:
-            return 0
-        numbers = self._numbers[unordered]
-        number = numbers.get(message.stream, 0)
-        numbers[message.stream] = number + 1
-        return number
+        return length + (-size & 3)
