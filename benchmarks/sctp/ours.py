@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import time
 from multiprocessing.connection import Connection
+from typing import Any
 
 from benchmarks.kernels import linked_plan
 from benchmarks.processes import WARM, time_calls
 from kernel.topology.system import Kernel
+from plugins.engines.sctp.options import HostedSctp
 
+PACKETS: int = HostedSctp().packet_most
+"""Bytes of a packet at the most, as the engine has it by itself."""
 BATCH_BYTES = 100_000
 """About how many bytes of messages one call sends."""
 
 
-def _listening(framing: str, spin: float = 0.0) -> Kernel:
-    kernel = Kernel(linked_plan("listen", f"{framing}+sctp://127.0.0.1:0/0", spin=spin)).start()
+def _listening(framing: str, spin: float = 0.0, **sctp: Any) -> Kernel:
+    kernel = Kernel(linked_plan("listen", f"{framing}+sctp://127.0.0.1:0/0", spin=spin, sctp=sctp)).start()
     kernel.wait_running()
     return kernel
 
 
-def _dialling(place: str, spin: float = 0.0) -> Kernel:
-    kernel = Kernel(linked_plan("dial", place, spin=spin)).start()
+def _dialling(place: str, spin: float = 0.0, **sctp: Any) -> Kernel:
+    kernel = Kernel(linked_plan("dial", place, spin=spin, sctp=sctp)).start()
     kernel.wait_running()
     return kernel
 
 
-def receive(link: Connection, count: int, size: int, framing: str) -> None:
+def receive(link: Connection, count: int, size: int, framing: str, packet_most: int = PACKETS) -> None:
     """Receive all that has come in one call."""
-    with _listening(framing) as kernel:
+    with _listening(framing, packet_most=packet_most) as kernel:
         receive_many = kernel.open("app").receive_many
         link.send(f"{framing}+sctp://{kernel.address_of('link')}")
         first = received = len(receive_many())
@@ -38,9 +42,11 @@ def receive(link: Connection, count: int, size: int, framing: str) -> None:
         link.recv()
 
 
-def send(link: Connection, place: str, count: int, size: int, framing: str) -> None:
+def send(
+    link: Connection, place: str, count: int, size: int, framing: str, packet_most: int = PACKETS
+) -> None:
     """Send batches of messages."""
-    with _dialling(place) as kernel:
+    with _dialling(place, packet_most=packet_most) as kernel:
         send_many = kernel.open("app").send_many
         bodies = [b"x" * size] * max(BATCH_BYTES // size, 1)
         left = count

@@ -26,6 +26,9 @@ _NOT_NOW = (errno.EAGAIN, errno.ENOBUFS)
 
 _RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
 _MSG_ERRQUEUE = 0x2000
+_MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
+_PMTUDISC_PROBE = 3
+"""Never to be cut, whatever the system believes to pass."""
 _EXTENDED_ERROR = Struct("=I4B2I")  # errno, origin, type, code, padding, info, data
 _ICMP_ORIGINS = (2, 3)
 
@@ -132,6 +135,21 @@ class DatagramWire:
                 return False
             at += gone
         return True
+
+    def probe(self, datagram: bytes, address: Address) -> None:
+        """Send a datagram that is to be lost rather than cut on its way, now or never; others are cut if they must be."""
+        level, option = _MTU_DISCOVER[self._socket.family]
+        try:
+            usual = self._socket.getsockopt(level, option)
+            self._socket.setsockopt(level, option, _PMTUDISC_PROBE)
+        except OSError:  # not Linux: no news is that it does not pass
+            return
+        try:
+            self._socket.sendto(datagram, address)
+        except OSError:  # larger than the interface takes, or not now
+            pass
+        finally:
+            self._socket.setsockopt(level, option, usual)
 
     def flush(self) -> bool:
         """Send what waits; False: not all of it went."""

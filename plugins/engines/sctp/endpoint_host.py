@@ -22,6 +22,7 @@ from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.chunks import Type
 from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.events import What
+from plugins.protocols.sctp.probing import is_probe
 from plugins.protocols.sctp.states import State
 
 READS_A_TURN = 16
@@ -239,7 +240,11 @@ class EndpointHost:
         wire = self.carrier.wire_to(address)
         self.packets_out += len(packets)
         self.bytes_out += sum(map(len, packets))
-        if not wire.send(packets, self.carrier.place_of(address, udp_port)) and wire not in self._writing:
+        place = self.carrier.place_of(address, udp_port)
+        if is_probe(packets[0]):  # it is alone, and what there is else comes behind it
+            wire.probe(packets[0], place)
+            packets = packets[1:]
+        if not wire.send(packets, place) and wire not in self._writing:
             self._writing.add(wire)
             self._watch(wire)
         if wire.dropped and not self._told_dropped:

@@ -9,7 +9,7 @@ import msgspec
 
 from kernel.hosting.backoff import BackoffOptions
 from plugins.engines.sctp.place import parse_sctp_address
-from plugins.protocols.sctp.options import SctpOptions, Seconds
+from plugins.protocols.sctp.options import PacketSize, SctpOptions, Seconds
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 BufferSize = Annotated[int, msgspec.Meta(ge=64 * 1024)]
@@ -28,6 +28,9 @@ class HostedSctp(SctpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Retransmissions in a row, of all paths, after which the peer is taken for gone; 10 in the RFC."""
     path_tries: Count = 3
     """Retransmissions and heartbeats in a row after which a path is taken for broken; 5 in the RFC."""
+    packet_most: PacketSize = 8952
+    """Bytes up to which each path is probed for larger packets (RFC 8899), what Ethernet's large frames carry; no more than
+    ``packet_size``: it is not.  Links that carry less are noticed."""
     heartbeat: Seconds = 5.0
     """Seconds between heartbeats on a path without data, to which its time-out is added; 30.0 in the RFC."""
     sack_delay: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.02

@@ -8,15 +8,16 @@ import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Streams = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+PacketSize = Annotated[int, msgspec.Meta(ge=508, le=65487)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class SctpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An endpoint of SCTP and its associations."""
 
-    packet_size: Annotated[int, msgspec.Meta(ge=508, le=65487)] = 1200
+    packet_size: PacketSize = 1200
     """Bytes of a packet at the most, from SCTP's own header on: what every path carries."""
-    packet_most: Annotated[int, msgspec.Meta(ge=508, le=65487)] = 1200
+    packet_most: PacketSize = 1200
     """Bytes up to which each path is probed for larger packets (RFC 8899); no more than ``packet_size``: it is not."""
     burst: Count = 32
     """Packets with new data that go at once (``Max.Burst``).  RFC 9260 has 4, for peers that acknowledge every second packet; those that

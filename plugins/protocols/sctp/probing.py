@@ -20,14 +20,15 @@ _PAUSE = 600.0
 """Seconds until larger packets are tried again (PMTU_RAISE_TIMER)."""
 _BLACK_HOLE = 2
 """Time-outs in a row after which large packets are taken for lost because they are large."""
-_KINDS = bytes((Type.HEARTBEAT,))
+_KIND = packets.HEADER.size
+"""Where a packet has the type of its first chunk."""
 
 
 def is_probe(packet: bytes) -> bool:
     """Whether IP should rather drop a packet of ours than fragment it."""
-    if packet[packets.HEADER.size : packets.HEADER.size + 1] != _KINDS:
+    if len(packet) <= _KIND or packet[_KIND] != Type.HEARTBEAT:
         return False
-    at = packets.HEADER.size + int.from_bytes(packet[14:16], "big")
+    at = _KIND + int.from_bytes(packet[14:16], "big")
     at += -at % 4
     return packet[at : at + 1] == bytes((Type.PAD,))
 
