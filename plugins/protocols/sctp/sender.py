@@ -130,7 +130,7 @@ class Sender:
     def fill(self, path: Path, room: int, now: float, *, fresh: bool) -> list[bytes]:
         """Return the parts of chunks of ``room`` bytes together at the most; new data only if it is to be ``fresh``."""
         taken = self._fill_again(path, room, now) if path.lost else []
-        if fresh and not path.lost and path.flight < path.window:
+        if fresh and self.schedule.current() is not None and not path.lost and path.flight < path.window:
             taken += self._fill_fresh(path, room - sum(map(len, taken)), now, alone=not taken)
         if taken:
             path.free_packet = False
