@@ -31,7 +31,7 @@ def _plan(*threads: ThreadPlan) -> Plan:
 def plan(request: pytest.FixtureRequest) -> Iterator[Plan]:
     leaks = Leaks()
     yield _plan(*request.param)
-    assert [left for left in leaks.found() if TRIO_WORKERS not in left] == []
+    assert leaks.found(but=TRIO_WORKERS) == []
 
 
 def test_the_end_of_the_block_leaves_nothing(plan: Plan) -> None:

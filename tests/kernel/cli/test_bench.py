@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_bench_prints_rates_and_round_trips() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kernel", "bench", "--seconds", "0.05"],

@@ -147,6 +147,7 @@ def test_plugins_speaks_json(kernel: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert data["refused"][0]["plugin"] == "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["engine", "protocol", "api"])
 def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Run, tmp_path: Path) -> None:
     status, output, _ = kernel("new", what, "my-own", "--into", tmp_path)
