@@ -1,9 +1,14 @@
-"""Linux, and its SCTP, in QEMU without KVM or root: UDP on the loopback interface leads to it (RFC 6951)."""
+"""Linux, and its SCTP, in QEMU without KVM or root.
+
+It is an echo that UDP on the loopback interface leads to (RFC 6951), or runs a program of ours: it reads the host's files, and its
+memory is all that it writes to.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -27,21 +32,25 @@ def is_there() -> bool:
     return (
         commands
         and (_IMAGE / "vmlinuz").exists()
+        and (_IMAGE / "modules" / "9p.ko").exists()
         and Path(_BUSYBOX).exists()
         and platform.machine() == "x86_64"
     )
 
 
-def _build(folder: Path) -> Path:
-    """Return the guest's first file system: a shell, modules and the echo."""
+def _build(folder: Path, job: str | None) -> Path:
+    """Return the guest's first file system: a shell, modules, and the echo or a shell's ``job``."""
     root = folder / "root"
-    for each in ("bin", "proc", "dev", "sys"):
+    for each in ("bin", "proc", "dev", "sys", "host"):
         (root / each).mkdir(parents=True)
     shutil.copy(_BUSYBOX, root / "bin" / "busybox")
     shutil.copytree(_IMAGE / "modules", root / "modules")
     shutil.copy(_HERE / "init", root / "init")
     (root / "init").chmod(0o755)
-    subprocess.run(["gcc", "-static", "-O1", "-o", root / "echo", _HERE / "echo.c"], check=True)
+    if job is None:
+        subprocess.run(["gcc", "-static", "-O1", "-o", root / "echo", _HERE / "echo.c"], check=True)
+    else:
+        (root / "job").write_text(job)
     names = "\n".join(str(each.relative_to(root)) for each in sorted(root.rglob("*")))
     archive = subprocess.run(
         ["cpio", "-o", "-H", "newc", "--quiet"],
@@ -55,6 +64,29 @@ def _build(folder: Path) -> Path:
     return made
 
 
+def _command(initrd: Path, words: str, *devices: str, memory: int) -> list[str]:
+    return [
+        _QEMU, "-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", str(memory), "-nographic", "-no-reboot",
+        "-nic", "none", "-kernel", str(_IMAGE / "vmlinuz"), "-initrd", str(initrd),
+        "-append", f"console=ttyS0 quiet panic=-1 {words}", *devices,
+    ]  # fmt: skip
+
+
+def run(folder: Path, job: str, seconds: float) -> tuple[int, str]:
+    """Boot, have a shell do the job among the host's files, and return its status and what it printed."""
+    files = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
+    command = _command(_build(folder, job), "", "-virtfs", files, memory=512)
+    log = folder / "console"
+    with log.open("wb") as console:
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, timeout=seconds, check=True
+        )
+    printed = log.read_text(errors="replace").replace("\r", "")
+    found = re.search(r"^status (\d+)$", printed, re.MULTILINE)
+    assert found is not None, printed
+    return int(found[1]), printed
+
+
 def _free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -66,12 +98,13 @@ def _free_port() -> int:
 def guest(folder: Path, encap: int) -> Iterator[int]:
     """Boot; give the UDP port that leads to the guest, whose own packets go to ``encap``."""
     port, log = _free_port(), folder / "console"
-    command = [
-        _QEMU, "-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "256", "-nographic", "-no-reboot",
-        "-nic", "none", "-kernel", str(_IMAGE / "vmlinuz"), "-initrd", str(_build(folder)),
-        "-append", f"console=ttyS0 quiet panic=-1 encap={encap}",
-        "-netdev", f"user,id=n0,hostfwd=udp:127.0.0.1:{port}-10.0.2.15:9899", "-device", "virtio-net-pci,netdev=n0",
-    ]  # fmt: skip
+    network = f"user,id=n0,hostfwd=udp:127.0.0.1:{port}-10.0.2.15:9899"
+    command = _command(
+        _build(folder, None),
+        f"encap={encap}",
+        *("-netdev", network, "-device", "virtio-net-pci,netdev=n0"),
+        memory=256,
+    )
     with log.open("wb") as console:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console)
     try:
