@@ -12,13 +12,13 @@ from typing import Any
 
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.errors import RemoteProtocolError
+from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.carrier import unpacked
 from plugins.engines.sctp.framing import Greeting, Kind, decode_greeting, encode_greeting
 from plugins.engines.sctp.lane import Lane
 from plugins.engines.sctp.options import SctpEngineOptions
 from plugins.engines.sctp.place import bracketed
 from plugins.protocols.backend.peer_subscriptions import PeerSubscriptions
-from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.states import OPEN, State
 
@@ -50,19 +50,19 @@ class Role:
 
 
 class Conversation:
-    """One association.  ``flush`` has its endpoint send what there is to send, ``forget`` has it know no more of this."""
+    """One association.  ``flush`` has its host send what there is to send, ``forget`` has it know no more of this."""
 
     def __init__(
         self,
         host: Host,
         engine: str,
         options: SctpEngineOptions,
-        association: Association,
+        association: AnyAssociation,
         role: Role,
         *,
         plain: bool,
         flush: Callable[[], Any],
-        forget: Callable[[Association], Any],
+        forget: Callable[[], Any],
     ) -> None:
         self.association = association
         self.ended = False
@@ -132,7 +132,7 @@ class Conversation:
         if not self.ended:
             self.ended = True
             self.host.set_timer(None, self._not_open, self)
-            self._forget(self.association)
+            self._forget()
             for lane in self.lanes:
                 lane.close()
             self._role.on_end(self, reason)

@@ -9,14 +9,14 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host, Port, Share
 from kernel.contracts.kinds import EngineSetup
 from kernel.hosting.backoff import Backoff
+from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.carrier import packed
 from plugins.engines.sctp.conversation import Conversation, Role
-from plugins.engines.sctp.endpoint_host import EndpointHost
+from plugins.engines.sctp.conversation_host import ConversationHost
 from plugins.engines.sctp.lane import Lane
 from plugins.engines.sctp.opening import open_endpoint, resolved, shut_down
 from plugins.engines.sctp.place import parse_sctp_address
 from plugins.engines.sctp.totals import Totals
-from plugins.protocols.sctp.association import Association
 
 
 class SctpDialler(Role):
@@ -29,7 +29,7 @@ class SctpDialler(Role):
         self._options = setup.options
         self._address, self._place = parse_sctp_address(setup.options.address)
         self._backoff = Backoff(setup.options.reconnect)
-        self._endpoint: EndpointHost | None = None
+        self._endpoint: ConversationHost[Any] | None = None
         self._conversation: Conversation | None = None
         self._doors: list[_Door] = []
         self._totals = Totals()
@@ -81,7 +81,7 @@ class SctpDialler(Role):
             "attempts": self._backoff.attempts,
         }
 
-    async def _one_association(self, endpoint: EndpointHost) -> None:
+    async def _one_association(self, endpoint: ConversationHost[Any]) -> None:
         peer = str(self._address)
         self._over = trio.Event()
         try:
@@ -107,7 +107,7 @@ class SctpDialler(Role):
             EngineEvent(engine=self._name, what=what, peer=peer, detail=self._reason, next_try=next_try)
         )
 
-    def _converse(self, endpoint: EndpointHost, association: Association) -> Conversation:
+    def _converse(self, endpoint: ConversationHost[Any], association: AnyAssociation) -> Conversation:
         return endpoint.conversation(association, self, plain=self._address.protocol == "plain")
 
     # ------------------------------------------------------------------ the role

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-
-import trio
+from typing import Any
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import Address, DatagramWire
 from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.sctp.carrier import Carrier, packed
-from plugins.engines.sctp.conversation import Conversation, Role
+from plugins.engines.sctp.conversation import Conversation
+from plugins.engines.sctp.conversation_host import ConversationHost, Converse
 from plugins.engines.sctp.options import SctpEngineOptions
+from plugins.engines.sctp.place import UDP_PORT
 from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.chunks import Type
 from plugins.protocols.sctp.endpoint import Endpoint
-from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.probing import is_probe
-from plugins.protocols.sctp.states import State
 
 READS_A_TURN = 16
 """System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
@@ -34,7 +33,7 @@ _HEAD_OF_INIT = Struct("!HHI4xB3xI")
 """The same; type of the first chunk and, of INIT, the tag that it brings."""
 
 
-class EndpointHost:
+class EndpointHost(ConversationHost[Association]):
     """One endpoint, and a conversation for each association."""
 
     def __init__(
@@ -44,29 +43,20 @@ class EndpointHost:
         carrier: Carrier,
         endpoint: Endpoint,
         options: SctpEngineOptions,
-        converse: Callable[[EndpointHost, Association], Conversation | None],
+        converse: Converse,
         *,
         ports: tuple[int, int],
     ) -> None:
-        """``converse`` makes the conversation of a new association, or refuses it.
-
-        ``ports`` are the endpoint's, and that of UDP of peers that were not heard of yet.
-        """
-        self.host = host
+        """``ports`` are the endpoint's, and that of UDP of peers that were not heard of yet."""
+        super().__init__(host, engine, options, converse)
         self.carrier = carrier
         self.endpoint = endpoint
-        self.conversations: dict[Association, Conversation] = {}
         self.bytes_in = self.bytes_out = self.packets_in = self.packets_out = 0
-        self.empty = trio.Event()
-        """Set when good-bye has been said to all, and answered."""
-        self._engine = engine
-        self._options = options
-        self._closing = self._closed = False
-        self._converse = converse
+        self._closed = False
         self.port, self._udp_port = ports
+        self.udp_port = None if carrier.udp_port == UDP_PORT else carrier.udp_port
         self._udp_ports: dict[tuple[bytes, int], tuple[int, Association]] = {}  # by address and port of SCTP
         self._passing: dict[tuple[bytes, int], int] = {}  # of packets that belong to no association
-        self._leaving: list[Association] = []
         self._timer = LazyTimer(host, self._on_timer)
         self._writing: set[DatagramWire] = set()
         self._told_dropped = False
@@ -84,27 +74,8 @@ class EndpointHost:
         self.flush()
         return conversation
 
-    def conversation(self, association: Association, role: Role, *, plain: bool) -> Conversation:
-        """Make the conversation of an association."""
-        return Conversation(
-            self.host,
-            self._engine,
-            self._options,
-            association,
-            role,
-            plain=plain,
-            flush=self.flush,
-            forget=self._forget,
-        )
-
-    def say_good_bye(self) -> None:
-        """Let all conversations end when their peers have everything; nobody else may begin one."""
-        self._closing = True
-        for conversation in list(self.conversations.values()):
-            conversation.close()
-        self.flush()
-        if not self.conversations:
-            self.empty.set()
+    def _flusher(self, association: Association) -> Callable[[], Any]:
+        return self.flush
 
     def close(self) -> None:
         """Give the sockets back."""
@@ -167,25 +138,6 @@ class EndpointHost:
         for path in association.paths.all:
             self._udp_ports.setdefault((path.address, port), (udp_port, association))
 
-    def _progress(self, association: Association, now: float) -> None:
-        """Tell a conversation what has become of its association."""
-        conversation = self.conversations.get(association)
-        restarted = any(event.what is What.RESTARTED for event in association.events)
-        if conversation is not None and restarted:
-            conversation.end("the peer has begun anew")
-            conversation = None
-        if conversation is None:
-            if association.state is State.CLOSED:
-                association.events.clear()
-                return
-            conversation = None if self._closing else self._converse(self, association)
-            if conversation is None:
-                association.abort("shut down" if self._closing else "too many associations")
-                association.events.clear()
-                return
-            self.conversations[association] = conversation
-        conversation.progress(now)
-
     def _on_timer(self) -> None:
         now = self.host.now()
         self.endpoint.handle_timeout(now)
@@ -193,13 +145,6 @@ class EndpointHost:
             if association.events:
                 self._progress(association, now)
         self.flush()
-
-    def _forget(self, association: Association) -> None:
-        """A conversation is over."""
-        if self.conversations.pop(association, None) is not None:
-            self._leaving.append(association)
-        if self._closing and not self.conversations:
-            self.empty.set()
 
     # ------------------------------------------------------------------ out
 

@@ -15,9 +15,9 @@ import msgspec
 from kernel.contracts.engine import Port
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Envelope, Run
+from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.framing import PIECE, Framing, Kind
 from plugins.protocols.backend.refusals import Refusals
-from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 
 BATCH = 64 * 1024
@@ -51,7 +51,7 @@ class LaneOutput:
 
     def __init__(
         self,
-        association: Association,
+        association: AnyAssociation,
         stream: int,
         framing: Framing,
         port: Port,

@@ -8,12 +8,12 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port, Share
 from kernel.contracts.kinds import EngineSetup
+from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.conversation import Conversation, Role
-from plugins.engines.sctp.endpoint_host import EndpointHost
+from plugins.engines.sctp.conversation_host import ConversationHost
 from plugins.engines.sctp.opening import open_endpoint, resolved, shut_down
 from plugins.engines.sctp.place import Place, parse_sctp_address
 from plugins.engines.sctp.totals import Totals
-from plugins.protocols.sctp.association import Association
 
 
 class SctpListener(Role):
@@ -25,7 +25,7 @@ class SctpListener(Role):
         self._name = setup.name
         self._options = setup.options
         self._address, self._place = parse_sctp_address(setup.options.address)
-        self._endpoint: EndpointHost | None = None
+        self._endpoint: ConversationHost[Any] | None = None
         self._totals = Totals()
         self._accepted = self._refused = 0
 
@@ -37,7 +37,7 @@ class SctpListener(Role):
             host, self._name, self._options, hosts, self._place.port, self._place.udp_port, self._converse
         )
         try:
-            place = Place(self._place.hosts, endpoint.port, endpoint.carrier.udp_port)
+            place = Place(self._place.hosts, endpoint.port, endpoint.udp_port)
             task_status.started(str(place))
             await trio.sleep_forever()
         finally:
@@ -60,7 +60,7 @@ class SctpListener(Role):
             "refused": self._refused,
         }
 
-    def _converse(self, endpoint: EndpointHost, association: Association) -> Conversation | None:
+    def _converse(self, endpoint: ConversationHost[Any], association: AnyAssociation) -> Conversation | None:
         if len(endpoint.conversations) >= self._options.max_associations:
             self._refused += 1
             return None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host
 from plugins.engines.sctp.carrier import Carrier
-from plugins.engines.sctp.conversation import Conversation
+from plugins.engines.sctp.conversation_host import ConversationHost, Converse
 from plugins.engines.sctp.endpoint_host import EndpointHost
 from plugins.engines.sctp.options import SctpEngineOptions
-from plugins.protocols.sctp.association import Association
+from plugins.engines.sctp.place import UDP_PORT
+from plugins.engines.sctp.system.host import SystemHost
 from plugins.protocols.sctp.endpoint import Endpoint
 
 FAREWELL = 0.5
@@ -43,10 +45,15 @@ def open_endpoint(
     options: SctpEngineOptions,
     hosts: Sequence[str],
     port: int | None,
-    udp_port: int,
-    converse: Callable[[EndpointHost, Association], Conversation | None],
-) -> EndpointHost:
+    udp_port: int | None,
+    converse: Converse,
+) -> ConversationHost[Any]:
     """Open sockets; ``port`` is that of a listener (0: any), None for a dialler, whose UDP port is any."""
+    if options.carrier == "system":
+        system = SystemHost(host, engine, options, converse, hosts=hosts, port=port, udp_port=udp_port)
+        _tell(host, engine, system.warnings)
+        return system
+    udp_port = UDP_PORT if udp_port is None else udp_port
     carrier = Carrier(
         hosts,
         0 if port is None else udp_port,
@@ -55,8 +62,7 @@ def open_endpoint(
         receive_buffer=options.receive_buffer,
     )
     number = port or _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % _PORTS
-    for warning in carrier.warnings:
-        host.report(EngineEvent(engine=engine, what="warning", detail=warning))
+    _tell(host, engine, carrier.warnings)
     endpoint = Endpoint(
         msgspec.structs.replace(options.sctp, streams_out=options.streams),
         number,
@@ -67,7 +73,12 @@ def open_endpoint(
     return EndpointHost(host, engine, carrier, endpoint, options, converse, ports=(number, udp_port))
 
 
-async def shut_down(endpoint: EndpointHost) -> None:
+def _tell(host: Host, engine: str, warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        host.report(EngineEvent(engine=engine, what="warning", detail=warning))
+
+
+async def shut_down(endpoint: ConversationHost[Any]) -> None:
     """Say good-bye to all, wait for a moment that they answer, and close the sockets."""
     try:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + FAREWELL):

@@ -45,8 +45,9 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     message.  Several addresses of a side stand with commas between: ``10.0.0.1,10.1.0.1:5000``.  Behind the port of SCTP that of UDP,
     if it is not 9899: ``10.0.0.1:5000/9900``."""
     mode: Literal["dial", "listen"] = "dial"
-    carrier: Literal["udp", "raw"] = "udp"
-    """``udp``: RFC 6951; ``raw``: IP itself (protocol 132), which takes the right to open raw sockets."""
+    carrier: Literal["udp", "raw", "system"] = "udp"
+    """``udp``: RFC 6951; ``raw``: IP itself (protocol 132), which takes the right to open raw sockets; ``system``: the operating
+    system's own SCTP, over IP, or over UDP if the address names a port of it."""
     addresses: tuple[str, ...] = ()
     """A dialler's own IP addresses, if it is to be reached by more than one; empty: the system's choice."""
     streams: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16

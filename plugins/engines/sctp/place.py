@@ -21,12 +21,12 @@ class Place(msgspec.Struct, frozen=True):
     """Names or addresses; an empty one: every interface."""
     port: int
     """Of SCTP; 0: any."""
-    udp_port: int = UDP_PORT
-    """Of UDP; 0: any."""
+    udp_port: int | None = None
+    """Of UDP, 0: any; None: what is usual with the carrier."""
 
     def __str__(self) -> str:
         text = f"{','.join(map(bracketed, self.hosts))}:{self.port}"
-        return text if self.udp_port == UDP_PORT else f"{text}/{self.udp_port}"
+        return text if self.udp_port is None else f"{text}/{self.udp_port}"
 
 
 def bracketed(host: str) -> str:
@@ -50,7 +50,7 @@ def parse_sctp_address(text: str) -> tuple[Address, Place]:
     found = tuple(_host(text, host) for host in hosts.split(","))
     if len(found) > 1 and "" in found:
         raise ValueError(f"{text!r}: no host means every interface, and stands alone")
-    return address, Place(found, int(port), int(udp_port) if slash else UDP_PORT)
+    return address, Place(found, int(port), int(udp_port) if slash else None)
 
 
 def _is_port(text: str) -> bool:

@@ -1,10 +1,12 @@
 """A kernel at one end of an association, in a process of its own.
 
     python -m tests.plugins.engines.sctp.kernel_program receive ADDRESS OPTIONS
+    python -m tests.plugins.engines.sctp.kernel_program keep ADDRESS OPTIONS FILE
     python -m tests.plugins.engines.sctp.kernel_program send ADDRESS OPTIONS
 
-Both print what engines report, a line each. ``send`` numbers messages until its input ends, waits until all are confirmed, and
+All print what engines report, a line each. ``send`` numbers messages until its input ends, waits until all are confirmed, and
 prints "sent" and how many; ``receive`` prints "received" and the last number for each hundred, and "wrong" for one out of order.
+``keep`` writes what comes to the file, a line each, before it asks for more, and prints "at" and where it listens.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from kernel.contracts.engine import EngineEvent
@@ -41,6 +44,15 @@ def receive(engine: EnginePlan) -> None:
                     print("received", expected, flush=True)
 
 
+def keep(engine: EnginePlan, file: str) -> None:
+    with Kernel(plan_of(engine, route("net", "app", confirm=True))) as kernel, open(file, "ab", 0) as out:
+        kernel.wait_running()
+        print("at", kernel.address_of("net"), flush=True)
+        app = kernel.open("app", batch=100)
+        while True:
+            out.write(b"".join(bytes(body) + b"\n" for body in app.receive_many(100)))
+
+
 def send(engine: EnginePlan) -> None:
     over = threading.Event()
 
@@ -60,11 +72,14 @@ def send(engine: EnginePlan) -> None:
         print("sent", count, flush=True)
 
 
-def main(role: str, address: str, options: dict[str, Any]) -> None:
-    mode = "listen" if role == "receive" else "dial"
+ROLES: dict[str, Callable[..., None]] = {"receive": receive, "keep": keep, "send": send}
+
+
+def main(role: str, address: str, options: dict[str, Any], *files: str) -> None:
+    mode = "dial" if role == "send" else "listen"
     engine = EnginePlan(name="net", kind="sctp", options={"address": address, "mode": mode, **options})
-    (receive if role == "receive" else send)(engine)
+    ROLES[role](engine, *files)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), *sys.argv[4:])

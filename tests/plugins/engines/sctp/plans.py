@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from kernel.topology.plan import EnginePlan
+from plugins.engines.sctp.system.layout import IPPROTO_SCTP
 
 QUICK = {
     "rto_initial": 0.1,
@@ -15,20 +17,26 @@ QUICK = {
     "association_tries": 20,  # a busy machine is no dead peer
 }
 RECONNECT = {"first": 0.01, "most": 0.05}
-ANY = "127.0.0.1:0/0"
+ANY = {"udp": "127.0.0.1:0/0", "system": "127.0.0.1:0"}
 
 
-def listener(place: str | None = None, *, framing: str = "backend", **options: Any) -> EnginePlan:
-    address = f"{framing}+sctp://{place or ANY}"
-    return EnginePlan(
-        name="net", kind="sctp", options={"address": address, "mode": "listen", "sctp": QUICK, **options}
-    )
+def listener(
+    place: str | None = None, *, framing: str = "backend", carrier: str = "udp", **options: Any
+) -> EnginePlan:
+    address = f"{framing}+sctp://{place or ANY[carrier]}"
+    settings = {"address": address, "mode": "listen", "carrier": carrier, "sctp": QUICK}
+    return EnginePlan(name="net", kind="sctp", options={**settings, **options})
 
 
 def dialler(place: str, *, framing: str = "backend", **options: Any) -> EnginePlan:
-    address = f"{framing}+sctp://{place}"
-    return EnginePlan(
-        name="net",
-        kind="sctp",
-        options={"address": address, "sctp": QUICK, "reconnect": RECONNECT, **options},
-    )
+    settings = {"address": f"{framing}+sctp://{place}", "sctp": QUICK, "reconnect": RECONNECT}
+    return EnginePlan(name="net", kind="sctp", options={**settings, **options})
+
+
+def has_system() -> bool:
+    """Whether this system has SCTP of its own."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_SCTP).close()
+    except OSError:
+        return False
+    return True

@@ -46,9 +46,13 @@ def pair(
     return sending, receiving, events
 
 
-def test_what_a_message_is_arrives(kernel_factory: KernelFactory) -> None:
+def test_what_a_message_is_arrives(kernel_factory: KernelFactory, carrier: str) -> None:
     sending, receiving, _ = pair(
-        kernel_factory, route("net", "app"), here=(route("app", "net"),), stream_window=64 * 1024
+        kernel_factory,
+        route("net", "app"),
+        here=(route("app", "net"),),
+        stream_window=64 * 1024,
+        carrier=carrier,
     )
     source, sink = sending.open("app"), receiving.open("app")
     envelope = Envelope(key="k", priority=3, persistent=True, properties={"headers": {"a": 1}})
@@ -66,16 +70,18 @@ def test_what_a_message_is_arrives(kernel_factory: KernelFactory) -> None:
 
 @pytest.mark.parametrize("confirm", [False, True])
 def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
-    kernel_factory: KernelFactory, confirm: bool
+    kernel_factory: KernelFactory, confirm: bool, carrier: str
 ) -> None:
     """A feed for each of four destinations; one of them reads nothing, and far more comes for it than fits anywhere."""
     marks = {"high": 50}
     receiving = kernel_factory(
-        listener(stream_window=64 * 1024),
+        listener(stream_window=64 * 1024, carrier=carrier),
         *(route("net", f"to{n}", match=(f"{n}",), confirm=confirm, marks=marks) for n in range(4)),
     )
     feeds = [route(f"feed{n}", "net", confirm=confirm, marks=marks) for n in range(4)]
-    sending = kernel_factory(dialler(receiving.address_of("net"), stream_buffer=64 * 1024), *feeds)
+    sending = kernel_factory(
+        dialler(receiving.address_of("net"), stream_buffer=64 * 1024, carrier=carrier), *feeds
+    )
     sources = [sending.open(f"feed{n}") for n in range(4)]
     sinks = [receiving.open(f"to{n}") for n in range(4)]
     stalled = 0
@@ -89,12 +95,16 @@ def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
     assert [body[:6] for body in bodies_of(sinks[0], stalled)] == [b"%06d" % n for n in range(stalled)]
 
 
-def test_both_ways_at_once_and_many_dialler_on_one_socket(kernel_factory: KernelFactory) -> None:
-    serving = kernel_factory(listener(), route("net", "app"), route("app", "net"))
+def test_both_ways_at_once_and_many_dialler_on_one_socket(
+    kernel_factory: KernelFactory, carrier: str
+) -> None:
+    serving = kernel_factory(listener(carrier=carrier), route("net", "app"), route("app", "net"))
     everywhere = serving.open("app")
     diallers = [
         kernel_factory(
-            dialler(serving.address_of("net"), streams=2), route("net", "app"), route("app", "net")
+            dialler(serving.address_of("net"), streams=2, carrier=carrier),
+            route("net", "app"),
+            route("app", "net"),
         )
         for _ in range(5)
     ]
@@ -115,11 +125,13 @@ def test_more_associations_than_allowed_are_refused(kernel_factory: KernelFactor
     assert "too many associations" in events.wait("retrying").detail
 
 
-def test_subscriptions_decide_what_travels(kernel_factory: KernelFactory) -> None:
-    serving = kernel_factory(listener(), route("app", "net", router="by-key"), route("net", "ready"))
+def test_subscriptions_decide_what_travels(kernel_factory: KernelFactory, carrier: str) -> None:
+    serving = kernel_factory(
+        listener(carrier=carrier), route("app", "net", router="by-key"), route("net", "ready")
+    )
     ready = serving.open("ready")
     subscriber = kernel_factory(
-        dialler(serving.address_of("net"), subscriptions=("fruit.*", "end")),
+        dialler(serving.address_of("net"), subscriptions=("fruit.*", "end"), carrier=carrier),
         route("net", "app"),
         route("hello", "net"),
     )
@@ -132,12 +144,14 @@ def test_subscriptions_decide_what_travels(kernel_factory: KernelFactory) -> Non
 
 
 def test_a_message_that_the_peer_would_not_take_is_refused_and_holds_up_nothing(
-    kernel_factory: KernelFactory,
+    kernel_factory: KernelFactory, carrier: str
 ) -> None:
-    receiving = kernel_factory(listener(max_message=1000), route("net", "app", confirm=True))
+    receiving = kernel_factory(listener(max_message=1000, carrier=carrier), route("net", "app", confirm=True))
     events = Events()
     sending = kernel_factory(
-        dialler(receiving.address_of("net")), route("app", "net", confirm=True), on_event=events
+        dialler(receiving.address_of("net"), carrier=carrier),
+        route("app", "net", confirm=True),
+        on_event=events,
     )
     source, sink = sending.open("app"), receiving.open("app")
     for body in (b"before", b"x" * 1001, b"after"):
@@ -149,14 +163,17 @@ def test_a_message_that_the_peer_would_not_take_is_refused_and_holds_up_nothing(
     source.wait_confirmed(PATIENCE)
 
 
-def test_what_has_expired_is_not_sent_and_what_is_to_be_confirmed_is(kernel_factory: KernelFactory) -> None:
+def test_what_has_expired_is_not_sent_and_what_is_to_be_confirmed_is(
+    kernel_factory: KernelFactory, carrier: str
+) -> None:
     """Nobody takes anything until long after the messages have expired; the stream's window is full by then."""
     for confirm in (False, True):
         receiving = kernel_factory(
-            listener(stream_window=64 * 1024), route("net", "app", confirm=confirm, marks={"high": 1})
+            listener(stream_window=64 * 1024, carrier=carrier),
+            route("net", "app", confirm=confirm, marks={"high": 1}),
         )
         sending = kernel_factory(
-            dialler(receiving.address_of("net"), stream_buffer=64 * 1024),
+            dialler(receiving.address_of("net"), stream_buffer=64 * 1024, carrier=carrier),
             route("app", "net", confirm=confirm, marks={"high": 1000}),
         )
         source, sink = sending.open("app"), receiving.open("app")
@@ -188,12 +205,13 @@ def test_nobody_there_is_told_with_the_peer(kernel_factory: KernelFactory) -> No
     assert "no answer from 127.0.0.1:5000 within 0.3 s" in told.detail
 
 
-def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory) -> None:
+def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory, carrier: str) -> None:
     sending, receiving, events = pair(
         kernel_factory,
         route("net", "app", confirm=True),
         here=(route("app", "net", confirm=True),),
         framing="plain",
+        carrier=carrier,
     )
     source, sink = sending.open("app"), receiving.open("app")
     bodies = [b"%d" % number for number in range(2000)]

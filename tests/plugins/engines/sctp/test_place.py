@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.engines.sctp.place import UDP_PORT, Place, parse_sctp_address
+from plugins.engines.sctp.place import Place, parse_sctp_address
 
 
 @pytest.mark.parametrize(
     "text,framing,place",
     [
-        ("backend+sctp://10.0.0.1:5000", "backend", Place(("10.0.0.1",), 5000, UDP_PORT)),
+        ("backend+sctp://10.0.0.1:5000", "backend", Place(("10.0.0.1",), 5000, None)),
         ("plain+sctp://a.example,10.0.0.2:7/9900", "plain", Place(("a.example", "10.0.0.2"), 7, 9900)),
         ("backend+sctp://[::1],127.0.0.1:0/0", "backend", Place(("::1", "127.0.0.1"), 0, 0)),
-        ("backend+sctp://:5000", "backend", Place(("",), 5000, UDP_PORT)),
+        ("backend+sctp://:5000", "backend", Place(("",), 5000, None)),
     ],
 )
 def test_an_address_is_read_and_written_alike(text: str, framing: str, place: Place) -> None:

@@ -1,0 +1,233 @@
+"""An association of the operating system's, as conversations take it: a one-to-one socket (RFC 6458, 4)."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import msgspec
+
+from plugins.engines.sctp.options import SctpEngineOptions
+from plugins.engines.sctp.system import layout, notifications
+from plugins.engines.sctp.system.layout import IPPROTO_SCTP, MSG_NOTIFICATION, Option
+from plugins.engines.sctp.system.notifications import Change, Reachability
+from plugins.engines.sctp.system.sender import SystemSender
+from plugins.protocols.sctp import parameters
+from plugins.protocols.sctp.errors import MalformedPacket
+from plugins.protocols.sctp.events import Event, Message, What
+from plugins.protocols.sctp.schedule import Outgoing, Terms
+from plugins.protocols.sctp.states import OPEN, State
+
+READ_SIZE = 64 * 1024
+"""What is larger is read in pieces."""
+_ANSWER = 1024
+"""Bytes that the socket module reads of an option at the most."""
+_ORDINARY = Terms()
+
+
+class PeerAddress(msgspec.Struct):
+    """A way to the peer."""
+
+    address: bytes
+    is_down: bool = False
+
+
+class PeerAddresses(msgspec.Struct):
+    """All of them."""
+
+    all: list[PeerAddress]
+
+
+class SystemAssociation:
+    """``sock`` connects, or was accepted; ``tracks``: whether the peer has each message is to be known."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        addresses: list[bytes],
+        peer_port: int,
+        options: SctpEngineOptions,
+        *,
+        tracks: bool,
+    ) -> None:
+        self.state = State.COOKIE_WAIT
+        self.events: list[Event] = []
+        self.socket = sock
+        self.peer_port = peer_port
+        self.paths = PeerAddresses([PeerAddress(address) for address in addresses])
+        self.bytes_in = 0
+        self._options = options
+        self._tracks = tracks
+        self.sender = self._new_sender()
+        self._inbox: list[Message] = []
+        self._pieces: dict[int, list[bytes]] = {}
+        """By stream: of messages whose end has not been read."""
+        self._pieces_size = 0
+        self._news: list[bytes] = []
+        """The same of a notification."""
+
+    def _new_sender(self) -> SystemSender:
+        options = self._options
+        return SystemSender(self.socket, options.streams, options.sctp.schedule, tracks=self._tracks)
+
+    # ------------------------------------------------------------------ the conversation's side
+
+    def send(self, stream: int, data: bytes, protocol: int = 0, terms: Terms = _ORDINARY) -> Outgoing:
+        """Queue a message; the answer tells later whether the peer has it."""
+        return self.sender.send(stream, data, protocol, terms)
+
+    def receive(self, now: float) -> list[Message]:
+        """Take the messages that have come; that makes room for others."""
+        messages, self._inbox = self._inbox, []
+        return messages
+
+    def rank_stream(self, stream: int, *, priority: int = 0) -> None:
+        """Tell what a stream is worth: lower goes first."""
+        self.sender.rank(stream, priority)
+
+    def close(self, now: float) -> None:
+        """Say good-bye when the peer has everything."""
+        if self.state in OPEN:
+            self.state = State.SHUTDOWN_PENDING
+
+    def abort(self, reason: str = "") -> None:
+        """End it at once.  The peer is told when the socket is closed, and not why: such a socket has no way to say it."""
+        if self.state is not State.CLOSED:
+            self.end(What.LOST, reason or "aborted here")
+
+    def end(self, what: What, detail: str = "") -> None:
+        """There is nothing more to come."""
+        self.state = State.CLOSED
+        self.events.append(Event(what=what, detail=detail))
+
+    # ------------------------------------------------------------------ the host's side
+
+    def is_held(self) -> bool:
+        """Whether messages were read that the conversation has not taken."""
+        return bool(self._inbox)
+
+    def hand_over(self, now: float) -> int:
+        """Give the system what it takes; return how many messages that were."""
+        if self.state not in (State.ESTABLISHED, State.SHUTDOWN_PENDING):
+            return 0
+        try:
+            count = self.sender.hand_over(now)
+            if self.state is State.SHUTDOWN_PENDING and self.sender.is_empty():
+                self.state = State.SHUTDOWN_SENT
+                self.socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self._fail(error)
+            return 0
+        return count
+
+    def read(self, reads: int, buffer: memoryview) -> None:
+        """Read what has come, messages and news, with so many system calls at the most."""
+        for _ in range(reads):
+            if self.state is State.CLOSED:
+                return
+            try:
+                size, ancillary, flags, _ = self.socket.recvmsg_into((buffer,), layout.ANCILLARY_SPACE)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._fail(error)
+                return
+            if not size:
+                self.end(What.CLOSED)
+                return
+            whole = bool(flags & socket.MSG_EOR)
+            if flags & MSG_NOTIFICATION:
+                self._on_news(bytes(buffer[:size]), whole=whole)
+            else:
+                self._on_data(bytes(buffer[:size]), ancillary, whole=whole)
+
+    def _fail(self, error: OSError) -> None:
+        self.end(What.LOST, os.strerror(error.errno) if error.errno else str(error))
+
+    def _on_data(self, data: bytes, ancillary: list[layout.Ancillary], *, whole: bool) -> None:
+        self.bytes_in += len(data)
+        stream, protocol, unordered = layout.received(ancillary)
+        if not whole:
+            self._pieces.setdefault(stream, []).append(data)
+            self._pieces_size += len(data)
+            if self._pieces_size > self._options.max_message:
+                self.abort(f"a message of more than {self._options.max_message} bytes")
+            return
+        if stream in self._pieces:
+            pieces = self._pieces.pop(stream)
+            self._pieces_size -= sum(map(len, pieces))
+            data = b"".join((*pieces, data))
+        self._inbox.append(Message(stream, data, protocol, unordered))
+
+    # ------------------------------------------------------------------ news
+
+    def _on_news(self, data: bytes, *, whole: bool) -> None:
+        self._news.append(data)
+        if not whole:
+            return
+        news = notifications.decode(b"".join(self._news))
+        self._news.clear()
+        match news:
+            case notifications.AssociationChange():
+                self._on_change(news)
+            case notifications.AddressChange():
+                self._on_address(news)
+            case notifications.Dry():
+                self.sender.ran_dry()
+            case notifications.Failed():
+                self.sender.failed(news.context)
+            case notifications.ShuttingDown():
+                self.state = State.SHUTDOWN_RECEIVED
+                self.events.append(Event(what=What.SHUTTING_DOWN))
+            case notifications.PartialAborted():
+                self._pieces_size -= sum(map(len, self._pieces.pop(news.stream, ())))
+            case notifications.RemoteError():
+                self.events.append(Event(what=What.PEER_ERROR, detail=str([news.cause])))
+
+    def _on_change(self, news: notifications.AssociationChange) -> None:
+        if news.change == Change.COMM_UP:
+            self._on_up(news, What.UP)
+        elif news.change == Change.RESTART:
+            self.sender = self._new_sender()
+            self._inbox, self._pieces, self._pieces_size = [], {}, 0
+            self._on_up(news, What.RESTARTED)
+        elif news.change == Change.SHUTDOWN_COMP:
+            self.end(What.CLOSED)
+        elif news.change in (Change.COMM_LOST, Change.CANT_STR_ASSOC):
+            self.end(What.LOST, _words(news.causes) or self._error())
+
+    def _on_up(self, news: notifications.AssociationChange, what: What) -> None:
+        self.state = State.ESTABLISHED
+        sock, sender = self.socket, self.sender
+        sender.streams = min(sender.streams, news.streams_out)
+        status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
+        send_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        sender.peer_window = min(layout.STATUS.unpack_from(status)[2], send_buffer)
+        for stream in range(sender.streams):
+            sender.rank(stream, 0)
+        known = layout.peer_addresses(sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER))
+        self.paths = PeerAddresses([PeerAddress(address) for address in known])
+        self.events.append(Event(what=what))
+
+    def _on_address(self, news: notifications.AddressChange) -> None:
+        for path in self.paths.all:
+            if path.address == news.address and news.state == (
+                Reachability.AVAILABLE if path.is_down else Reachability.UNREACHABLE
+            ):
+                path.is_down = not path.is_down
+                what = What.PATH_DOWN if path.is_down else What.PATH_UP
+                self.events.append(Event(what=what, address=path.address))
+
+    def _error(self) -> str:
+        number = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return os.strerror(number) if number else "connection lost"
+
+
+def _words(causes: bytes) -> str:
+    """Return what an ABORT says; empty: there was none."""
+    try:
+        found = parameters.decode(causes)
+    except MalformedPacket:
+        found = ()
+    said = ", ".join(cause.value.decode("ascii", "replace")[:200] or f"cause {cause.kind}" for cause in found)
+    return f"aborted by the peer: {said}" if found else ""

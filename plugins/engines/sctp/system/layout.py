@@ -1,0 +1,134 @@
+"""Numbers and structures of the operating system's SCTP sockets: RFC 6458, as Linux numbers and lays them out (``linux/sctp.h``)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from enum import IntEnum
+from struct import Struct
+
+IPPROTO_SCTP = 132
+MSG_NOTIFICATION = 0x8000
+SO_MEMINFO = 55
+
+Ancillary = tuple[int, int, bytes]
+"""A control message as the socket module has it: level, type, data."""
+
+
+class Option(IntEnum):
+    """Of level IPPROTO_SCTP."""
+
+    RTOINFO = 0
+    ASSOCINFO = 1
+    INITMSG = 2
+    NODELAY = 3
+    PEER_ADDR_PARAMS = 9
+    I_WANT_MAPPED_V4_ADDR = 12
+    STATUS = 14
+    DELAYED_SACK = 16
+    MAX_BURST = 20
+    RECVRCVINFO = 32
+    BINDX_ADD = 100
+    GET_PEER_ADDRS = 108
+    CONNECTX = 110
+    PR_SUPPORTED = 113
+    RECONFIG_SUPPORTED = 117
+    STREAM_SCHEDULER = 123
+    STREAM_SCHEDULER_VALUE = 124
+    EVENT = 127
+    ECN_SUPPORTED = 130
+    REMOTE_UDP_ENCAPS_PORT = 132
+
+
+class Cmsg(IntEnum):
+    """Types of control messages."""
+
+    SNDINFO = 2
+    RCVINFO = 3
+    PRINFO = 5
+
+
+UNORDERED = 0x0001
+SACK_IMMEDIATELY = 0x0008
+"""RFC 7053."""
+_PR_TTL = 0x0010
+
+# Options.  Where the id of an association stands it is 0: of a one-to-one socket there is one.
+INITMSG = Struct("=HHHH")
+"""Streams out, in; tries; milliseconds between them at the most."""
+RTOINFO = Struct("=iIII")
+"""Id; milliseconds: initial, most, least."""
+ASSOCINFO = Struct("=iHHIII")
+"""Id, retransmissions, peer's addresses, peer's and own window, milliseconds of a cookie."""
+PEER_ADDR_PARAMS = Struct("=i128sIHIIIIBx")
+"""Id, address, milliseconds between heartbeats, retransmissions, MTU, milliseconds of a SACK, flags, flow label, DSCP."""
+DELAYED_SACK = Struct("=iII")
+"""Id, milliseconds, packets."""
+ASSOC_VALUE = Struct("=iI")
+NUMBER = Struct("=i")
+STREAM_VALUE = Struct("=iHH")
+"""Id, stream, value."""
+EVENT = Struct("=iHBx")
+"""Id, type of notification, on."""
+UDP_ENCAPS = Struct("@i0P128sH0P")
+"""Id, address, port; aligned as a ``sockaddr_storage`` is."""
+MEMINFO = Struct("=9I")
+"""The sixth: bytes that are queued and not acknowledged, each message's own overhead included."""
+STATUS = Struct("=iiIHHHHI")
+"""Id, state, peer's window, pieces unacknowledged and pending, streams in, out, largest piece."""
+_GETADDRS = Struct("=iI")
+
+_SNDINFO = Struct("=HH4sIi")
+_RCVINFO = Struct("=HHH2x4sIIIi")
+_PRINFO = Struct("=H2xI")
+ANCILLARY_SPACE = socket.CMSG_SPACE(_RCVINFO.size)
+
+_SOCKADDR = Struct("=H2s")
+_FAMILY = Struct("=H")
+_SOCKADDR_SIZES = {4: 16, 16: 28}
+
+
+def sending(stream: int, protocol: int, flags: int = 0, context: int = 0) -> Ancillary:
+    """Say how a message is to go (SCTP_SNDINFO); ``context`` names it in a notification that it has failed."""
+    data = _SNDINFO.pack(stream, flags, protocol.to_bytes(4, "big"), context, 0)
+    return IPPROTO_SCTP, Cmsg.SNDINFO, data
+
+
+def expiring(milliseconds: int) -> Ancillary:
+    """Have a message be given up after so long (SCTP_PRINFO, RFC 3758)."""
+    return IPPROTO_SCTP, Cmsg.PRINFO, _PRINFO.pack(_PR_TTL, milliseconds)
+
+
+def received(ancillary: Iterable[Ancillary]) -> tuple[int, int, bool]:
+    """Return the stream of a message, its protocol identifier, and whether it is unordered (SCTP_RCVINFO)."""
+    for level, kind, data in ancillary:
+        if level == IPPROTO_SCTP and kind == Cmsg.RCVINFO:
+            stream, _, flags, protocol, *_ = _RCVINFO.unpack_from(data)
+            return stream, int.from_bytes(protocol, "big"), bool(flags & UNORDERED)
+    raise ValueError("a message came without SCTP_RCVINFO")
+
+
+def socket_address(address: bytes, port: int) -> bytes:
+    """Return a ``sockaddr_in`` or ``sockaddr_in6``."""
+    if len(address) == 4:
+        return _SOCKADDR.pack(socket.AF_INET, port.to_bytes(2, "big")) + address + bytes(8)
+    return _SOCKADDR.pack(socket.AF_INET6, port.to_bytes(2, "big")) + bytes(4) + address + bytes(4)
+
+
+def address_of(place: bytes) -> bytes:
+    """Return the address in a ``sockaddr``; empty for one of a strange family."""
+    (family,) = _FAMILY.unpack_from(place)
+    if family == socket.AF_INET:
+        return place[4:8]
+    return place[8:24] if family == socket.AF_INET6 else b""
+
+
+def peer_addresses(answer: bytes) -> list[bytes]:
+    """Read what SCTP_GET_PEER_ADDRS tells."""
+    _, count = _GETADDRS.unpack_from(answer)
+    found, at = [], _GETADDRS.size
+    for _ in range(count):
+        address = address_of(answer[at : at + 28])
+        found.append(address)
+        at += _SOCKADDR_SIZES[len(address)]
+    return found

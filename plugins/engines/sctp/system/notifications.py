@@ -1,0 +1,112 @@
+"""What the operating system tells of an association between its messages (RFC 6458, 6)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+
+import msgspec
+
+from plugins.engines.sctp.system.layout import address_of
+
+_HEAD = Struct("=HHI")
+_ASSOC_CHANGE = Struct("=8xHHHHi")
+_PEER_ADDR_CHANGE = Struct("=8x128sii")
+_REMOTE_ERROR = Struct(">8xH2x4x")
+_PARTIAL_DELIVERY = Struct("=8xIiII")
+_SEND_FAILED = Struct("=8xIHH4sIii")
+
+
+class Kind(IntEnum):
+    """Types of notifications."""
+
+    ASSOC_CHANGE = 0x8001
+    PEER_ADDR_CHANGE = 0x8002
+    REMOTE_ERROR = 0x8004
+    SHUTDOWN_EVENT = 0x8005
+    PARTIAL_DELIVERY_EVENT = 0x8006
+    SENDER_DRY_EVENT = 0x8009
+    SEND_FAILED_EVENT = 0x800D
+
+
+class Change(IntEnum):
+    """What has become of an association."""
+
+    COMM_UP = 0
+    COMM_LOST = 1
+    RESTART = 2
+    SHUTDOWN_COMP = 3
+    CANT_STR_ASSOC = 4
+
+
+class Reachability(IntEnum):
+    """What has become of one of the peer's addresses, as far as it matters here."""
+
+    AVAILABLE = 0
+    UNREACHABLE = 1
+
+
+class AssociationChange(msgspec.Struct, frozen=True):
+    """It is up, or over."""
+
+    change: int
+    streams_out: int
+    causes: bytes
+    """Of an ABORT: as they stand in the chunk."""
+
+
+class AddressChange(msgspec.Struct, frozen=True):
+    """A path is up, or down."""
+
+    address: bytes
+    state: int
+
+
+class RemoteError(msgspec.Struct, frozen=True):
+    """The peer has sent an ERROR."""
+
+    cause: int
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A message was given up."""
+
+    context: int
+
+
+class PartialAborted(msgspec.Struct, frozen=True):
+    """The rest of a message whose beginning was read will not come."""
+
+    stream: int
+
+
+class ShuttingDown(msgspec.Struct, frozen=True):
+    """The peer has said good-bye."""
+
+
+class Dry(msgspec.Struct, frozen=True):
+    """All that was sent is acknowledged."""
+
+
+Notification = AssociationChange | AddressChange | RemoteError | Failed | PartialAborted | ShuttingDown | Dry
+
+
+def decode(data: bytes) -> Notification | None:
+    """Read one; None for a sort that nobody has asked for.  ``struct.error`` for one that is cut short."""
+    kind, _, _ = _HEAD.unpack_from(data)
+    if kind == Kind.ASSOC_CHANGE:
+        change, _, streams, _, _ = _ASSOC_CHANGE.unpack_from(data)
+        return AssociationChange(change, streams, data[_ASSOC_CHANGE.size :])
+    if kind == Kind.PEER_ADDR_CHANGE:
+        place, state, _ = _PEER_ADDR_CHANGE.unpack_from(data)
+        return AddressChange(address_of(place), state)
+    if kind == Kind.REMOTE_ERROR:
+        return RemoteError(_REMOTE_ERROR.unpack_from(data)[0])
+    if kind == Kind.PARTIAL_DELIVERY_EVENT:
+        return PartialAborted(_PARTIAL_DELIVERY.unpack_from(data)[2])
+    if kind == Kind.SEND_FAILED_EVENT:
+        return Failed(_SEND_FAILED.unpack_from(data)[4])
+    return _PLAIN.get(kind)
+
+
+_PLAIN: dict[int, Notification] = {Kind.SHUTDOWN_EVENT: ShuttingDown(), Kind.SENDER_DRY_EVENT: Dry()}

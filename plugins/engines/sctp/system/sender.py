@@ -1,0 +1,116 @@
+"""What goes to the operating system's SCTP: as much as it takes, and which of it the peer has.
+
+The system tells when all is acknowledged (SCTP_SENDER_DRY_EVENT), and what it has given up, and nothing about single messages.  So a
+message that nobody waits for counts as sent once the system has it.  Others wait until it is dry; if it has not been for
+``LONGEST``, it gets nothing more until it is.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from plugins.engines.sctp.system import layout
+from plugins.protocols.sctp.schedule import Name, Outgoing, Schedule, Terms
+
+LONGEST = 0.1
+"""Seconds that an acknowledgement may be waited for before the system is left to run dry."""
+MESSAGES_A_TURN = 256
+
+
+class SystemSender:
+    """All that we send on a socket; ``tracks``: whether the peer has each message is to be known."""
+
+    def __init__(self, sock: socket.socket, streams: int, schedule: Name, *, tracks: bool) -> None:
+        self.streams = streams
+        self.peer_window = 0
+        self.blocked = False
+        """Whether the system takes no more for now."""
+        self.bytes = 0
+        self._socket = sock
+        self._schedule = Schedule(schedule)
+        self._ranks = self._schedule.priorities if schedule == "priority" else None
+        self._tracks = tracks
+        self._waiting: dict[int, Outgoing] = {}
+        """Of what the system has, by context: those that count as sent when it is dry."""
+        self._context = 0
+        self._since = 0.0
+        """When the first of them was handed over."""
+
+    def send(self, stream: int, data: bytes, protocol: int, terms: Terms) -> Outgoing:
+        """Queue a message."""
+        message = Outgoing(stream, data, protocol, terms)
+        self._schedule.push((message,), stream)
+        return message
+
+    def rank(self, stream: int, priority: int) -> None:
+        """Let a stream go before those of higher numbers, here and in the system."""
+        if self._ranks is not None:
+            self._ranks[stream] = priority
+            value = layout.STREAM_VALUE.pack(0, stream, LOWEST + max(priority, -LOWEST))
+            self._socket.setsockopt(layout.IPPROTO_SCTP, layout.Option.STREAM_SCHEDULER_VALUE, value)
+
+    def is_empty(self) -> bool:
+        """Whether the system has everything."""
+        return self._schedule.current() is None
+
+    def hand_over(self, now: float) -> int:
+        """Give the system what it takes, up to ``MESSAGES_A_TURN``; return how many messages that were.  Raises ``OSError``."""
+        count = 0
+        self.blocked = False
+        while count < MESSAGES_A_TURN and (message := self._schedule.current()) is not None:
+            if self._waiting and now - self._since > LONGEST:
+                break
+            expires = message.terms.expires
+            if expires is not None and expires <= now:
+                message.abandoned = True
+                continue
+            try:
+                self._hand_over(message, now)
+            except BlockingIOError:
+                self.blocked = True
+                break
+            count += 1
+        return count
+
+    def _hand_over(self, message: Outgoing, now: float) -> None:
+        terms, size = message.terms, len(message.data)
+        tracked = self._tracks or terms.expires is not None
+        flags = layout.UNORDERED if terms.unordered else 0
+        context = self._context + 1 & 0xFFFF_FFFF if tracked else 0
+        if tracked:
+            flags |= layout.SACK_IMMEDIATELY
+        ancillary = [layout.sending(message.stream, message.protocol, flags, context)]
+        if terms.expires is not None:
+            ancillary.append(layout.expiring(max(1, round((terms.expires - now) * 1000))))
+        self._socket.sendmsg((message.data,), ancillary)
+        self.bytes += size
+        message.offset = size
+        self._schedule.sent(message, size)
+        if tracked:
+            if not self._waiting:
+                self._since = now
+            self._context = context
+            self._waiting[context] = message
+            message.pieces = 1
+
+    # ------------------------------------------------------------------ what the system tells
+
+    def ran_dry(self) -> None:
+        """All was acknowledged; what was handed over since may not be."""
+        queued = layout.MEMINFO.unpack(
+            self._socket.getsockopt(socket.SOL_SOCKET, layout.SO_MEMINFO, layout.MEMINFO.size)
+        )[5]
+        if not queued:
+            for message in self._waiting.values():
+                message.pieces = 0
+            self._waiting.clear()
+
+    def failed(self, context: int) -> None:
+        """The system has given a message up."""
+        message = self._waiting.pop(context, None)
+        if message is not None:
+            message.abandoned = True
+
+
+LOWEST = 255
+"""What a stream is worth to the system's scheduler while nobody has ranked it: it takes lower numbers first, from 0 on."""

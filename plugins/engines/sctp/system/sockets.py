@@ -1,0 +1,164 @@
+"""Sockets of the operating system's own SCTP: one for each association ("one-to-one", RFC 6458, 4), and one that listens."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernel.hosting.datagram_wire import want_buffer
+from plugins.engines.sctp.carrier import packed
+from plugins.engines.sctp.options import HostedSctp, SctpEngineOptions
+from plugins.engines.sctp.system import layout
+from plugins.engines.sctp.system.layout import IPPROTO_SCTP, Option
+from plugins.engines.sctp.system.notifications import Kind
+
+BACKLOG = 128
+_UDP_PORT = Path("/proc/sys/net/sctp/udp_port")
+_NO_SCTP = (errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT)
+_HEARTBEATS, _SACKS = 1 << 0, 1 << 5
+"""SPP_HB_ENABLE, SPP_SACKDELAY_ENABLE."""
+SCHEDULERS = {"first-come": 0, "priority": 1, "round-robin": 2, "fair": 2}
+"""SCTP_SS_FCFS, SCTP_SS_PRIO, SCTP_SS_RR; Linux has a fair one since 6.4 only."""
+_NOT_THE_SYSTEMS = ("packet_size", "packet_most", "receive_window")
+
+
+class Opener:
+    """Makes sockets with the options and the addresses of one side."""
+
+    def __init__(
+        self, options: SctpEngineOptions, hosts: Sequence[str], *, port: int, udp_port: int | None
+    ) -> None:
+        """``udp_port``: the peer's, of RFC 6951, or the one where we are to be found; None: over IP."""
+        self.warnings: list[str] = []
+        """What the system does not do of what the options say; filled by the first socket."""
+        self._options = options
+        self._hosts = ["::"] if "::" in hosts else [host or "0.0.0.0" for host in hosts]
+        self._family = socket.AF_INET6 if any(":" in host for host in hosts) else socket.AF_INET
+        if (
+            self._family == socket.AF_INET6
+        ):  # an address of IPv4 on such a socket is bound to by BINDX_ADD only
+            self._hosts.sort(key=lambda host: ":" not in host)
+        self._port = port
+        self._udp_port = udp_port
+        self._told = False
+
+    def open(self) -> socket.socket:
+        """Return a bound socket that does not block; ``OSError`` says what does not go, and why."""
+        made = self._create()
+        try:
+            self._set(made)
+            self._bind(made)
+        except BaseException:
+            made.close()
+            raise
+        self._told = True
+        return made
+
+    def _create(self) -> socket.socket:
+        try:
+            made = socket.socket(self._family, socket.SOCK_STREAM, IPPROTO_SCTP)
+        except OSError as error:
+            if error.errno not in _NO_SCTP:
+                raise
+            text = 'carrier = "system": this system has no SCTP, or has not loaded it (modprobe sctp); carrier = "udp" needs none'
+            raise OSError(error.errno, text) from None
+        made.setblocking(False)
+        return made
+
+    def _warn(self, text: str) -> None:
+        if not self._told:
+            self.warnings.append(text)
+
+    def _set(self, made: socket.socket) -> None:
+        options = self._options
+        for option, size in (
+            (socket.SO_SNDBUF, options.send_buffer),
+            (socket.SO_RCVBUF, options.receive_buffer),
+        ):
+            if (warning := want_buffer(made, option, size)) is not None:
+                self._warn(warning)
+        for name in _NOT_THE_SYSTEMS:
+            if getattr(options.sctp, name) != getattr(HostedSctp(), name):
+                self._warn(f'carrier = "system": {name} is the system\'s to choose')
+        for kind in Kind:
+            made.setsockopt(IPPROTO_SCTP, Option.EVENT, layout.EVENT.pack(0, kind, 1))
+        made.setsockopt(IPPROTO_SCTP, Option.RECVRCVINFO, 1)
+        for option, value in settings(options):
+            try:
+                made.setsockopt(IPPROTO_SCTP, option, value)
+            except OSError as error:
+                self._warn(f"the system's SCTP does not take {option.name}: {error.strerror}")
+        if self._udp_port:
+            _check_udp_port()
+            encapsulated = layout.UDP_ENCAPS.pack(0, b"", socket.htons(self._udp_port))
+            made.setsockopt(IPPROTO_SCTP, Option.REMOTE_UDP_ENCAPS_PORT, encapsulated)
+
+    def _bind(self, made: socket.socket) -> None:
+        if self._family == socket.AF_INET6:
+            made.setsockopt(IPPROTO_SCTP, Option.I_WANT_MAPPED_V4_ADDR, 0)
+        try:
+            first, *others = self._hosts
+            made.bind((first, self._port))
+            port = made.getsockname()[1]
+            for host in others:
+                place = layout.socket_address(packed(host), port)
+                made.setsockopt(IPPROTO_SCTP, Option.BINDX_ADD, place)
+        except OSError as error:
+            where = f"port {self._port} of {', '.join(self._hosts)}"
+            raise OSError(error.errno, f"cannot bind SCTP to {where}: {error.strerror}") from None
+
+
+def settings(options: SctpEngineOptions) -> Iterator[tuple[Option, bytes]]:
+    """Give what the options say as the system's."""
+    sctp = options.sctp
+    yield Option.NODELAY, layout.NUMBER.pack(1)
+    yield (
+        Option.INITMSG,
+        layout.INITMSG.pack(options.streams, sctp.streams_in, sctp.init_tries, _ms(sctp.rto_most)),
+    )
+    yield (
+        Option.RTOINFO,
+        layout.RTOINFO.pack(0, _ms(sctp.rto_initial), _ms(sctp.rto_most), _ms(sctp.rto_least)),
+    )
+    yield (
+        Option.ASSOCINFO,
+        layout.ASSOCINFO.pack(0, sctp.association_tries, 0, 0, 0, _ms(sctp.cookie_lifetime)),
+    )
+    delay = _ms(sctp.sack_delay) if sctp.sack_delay else 0
+    yield (
+        Option.PEER_ADDR_PARAMS,
+        layout.PEER_ADDR_PARAMS.pack(
+            0,
+            b"",
+            _ms(sctp.heartbeat),
+            sctp.path_tries,
+            0,
+            delay,
+            _HEARTBEATS | (_SACKS if delay else 0),
+            0,
+            0,
+        ),
+    )
+    yield Option.DELAYED_SACK, layout.DELAYED_SACK.pack(0, delay, 2 if delay else 1)
+    for option, value in (
+        (Option.MAX_BURST, sctp.burst),
+        (Option.PR_SUPPORTED, int(sctp.partial_reliability)),
+        (Option.RECONFIG_SUPPORTED, int(sctp.stream_reset)),
+        (Option.ECN_SUPPORTED, int(sctp.ecn)),
+        (Option.STREAM_SCHEDULER, SCHEDULERS[sctp.schedule]),
+    ):
+        yield option, layout.ASSOC_VALUE.pack(0, value)
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _check_udp_port() -> None:
+    """Without a port of its own the system takes no packets over UDP (RFC 6951)."""
+    found = _UDP_PORT.read_text().strip() if _UDP_PORT.exists() else "0"
+    if found == "0":
+        text = "the system's SCTP listens on no UDP port: sysctl -w net.sctp.udp_port=9899, or leave the port of UDP away"
+        raise OSError(errno.EPROTONOSUPPORT, text)

@@ -1,0 +1,214 @@
+"""What only the system's own SCTP does, or does in its own way; and with ours at the other end, over UDP (RFC 6951)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel.contracts.message import Envelope, Message
+from kernel.testing.fixtures import KernelFactory
+from kernel.topology.system import Kernel
+from plugins.engines.sctp.system.layout import IPPROTO_SCTP
+from tests.plugins.engines.sctp.plans import dialler, listener
+from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, pair, sent_in_time
+from tests.system.conftest import Events, route
+
+pytestmark = pytest.mark.usefixtures("system")
+
+ROOT = Path(__file__).parents[4]
+UDP_PORT = Path("/proc/sys/net/sctp/udp_port")
+FEEDS = 20
+SIZES = (0, 1, 100, 20_000, 300_000, 100)
+
+
+def feeds(kernel: Kernel, sink: Kernel) -> None:
+    """Send from many sources, each a stream, and see that all arrives, in order on each, and is confirmed."""
+    sources = [kernel.open(f"feed{number}") for number in range(FEEDS)]
+    app = sink.open("app")
+    for number, source in enumerate(sources):
+        source.send_many([b"%d:" % number + b"x" * size for size in SIZES], timeout=PATIENCE)
+    got: dict[bytes, list[int]] = {}
+    for body in bodies_of(app, FEEDS * len(SIZES)):
+        name, _, rest = body.partition(b":")
+        got.setdefault(name, []).append(len(rest))
+    assert got == {b"%d" % number: list(SIZES) for number in range(FEEDS)}
+    for source in sources:
+        source.wait_confirmed(PATIENCE)
+
+
+def may_meet_ours() -> bool:
+    """Whether the system takes SCTP over UDP, and one datagram at a time.
+
+    Datagrams of one call (UDP_SEGMENT) go over loopback as one, and that one makes Linux 6.1 write where it should not.
+    """
+    shown = subprocess.run(["ip", "-d", "-j", "link", "show", "lo"], capture_output=True, check=True).stdout
+    return UDP_PORT.read_text().strip() != "0" and json.loads(shown)[0].get("gso_max_segs") == 1
+
+
+FEED_ROUTES = [route(f"feed{number}", "net", confirm=True) for number in range(FEEDS)]
+
+
+@pytest.mark.parametrize("dials,listens", [("system", "udp"), ("udp", "system"), ("system", "system")])
+def test_the_system_and_ours_understand_each_other(
+    dials: str, listens: str, kernel_factory: KernelFactory
+) -> None:
+    if dials != listens and not may_meet_ours():
+        pytest.skip("net.sctp.udp_port is 0, or lo brings several datagrams as one, which Linux 6.1 dies of")
+    events = Events()
+    there = kernel_factory(listener(carrier=listens, streams=FEEDS), route("net", "app"), on_event=events)
+    place = there.address_of("net") + (f"/{UDP_PORT.read_text().strip()}" if dials == "udp" else "")
+    with kernel_factory(dialler(place, carrier=dials, streams=FEEDS), *FEED_ROUTES) as here:
+        feeds(here, there)
+    assert events.wait("disconnected").detail == "closed by the peer"
+
+
+def test_unordered_and_expiring_messages_arrive_when_there_is_room(kernel_factory: KernelFactory) -> None:
+    sending, receiving, _ = pair(
+        kernel_factory,
+        route("net", "app"),
+        here=(route("app", "net"),),
+        carrier="system",
+        stream_buffer=64 * 1024,
+    )
+    source, sink = sending.open("app"), receiving.open("app")
+    count = 300  # more than the buffer of a stream
+    for number in range(count):
+        envelope = Envelope(expiration=60_000, properties={"unordered": True})
+        source.send_message(Message(b"%d " % number + b"x" * 700, envelope), timeout=PATIENCE)
+    got = {int(body.split()[0]) for body in bodies_of(sink, count)}
+    assert got == set(range(count))
+
+
+def test_a_priority_is_told_to_the_system(kernel_factory: KernelFactory) -> None:
+    sending, receiving, _ = pair(
+        kernel_factory,
+        route("net", "app"),
+        here=(route("app", "net"),),
+        carrier="system",
+        sctp={"schedule": "priority"},
+    )
+    source, sink = sending.open("app"), receiving.open("app")
+    for priority in (0, 9, 255, 3):
+        source.send_message(Message(b"%d" % priority, Envelope(priority=priority)), timeout=PATIENCE)
+    assert bodies_of(sink, 4) == [b"0", b"9", b"255", b"3"]
+
+
+def test_nobody_there_is_told_at_once(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    kernel_factory(dialler("127.0.0.1:9", carrier="system", connect_timeout=60.0), on_event=events)
+    assert events.wait("retrying").detail == "Connection refused"
+
+
+def test_one_too_many_is_ended_at_once(kernel_factory: KernelFactory) -> None:
+    _, serving, _ = pair(kernel_factory, route("net", "app"), carrier="system", max_associations=1)
+    events = Events()
+    place = serving.address_of("net")
+    kernel_factory(dialler(place, carrier="system"), route("app", "net"), on_event=events)
+    assert "aborted by the peer" in events.wait("retrying").detail
+    assert serving.statistics().engines[0].counters["refused"] >= 1
+
+
+def test_plain_messages_that_are_not_taken_hold_up_no_others(kernel_factory: KernelFactory) -> None:
+    """One way nothing is taken, so that the socket is not read; the other way goes on, and is confirmed."""
+    sending, receiving, _ = pair(
+        kernel_factory,
+        route("net", "app", confirm=True, marks={"high": 10}),
+        route("back", "net", confirm=True),
+        here=(route("app", "net", marks={"high": 10}), route("net", "answers", confirm=True)),
+        framing="plain",
+        carrier="system",
+        stream_window=64 * 1024,
+        stream_buffer=64 * 1024,
+        streams=1,
+        receive_buffer=64 * 1024,
+        send_buffer=64 * 1024,
+    )
+    source, back, answers = sending.open("app"), receiving.open("back"), sending.open("answers")
+    receiving.open("app")
+    while sent_in_time(source, bytes(5000), "1"):
+        pass
+    for number in range(100):
+        back.send(b"%d" % number, timeout=PATIENCE)
+    assert bodies_of(answers, 100) == [b"%d" % number for number in range(100)]
+    back.wait_confirmed(PATIENCE)
+
+
+def test_sockets_are_given_back(kernel_factory: KernelFactory) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        there = kernel_factory(listener(carrier="system"), route("net", "app", confirm=True))
+        with kernel_factory(
+            dialler(there.address_of("net"), carrier="system"), route("app", "net", confirm=True)
+        ) as here:
+            here.open("app").send(b"x", timeout=PATIENCE)
+            assert bodies_of(there.open("app"), 1) == [b"x"]
+        there.close()
+        there.join()
+    left = [fd for fd in set(os.listdir("/proc/self/fd")) - before if is_sctp(int(fd))]
+    assert not left
+
+
+def is_sctp(fd: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(fd)) as found:
+            return found.proto == IPPROTO_SCTP
+    except OSError:
+        return False
+
+
+Start = Callable[[str, str], str]
+
+
+@pytest.fixture
+def keeper() -> Iterator[Start]:
+    """A kernel in another process that listens at a place and writes to a file; a new one takes the last one's place."""
+    running: list[subprocess.Popen[str]] = []
+
+    def kill() -> None:
+        while running:
+            program = running.pop()
+            program.kill()
+            program.communicate()
+
+    def start(place: str, file: str) -> str:
+        kill()
+        options = json.dumps({"carrier": "system"})
+        command = [sys.executable, "-m", "tests.plugins.engines.sctp.kernel_program", "keep"]
+        program = subprocess.Popen(
+            [*command, f"backend+sctp://{place}", options, file], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        running.append(program)
+        assert program.stdout is not None
+        for line in program.stdout:
+            if line.startswith("at "):
+                return line.split()[1]
+        raise AssertionError("it does not listen")
+
+    yield start
+    kill()
+
+
+def test_nothing_is_lost_when_the_receiver_is_killed(
+    kernel_factory: KernelFactory, keeper: Start, tmp_path: Path
+) -> None:
+    file = tmp_path / "kept"
+    place = keeper("127.0.0.1:0", str(file))
+    events = Events()
+    sending = kernel_factory(
+        dialler(place, carrier="system"), route("app", "net", confirm=True), on_event=events
+    )
+    source, total = sending.open("app"), 2000
+    for number in range(total):
+        source.send(b"%d" % number, timeout=PATIENCE)
+        if number == total // 2:
+            keeper(place, str(file))
+    source.wait_confirmed(PATIENCE)
+    assert {int(line) for line in file.read_bytes().split()} == set(range(total))
+    assert events.count("disconnected") >= 1

@@ -1,0 +1,38 @@
+"""The tests of the system's own SCTP, in a guest whose kernel has it: this file runs them there, on our files."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.protocols.sctp.linux import guest
+
+pytestmark = [
+    pytest.mark.peer("qemu-sctp"),
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("qemu-sctp"),
+]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[3]
+OPTIONS = "-q --color=no --tb=short -p no:cacheprovider -rs"
+SECONDS = 380
+
+
+@pytest.mark.parametrize("files", [("test_engine.py", "test_system.py"), ("test_paths.py",)], ids=" ".join)
+def test_in_a_guest(files: tuple[str, ...], tmp_path: Path) -> None:
+    job = f"""
+        cd {ROOT}
+        echo 9899 > /proc/sys/net/sctp/udp_port
+        ip link set lo gso_max_segs 1
+        export PYTHONDONTWRITEBYTECODE=1
+        {sys.executable} -m pytest {OPTIONS} -k system {" ".join(str(HERE / file) for file in files)}
+    """
+    status, printed = guest.run(tmp_path, job, SECONDS)
+    assert status == 0, printed
+    assert re.search(r"^\d+ passed", printed, re.MULTILINE), printed
+    assert "SKIPPED" not in printed, printed
