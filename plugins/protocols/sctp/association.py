@@ -102,17 +102,21 @@ class Association:
         self.sender.schedule.priorities[stream] = priority
         self.sender.schedule.weights[stream] = weight
 
-    def reset_streams(self, *streams: int) -> None:
-        """Let streams of ours count from 0 again, between what was queued before and after.  Raises ``LocalProtocolError``."""
+    def reset_streams(self, *streams: int, theirs: bool = False) -> None:
+        """Let streams count from 0 again: ours, between what was queued before and after, or the peer's.  Raises ``LocalProtocolError``."""
         self._touched[self] = None
-        self._resetting.reset(set(streams))
+        (self._resetting.ask_for_reset if theirs else self._resetting.reset)(set(streams))
+
+    def add_streams(self, count: int) -> None:
+        """Ask to be allowed so many streams more; an event says which there are then.  Raises ``LocalProtocolError``."""
+        self._touched[self] = None
+        self._resetting.add(count)
 
     def abort(self, reason: str = "", cause: Cause = Cause.USER_ABORT) -> None:
         """End it at once, and tell the peer."""
         self._touched[self] = None
         if self.state is not State.CLOSED:
-            parameter = Parameter(cause, reason.encode()[:200])
-            chunk = Listed(Type.ABORT, (parameter,))
+            chunk = Listed(Type.ABORT, (Parameter(cause, reason.encode()[:200]),))
             if self.output.peer_tag:
                 self.output.alone(self.paths.current().address, chunks.encode(chunk))
             self.end(What.LOST, reason or "aborted here")
@@ -330,7 +334,7 @@ class Association:
             Type.FORWARD_TSN: self._on_forward,
             Type.I_FORWARD_TSN: self._on_forward,
             Type.HEARTBEAT: self._on_heartbeat,
-            Type.HEARTBEAT_ACK: self._on_heartbeat_ack,
+            Type.HEARTBEAT_ACK: lambda chunk, _, now: self.paths.on_heartbeat_ack(chunk, now),
             Type.INIT_ACK: self._on_init_ack,
             Type.COOKIE_ACK: self._on_cookie_ack,
             Type.RE_CONFIG: self._resetting.on_chunk,
@@ -371,9 +375,6 @@ class Association:
 
     def _on_heartbeat(self, chunk: Listed, path: Path, now: float) -> None:
         self.output.reply(path.address, chunks.encode(Listed(Type.HEARTBEAT_ACK, chunk.parameters)))
-
-    def _on_heartbeat_ack(self, chunk: Listed, path: Path, now: float) -> None:
-        self.paths.on_heartbeat_ack(chunk, now)
 
     def _on_error(self, chunk: Listed, path: Path, now: float) -> None:
         causes = [cause.kind for cause in chunk.parameters]

@@ -19,6 +19,8 @@ class What(Enum):
     PATH_UP = "path up"
     STREAMS_RESET = "streams reset"
     RESET_REFUSED = "reset of streams refused"
+    STREAMS_ADDED = "streams added"
+    ADDING_REFUSED = "adding of streams refused"
     PEER_ERROR = "peer reports an error"
 
 
@@ -30,7 +32,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     address: bytes = b""
     """Of a path."""
     streams: tuple[int, ...] = ()
-    """That were reset: ours or the peer's, as ``detail`` says; of the peer's, none means all."""
+    """That were reset or added, or were not: ours or the peer's, as ``detail`` says; of the peer's reset, none means all."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

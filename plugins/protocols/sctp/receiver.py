@@ -36,7 +36,8 @@ class Receiver:
         self.dropped = 0
         """Chunks that found no room."""
         self._options = options
-        self._streams = streams
+        self.streams = streams
+        """Of the peer's: how many there are."""
         self._packets = 0
         self._duplicates: list[int] = []
         self._by_tsn = ByTsn()
@@ -92,7 +93,7 @@ class Receiver:
                 or flags & _WHOLE != _WHOLE
                 or chunk.interleaved is not interleaved
                 or not 0 < size <= room - taken
-                or stream >= self._streams
+                or stream >= self.streams
                 or stream in self._waiting
             ):
                 break
@@ -137,7 +138,7 @@ class Receiver:
             return
         if chunk.flags & IMMEDIATE or self.received.has_gaps() or fills_gap:
             self.sack_due = now
-        if chunk.stream >= self._streams:
+        if chunk.stream >= self.streams:
             self.invalid_streams.append(chunk.stream)
             return
         self._assemble(tsn, chunk)
@@ -237,9 +238,9 @@ class Receiver:
 
     def add_streams(self, count: int) -> bool:
         """Allow the peer so many streams more; return whether that is within what was offered."""
-        if self._streams + count > self._options.streams_in:
+        if self.streams + count > self._options.streams_in:
             return False
-        self._streams += count
+        self.streams += count
         return True
 
     def reset_streams(self, streams: tuple[int, ...]) -> None:
@@ -263,7 +264,7 @@ class Receiver:
         self.received.advance(cumulative)
         self._by_tsn.forget(cumulative)
         for stream, wire, unordered in chunk.skipped:
-            if stream >= self._streams:
+            if stream >= self.streams:
                 continue
             near = self._expected[unordered].get(stream, 0)
             number = unwrapped(wire, near, MASK32 if self.interleaved else MASK16)

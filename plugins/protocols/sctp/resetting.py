@@ -1,6 +1,6 @@
-"""Resetting streams, so that their messages count from 0 again (RFC 6525).
+"""Resetting streams, so that their messages count from 0 again, and adding some (RFC 6525).
 
-One request of ours is under way at a time, and repeated until it is answered; messages for its streams wait meanwhile.  Of the
+One request of ours is under way at a time, and repeated until it is answered; messages for streams that we reset wait meanwhile.  Of the
 peer's requests, those to reset its streams and to add some are done, and one to reset ours; others are denied.
 """
 
@@ -15,7 +15,7 @@ from plugins.protocols.sctp.chunks import Listed, Type
 from plugins.protocols.sctp.events import Event, What
 from plugins.protocols.sctp.parameters import Kind, Parameter
 from plugins.protocols.sctp.path import Path
-from plugins.protocols.sctp.sequence import MASK32, unwrapped
+from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 from plugins.protocols.sctp.states import SENDING, State
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ _MOST_STREAMS = 200
 """In one request, which has to fit into a packet."""
 NOTHING_TO_DO, PERFORMED, DENIED, BAD_NUMBER, IN_PROGRESS = 0, 1, 2, 5, 6
 _DEFINITE = frozenset((NOTHING_TO_DO, PERFORMED))
+
+
+def _four(number: int) -> bytes:
+    return (number & MASK32).to_bytes(4, "big")
 
 
 def _streams(value: bytes) -> tuple[int, ...]:
@@ -44,10 +48,13 @@ class Resetting:
         self._association = association
         self._number = association.first_tsn
         """Of our next request."""
-        self._wanted: set[int] = set()
+        self._wanted: dict[Kind, tuple[int, ...]] = {}
+        """What is to be asked for, and of which streams."""
         self._in_reply_to = 0
-        self._asked: tuple[int, ...] = ()
         self._request: bytes | None = None
+        """Under way; what it asks for is ``_kind`` of ``_asked``."""
+        self._kind = Kind.OUTGOING_RESET
+        self._asked: tuple[int, ...] = ()
         self._expected = 0
         """Number of the peer's next request."""
         self._answer = Parameter(Kind.RECONFIGURATION_RESPONSE)
@@ -64,35 +71,59 @@ class Resetting:
     def reset(self, streams: set[int]) -> None:
         """Reset streams of ours as soon as what was queued before has been sent.  Raises ``LocalProtocolError``."""
         sender = self._association.sender
+        self._check(Kind.OUTGOING_RESET, streams, sender.streams)
+        self._wanted[Kind.OUTGOING_RESET] = tuple(sorted(streams))
+        sender.paused = frozenset(streams)
+
+    def ask_for_reset(self, streams: set[int]) -> None:
+        """Ask the peer to reset streams of his.  Raises ``LocalProtocolError``."""
+        receiver = self._association.receiver
+        self._check(Kind.INCOMING_RESET, streams, receiver.streams if receiver is not None else 0)
+        self._wanted[Kind.INCOMING_RESET] = tuple(sorted(streams))
+
+    def add(self, count: int) -> None:
+        """Ask the peer to allow us more streams.  Raises ``LocalProtocolError``."""
+        there_are = self._association.sender.streams
+        self._check(Kind.ADD_OUTGOING, {0}, 1)
+        if not 0 < count <= MASK16 - there_are:
+            raise LocalProtocolError(f"1 to {MASK16 - there_are} streams can be added to {there_are}")
+        self._wanted[Kind.ADD_OUTGOING] = tuple(range(there_are, there_are + count))
+
+    def _check(self, kind: Kind, streams: set[int], there_are: int) -> None:
+        """Raise if this cannot be asked for now."""
         if not self.agreed or self._association.state is not State.ESTABLISHED:
             raise LocalProtocolError(
-                "streams cannot be reset: the peer does not know how, or it is not the time"
+                "streams cannot be reset or added: the peer does not know how, or it is not the time"
             )
-        if not streams or max(streams) >= sender.streams or min(streams) < 0 or len(streams) > _MOST_STREAMS:
-            raise LocalProtocolError(
-                f"1 to {_MOST_STREAMS} streams of 0 to {sender.streams - 1} can be reset"
-            )
-        if sender.paused:
-            raise LocalProtocolError(
-                "streams are being reset already; wait for the event that says the outcome"
-            )
-        self._wanted = set(streams)
-        sender.paused = frozenset(streams)
+        if not streams or max(streams) >= there_are or min(streams) < 0 or len(streams) > _MOST_STREAMS:
+            raise LocalProtocolError(f"1 to {_MOST_STREAMS} streams of 0 to {there_are - 1} can be reset")
+        if kind in self._wanted or (self._request is not None and self._kind is kind):
+            raise LocalProtocolError("this was asked for already; wait for the event that says the outcome")
 
     def go_on(self, now: float) -> bool:
         """Ask, if nothing is in the way; return whether that was done now."""
-        association = self._association
-        if not self._wanted or any(association.sender.schedule.holds(stream) for stream in self._wanted):
+        if self._request is not None:
             return False
-        self._asked = tuple(sorted(self._wanted))
-        self._wanted = set()
-        last = association.sender.outstanding.next_tsn - 1
-        value = _OUTGOING.pack(self._number & MASK32, self._in_reply_to & MASK32, last & MASK32)
-        value += b"".join(stream.to_bytes(2, "big") for stream in self._asked)
-        parameter = Parameter(Kind.OUTGOING_RESET, value)
-        self._request = chunks.encode(Listed(Type.RE_CONFIG, (parameter,)))
-        self._ask(now)
-        return True
+        for kind, streams in self._wanted.items():
+            if kind is Kind.OUTGOING_RESET and any(map(self._association.sender.schedule.holds, streams)):
+                continue
+            del self._wanted[kind]
+            self._kind, self._asked = kind, streams
+            parameter = Parameter(kind, _four(self._number) + self._rest())
+            self._request = chunks.encode(Listed(Type.RE_CONFIG, (parameter,)))
+            self._ask(now)
+            return True
+        return False
+
+    def _rest(self) -> bytes:
+        """Return what stands behind the number in the request (RFC 6525, 4.1, 4.2, 4.5)."""
+        if self._kind is Kind.ADD_OUTGOING:
+            return len(self._asked).to_bytes(2, "big") + b"\0\0"
+        streams = b"".join(stream.to_bytes(2, "big") for stream in self._asked)
+        if self._kind is Kind.INCOMING_RESET:
+            return streams
+        last = self._association.sender.outstanding.next_tsn - 1
+        return _four(self._in_reply_to) + _four(last) + streams
 
     def _ask(self, now: float) -> None:
         assert self._request is not None
@@ -117,13 +148,27 @@ class Resetting:
         if len(value) < _PAIR.size:
             raise RemoteProtocolError("a re-configuration response that is too short")
         number, result = _PAIR.unpack_from(value)
-        if self._request is None or number != self._number & MASK32 or result == IN_PROGRESS:
-            return  # in progress: it is asked again in time
+        if result != IN_PROGRESS:  # else it is asked again in time
+            self._over(number, done=result in _DEFINITE)
+
+    def _over(self, number: int, *, done: bool) -> None:
+        """Our request of that number is answered, if it is under way."""
+        if self._request is None or number != self._number & MASK32:
+            return
         self._number += 1
         self._request = self.timer = None
-        self._association.sender.resume(reset=result in _DEFINITE)
-        what = What.STREAMS_RESET if result in _DEFINITE else What.RESET_REFUSED
-        self._association.events.append(Event(what=what, streams=self._asked, detail="ours"))
+        sender, streams = self._association.sender, self._asked
+        if self._kind is Kind.ADD_OUTGOING:
+            sender.streams += len(streams) if done else 0
+            self._tell(What.STREAMS_ADDED if done else What.ADDING_REFUSED, streams, "ours")
+        elif self._kind is Kind.OUTGOING_RESET:
+            sender.resume(reset=done)
+            self._tell(What.STREAMS_RESET if done else What.RESET_REFUSED, streams, "ours")
+        elif not done:  # if it is, that is told when they are reset
+            self._tell(What.RESET_REFUSED, streams, "the peer's")
+
+    def _tell(self, what: What, streams: tuple[int, ...], whose: str) -> None:
+        self._association.events.append(Event(what=what, streams=streams, detail=whose))
 
     # ------------------------------------------------------------------ theirs
 
@@ -164,7 +209,10 @@ class Resetting:
         receiver = association.receiver
         assert receiver is not None
         if parameter.kind == Kind.OUTGOING_RESET and len(value) >= _OUTGOING.size:
-            last = unwrapped(int.from_bytes(value[8:12], "big"), receiver.received.cumulative)
+            _, in_reply_to, wire_last = _OUTGOING.unpack_from(value)
+            if self._kind is Kind.INCOMING_RESET:
+                self._over(in_reply_to, done=True)
+            last = unwrapped(wire_last, receiver.received.cumulative)
             self._deferred = (number, last, _streams(value[12:]))
             return PERFORMED if self._perform() else IN_PROGRESS
         if parameter.kind == Kind.INCOMING_RESET:
@@ -198,5 +246,5 @@ class Resetting:
             return False
         self._deferred = None
         self._association.receiver.reset_streams(streams)
-        self._association.events.append(Event(what=What.STREAMS_RESET, streams=streams, detail="the peer's"))
+        self._tell(What.STREAMS_RESET, streams, "the peer's")
         return True

@@ -97,6 +97,61 @@ def test_the_peer_may_ask_for_a_reset_of_ours() -> None:
     assert answers[1][1][12:] == b"\0\3"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_both_sides_ask_each_other_for_everything_at_once(seed: int) -> None:
+    network = Network(seed, Weather(loss=0.2, reordering=0.3, duplication=0.2))
+    ours, theirs = network.open()
+    for association in (ours, theirs):
+        association.send(1, b"before")
+        association.reset_streams(1, theirs=True)
+        association.add_streams(5)
+    sides = (network.a, network.b)
+    network.run_until(lambda: all(len(side.told(What.STREAMS_RESET)) == 2 for side in sides))
+    network.run_until(lambda: all(side.told(What.STREAMS_ADDED) for side in sides))
+    for side, association in zip(sides, (ours, theirs), strict=True):
+        resets = {(event.streams, event.detail) for event in side.told(What.STREAMS_RESET)}
+        assert resets == {((1,), "ours"), ((1,), "the peer's")}
+        assert [event.streams for event in side.told(What.STREAMS_ADDED)] == [tuple(range(64, 69))]
+        assert not side.told(What.RESET_REFUSED)
+        association.send(68, b"on the last")
+    network.run_until(lambda: all(len(side.messages) == 2 for side in sides))
+    assert ours.sender.streams == theirs.receiver.streams == 69
+    assert ours.violations == theirs.violations == 0
+
+
+def test_what_the_peer_refuses_is_told() -> None:
+    network = Network(b=msgspec.structs.replace(QUICK, streams_in=66))
+    ours, theirs = network.open()
+    ours.add_streams(3)
+    network.run(1.0)
+    (refused,) = network.a.told(What.ADDING_REFUSED)
+    assert refused.streams == (64, 65, 66)
+    assert ours.sender.streams == 64
+    with pytest.raises(LocalProtocolError, match="0 to 63"):
+        ours.send(64, b"x")
+    theirs.sender.paused = frozenset((9,))  # busy
+    theirs._resetting._wanted[Kind.OUTGOING_RESET] = (9,)
+    theirs.sender.schedule.holds = lambda stream: True  # type: ignore[method-assign]
+    ours.reset_streams(2, theirs=True)
+    network.run(1.0)
+    (refused,) = network.a.told(What.RESET_REFUSED)
+    assert (refused.streams, refused.detail) == ((2,), "the peer's")
+
+
+def test_the_requests_have_the_bytes_of_the_rfc() -> None:
+    """RFC 6525, 4.2 and 4.5: a number, and the streams; a number, how many, and two bytes that are reserved."""
+    ours, _ = (network := Network()).open()
+    number = (ours.first_tsn & 0xFFFF_FFFF).to_bytes(4, "big").hex()
+    ours.reset_streams(2, 7, theirs=True)
+    ((_, packet),) = network.a.endpoint.data_to_send(network.now)
+    assert packet[12:].hex() == "82000010" + "000e000c" + number + "00020007"
+    other, _ = (network := Network(5)).open()
+    other.add_streams(258)
+    ((_, packet),) = network.a.endpoint.data_to_send(network.now)
+    number = (other.first_tsn & 0xFFFF_FFFF).to_bytes(4, "big").hex()
+    assert packet[12:].hex() == "82000010" + "0011000c" + number + "01020000"
+
+
 def test_a_reset_that_cannot_be_is_refused_here() -> None:
     network = Network(b=msgspec.structs.replace(QUICK, stream_reset=False))
     ours, _ = network.open()
@@ -108,3 +163,8 @@ def test_a_reset_that_cannot_be_is_refused_here() -> None:
     able.reset_streams(1)
     with pytest.raises(LocalProtocolError, match="already"):
         able.reset_streams(2)
+    able.add_streams(1)
+    with pytest.raises(LocalProtocolError, match="already"):
+        able.add_streams(1)
+    with pytest.raises(LocalProtocolError, match="1 to 65471"):
+        Network().open()[0].add_streams(65472)

@@ -224,6 +224,51 @@ def test_streams_are_reset_by_either_side(peer: Peer, loss: float) -> None:
     assert resets("the peer's") == [(2,)] * 3
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_either_side_asks_the_other_to_reset_its_streams(peer: Peer, loss: float) -> None:
+    wire = connected(peer, "we connect", 6, loss)
+    association = wire.association
+    assert association is not None
+
+    def resets(whose: str) -> list[tuple[int, ...]]:
+        told = [event for event in wire.events if event.what is What.STREAMS_RESET]
+        return [event.streams for event in told if event.detail == whose]
+
+    for round_ in range(1, 4):
+        association.send(1, b"ours")
+        wire.run_until(lambda: wire.peer.send(2, b"theirs"))
+        wire.run_until(lambda round_=round_: len(wire.messages) == round_)  # type: ignore[misc]
+        wire.run(5.0)  # it must have been acknowledged, too
+        association.reset_streams(2, theirs=True)
+        wire.run_until(lambda round_=round_: len(resets("the peer's")) == round_)  # type: ignore[misc]
+        wire.run(5.0)
+        wire.peer.reset(1, ours=True)
+        wire.run_until(lambda round_=round_: len(resets("ours")) == round_)  # type: ignore[misc]
+    wire.run_until(lambda: len(wire.theirs) == 3)
+    assert resets("the peer's") == [(2,)] * 3
+    assert resets("ours") == [(1,)] * 3
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_either_side_adds_streams(loss: float) -> None:
+    with usrsctp_peer.peer(THEIRS, most_of_ours=70) as peer:
+        wire = connected(peer, "we connect", 8, loss)
+        association = wire.association
+        assert association is not None
+        assert association.receiver is not None
+        association.add_streams(3)
+        wire.run_until(lambda: association.sender.streams == 67)
+        association.add_streams(4)
+        wire.run_until(lambda: any(event.what is What.ADDING_REFUSED for event in wire.events))
+        association.send(66, b"on a new one of ours")
+        peer.add_streams(2)
+        wire.run_until(lambda: association.receiver.streams == 12)
+        wire.run_until(lambda: peer.send(11, b"on a new one of theirs"))
+        wire.run_until(lambda: bool(wire.theirs and wire.messages))
+        assert [message.stream for message in wire.theirs] == [66]
+        assert [message.stream for message in wire.messages] == [11]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("seed", range(20))

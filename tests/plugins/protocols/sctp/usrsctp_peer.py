@@ -20,7 +20,8 @@ import msgspec
 AF_CONN, SCTP = 123, 132
 _NODELAY, _INITMSG, _RECVRCVINFO = 0x04, 0x03, 0x1F
 _INTERLEAVING_SUPPORTED, _FRAGMENT_INTERLEAVE = 0x1206, 0x10
-_ENABLE_STREAM_RESET, _RESET_STREAMS, _RESET_ALL_KINDS, _RESET_OUTGOING = 0x0900, 0x0901, 0x07, 0x02
+_ENABLE_STREAM_RESET, _RESET_STREAMS, _ADD_STREAMS = 0x0900, 0x0901, 0x0903
+_RESET_ALL_KINDS, _RESET_INCOMING, _RESET_OUTGOING = 0x07, 0x01, 0x02
 _SENDV_SNDINFO = 1
 _UNORDERED = 0x0400
 _BUFFER = 1 << 22
@@ -68,6 +69,14 @@ class _Init(ctypes.Structure):
 
 class _AssociationValue(ctypes.Structure):
     _fields_ = (("association", ctypes.c_uint32), ("value", ctypes.c_uint32))
+
+
+class _AddStreams(ctypes.Structure):
+    _fields_ = (
+        ("association", ctypes.c_uint32),
+        ("incoming", ctypes.c_uint16),
+        ("outgoing", ctypes.c_uint16),
+    )
 
 
 class _ResetStreams(ctypes.Structure):
@@ -155,7 +164,10 @@ _handles = iter(range(1, 1 << 30))
 class Peer:
     """A socket of usrsctp, and the association that it gets."""
 
-    def __init__(self, port: int, *, streams: int = 10, interleaving: bool = False) -> None:
+    def __init__(
+        self, port: int, *, streams: int = 10, most_of_ours: int = 10, interleaving: bool = False
+    ) -> None:
+        """``streams`` are its own, and it takes ``most_of_ours``."""
         self._stack = stack()
         self._library = self._stack.library
         self._handle = next(_handles)
@@ -173,7 +185,7 @@ class Peer:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self._set(made, socket.SOL_SOCKET, option, ctypes.c_int(_BUFFER))
         self._set(made, SCTP, _ENABLE_STREAM_RESET, _AssociationValue(0, _RESET_ALL_KINDS))
-        self._set(made, SCTP, _INITMSG, _Init(streams, streams, 0, 0))
+        self._set(made, SCTP, _INITMSG, _Init(streams, most_of_ours, 0, 0))
         if interleaving:
             self._set(made, SCTP, _FRAGMENT_INTERLEAVE, ctypes.c_int(2))
             self._set(made, SCTP, _INTERLEAVING_SUPPORTED, _AssociationValue(0, 1))
@@ -244,12 +256,17 @@ class Peer:
             total += count
         return total
 
-    def reset(self, stream: int) -> None:
-        """Have its outgoing stream count from 0 again."""
+    def reset(self, stream: int, *, ours: bool = False) -> None:
+        """Have its outgoing stream count from 0 again, or ask us for that of ours."""
         assert self._socket is not None
-        request = _ResetStreams(0, _RESET_OUTGOING, 1, stream)
+        request = _ResetStreams(0, _RESET_INCOMING if ours else _RESET_OUTGOING, 1, stream)
         address, size = ctypes.byref(request), 10  # without the padding
         self._check(self._library.usrsctp_setsockopt(self._socket, SCTP, _RESET_STREAMS, address, size))
+
+    def add_streams(self, count: int) -> None:
+        """Ask to be allowed more outgoing streams."""
+        assert self._socket is not None
+        self._set(self._socket, SCTP, _ADD_STREAMS, _AddStreams(0, 0, count))
 
     def shut_down(self) -> None:
         self._library.usrsctp_shutdown(self._socket, socket.SHUT_WR)
@@ -275,8 +292,10 @@ class Peer:
 
 
 @contextlib.contextmanager
-def peer(port: int, *, streams: int = 10, interleaving: bool = False) -> Iterator[Peer]:
-    made = Peer(port, streams=streams, interleaving=interleaving)
+def peer(
+    port: int, *, streams: int = 10, most_of_ours: int = 10, interleaving: bool = False
+) -> Iterator[Peer]:
+    made = Peer(port, streams=streams, most_of_ours=most_of_ours, interleaving=interleaving)
     try:
         yield made
     finally:
