@@ -16,6 +16,7 @@ from plugins.apis.spark.columns import SCHEMA
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.stream_reader import StreamReader
+from plugins.apis.spark.workers import settle
 
 if TYPE_CHECKING:
     from plugins.apis.spark.writers import Publish
@@ -48,7 +49,9 @@ class KernelDataSource(DataSource):
         from plugins.apis.spark.writers import StreamWriter, folder_of
 
         options = self._write_options(schema, overwrite)
-        return StreamWriter(folder_of(options, self.options.get("checkpointLocation")), _publisher(options))
+        writer = StreamWriter(folder_of(options, self.options.get("checkpointLocation")), _publisher(options))
+        settle("plan")  # Spark plans each micro-batch's write anew, in a worker of its own for that
+        return writer
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
         from plugins.apis.spark.messages import check_columns

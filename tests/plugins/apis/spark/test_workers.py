@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gc
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.types import BinaryType, StructType
 
 from plugins.apis.spark import workers
+from plugins.apis.spark.source import KernelDataSource
+
+DAEMON = SimpleNamespace(__spec__=SimpleNamespace(name="pyspark.daemon"))
 
 
 @pytest.fixture
@@ -23,8 +28,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_worker_settles_once_for_each_sort_of_work(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daemon = SimpleNamespace(__spec__=SimpleNamespace(name="pyspark.daemon"))
-    monkeypatch.setitem(sys.modules, "__main__", daemon)
+    monkeypatch.setitem(sys.modules, "__main__", DAEMON)
     rows = workers.settled_after("read", iter([1, 2]))
     assert next(rows) == 1
     assert frozen == [], "what the first rows import is to be frozen, too"
@@ -38,3 +42,13 @@ def test_a_worker_settles_once_for_each_sort_of_work(
 def test_a_process_that_is_no_worker_is_left_alone(frozen: list[str]) -> None:
     workers.settle("read")
     assert frozen == []
+
+
+def test_a_worker_that_plans_the_writes_of_micro_batches_settles(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", DAEMON)
+    for _ in range(3):  # the same worker is asked for each micro-batch
+        source = KernelDataSource({"path": str(tmp_path), "checkpointLocation": str(tmp_path / "checkpoint")})
+        source.streamWriter(StructType().add("body", BinaryType()), overwrite=False)
+    assert frozen == ["freeze"]
