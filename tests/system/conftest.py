@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 
-from kernel.contracts.engine import EngineEvent
 from kernel.pipes.water_marks import WaterMarks
 from kernel.testing.fixtures import kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
@@ -19,29 +17,6 @@ __all__ = ["kernel_factory"]
 
 FAST = {"first": 0.01, "most": 0.05}
 """Reconnection that tests do not have to wait for."""
-
-
-class Events:
-    """What engines report, and a way to wait for it."""
-
-    def __init__(self) -> None:
-        self.seen: list[EngineEvent] = []
-        self._changed = threading.Condition()
-
-    def __call__(self, event: EngineEvent) -> None:
-        with self._changed:
-            self.seen.append(event)
-            self._changed.notify_all()
-
-    def count(self, what: str, engine: str = "") -> int:
-        return sum(event.what == what and engine in ("", event.engine) for event in self.seen)
-
-    def wait(self, what: str, engine: str = "", times: int = 1, timeout: float = 60) -> EngineEvent:
-        """Wait until ``what`` has been reported so many times; return the last of them."""
-        with self._changed:
-            done = self._changed.wait_for(lambda: self.count(what, engine) >= times, timeout)
-        assert done, f"no {what!r} (x{times}) in {[(e.engine, e.what, e.detail) for e in self.seen]}"
-        return [event for event in self.seen if event.what == what and engine in ("", event.engine)][-1]
 
 
 def route(source: str, *targets: str, **options: Any) -> RoutePlan:

@@ -10,7 +10,8 @@ import pytest
 from kernel.contracts.errors import KernelError, TimedOut
 from kernel.testing.fixtures import KernelFactory, plan_of
 from kernel.topology.plan import ThreadPlan
-from tests.system.conftest import Events, dialler, listener, route
+from tests.events import Events
+from tests.system.conftest import dialler, listener, route
 
 
 def receive_until(channel: Any, last: bytes) -> list[bytes]:

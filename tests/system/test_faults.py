@@ -14,7 +14,8 @@ import pytest
 from kernel.contracts.errors import TimedOut
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.system import Kernel
-from tests.system.conftest import Certificates, Events, dialler, listener, route
+from tests.events import Events
+from tests.system.conftest import Certificates, dialler, listener, route
 
 CORPUS = sorted((Path(__file__).parents[1] / "data" / "fuzz" / "backend").iterdir())
 GREETING = bytes.fromhex("ff8100000000000001") + b"\x80"

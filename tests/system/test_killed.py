@@ -15,7 +15,8 @@ import pytest
 
 from kernel.contracts.errors import TimedOut
 from kernel.testing.fixtures import KernelFactory
-from tests.system.conftest import Events, dialler, listener, route
+from tests.events import Events
+from tests.system.conftest import dialler, listener, route
 
 pytestmark = pytest.mark.slow  # processes of their own
 

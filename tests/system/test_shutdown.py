@@ -16,7 +16,8 @@ from kernel.testing.fixtures import KernelFactory, plan_of
 from kernel.testing.leaks import Leaks
 from kernel.topology.plan import EnginePlan
 from kernel.topology.system import Kernel
-from tests.system.conftest import Events, Transport, dialler, listener, route
+from tests.events import Events
+from tests.system.conftest import Transport, dialler, listener, route
 
 
 def test_what_is_queued_is_written_before_the_end(

@@ -13,7 +13,8 @@ from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
 from kernel.topology.system import Kernel
-from tests.system.conftest import Certificates, Events, Transport, dialler, listener, route
+from tests.events import Events
+from tests.system.conftest import Certificates, Transport, dialler, listener, route
 
 
 def feed(

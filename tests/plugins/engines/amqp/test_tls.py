@@ -21,7 +21,7 @@ from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
 from plugins.engines.amqp.engine import AmqpEngine
 from plugins.engines.amqp.options import AmqpOptions
-from tests.system.conftest import Events
+from tests.events import Events
 
 pytestmark = [pytest.mark.peer("pika"), pytest.mark.peer("aio-pika")]
 

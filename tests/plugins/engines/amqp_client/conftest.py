@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from kernel.contracts.engine import EngineEvent
 from kernel.pipes.water_marks import WaterMarks
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
+from tests.events import Events
 
 __all__ = ["kernel_factory"]
 
 FAST = {"first": 0.01, "most": 0.05}
 PATIENCE = 60.0
-
-
-class Events:
-    """What engines report, and a way to wait for it."""
-
-    def __init__(self) -> None:
-        self.seen: list[EngineEvent] = []
-        self._changed = threading.Condition()
-
-    def __call__(self, event: EngineEvent) -> None:
-        with self._changed:
-            self.seen.append(event)
-            self._changed.notify_all()
-
-    def all(self, what: str) -> list[EngineEvent]:
-        return [event for event in self.seen if event.what == what]
-
-    def wait(self, what: str, times: int = 1) -> EngineEvent:
-        with self._changed:
-            done = self._changed.wait_for(lambda: len(self.all(what)) >= times, PATIENCE)
-        assert done, f"no {what!r} (x{times}) in {[(e.engine, e.what, e.detail) for e in self.seen]}"
-        return self.all(what)[-1]
 
 
 class Client:

@@ -54,7 +54,7 @@ def test_a_login_that_is_refused_is_seen_in_the_state(
 ) -> None:
     broker = kernel_factory(broker_plan())
     client = Client(kernel_factory, broker.address_of("broker"), **options)
-    client.events.wait("retrying", 3)
+    client.events.wait("retrying", times=3)
     statistics = client.statistics()
     (row,) = statistics["links"]
     assert row["state"] == "refused"

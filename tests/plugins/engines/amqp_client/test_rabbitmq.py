@@ -91,7 +91,7 @@ def test_a_login_that_fails_says_why(
 
 
 def test_a_refusal_says_what_to_do(connect: Callable[..., Client]) -> None:
-    refused = connect(consume=[{"queue": "nowhere"}]).events.wait("refused", 2)
+    refused = connect(consume=[{"queue": "nowhere"}]).events.wait("refused", times=2)
     assert "404 NOT_FOUND" in refused.detail
     assert "declare it in this engine's options" in refused.detail
 
@@ -125,7 +125,7 @@ def test_nothing_is_lost_when_the_server_is_killed(
     client.events.wait("disconnected")
     out.send_many(bodies[2000:], timeout=PATIENCE)
     rabbitmq.start()
-    client.events.wait("connected", 2)
+    client.events.wait("connected", times=2)
     into.confirm()
     got = set(first)
     while len(got) < 3000:

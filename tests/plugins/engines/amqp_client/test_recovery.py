@@ -45,11 +45,11 @@ def test_nothing_is_lost_when_the_publishers_broker_goes_and_comes(
         out.send_many(_bodies(total, total + 3000), timeout=PATIENCE)
         total += 3000
         keeper.remove_engine("broker")
-        client.events.wait("disconnected", cut + 1)
+        client.events.wait("disconnected", times=cut + 1)
         out.send_many(_bodies(total, total + 500), timeout=PATIENCE)
         total += 500
         keeper.add_engine(broker_plan(address))
-        client.events.wait("connected", cut + 2)
+        client.events.wait("connected", times=cut + 2)
     receive(kept, _bodies(0, total))
     kept.confirm()
     out.wait_confirmed(PATIENCE)
@@ -86,7 +86,7 @@ def test_what_was_declared_is_declared_again(
     broker.remove_engine("broker")
     client.events.wait("disconnected")
     broker.add_engine(broker_plan(address))
-    client.events.wait("connected", 2)
+    client.events.wait("connected", times=2)
     client.kernel.open("out").send(b"after")
     assert bytes(client.kernel.open("in").receive(PATIENCE)) == b"after"
     assert client.statistics()["reconnects"] == 1
@@ -140,7 +140,7 @@ def test_a_client_goes_over_to_the_other_server_when_its_own_goes(
     out.send_many(_bodies(0, 100))
     receive(into, _bodies(0, 100))
     broker.remove_engine("broker")
-    client.events.wait("connected", 4)  # both links, twice
+    client.events.wait("connected", times=4)  # both links, twice
     out.send_many(_bodies(100, 200))
     receive(into, _bodies(100, 200))
     out.wait_confirmed(PATIENCE)
@@ -161,7 +161,7 @@ def test_a_refusal_says_what_was_refused_and_what_to_do(
     kernel_factory: KernelFactory, broker: Kernel, options: dict[str, object], said: list[str]
 ) -> None:
     client = Client(kernel_factory, broker.address_of("broker"), **options)
-    event = client.events.wait("refused", 2)  # and tried again
+    event = client.events.wait("refused", times=2)  # and tried again
     assert [text for text in said if text not in event.detail] == []
     assert event.next_try is not None
     assert not client.events.all("disconnected")
@@ -172,7 +172,7 @@ def test_a_login_that_fails_says_so_and_is_tried_again(
     kernel_factory: KernelFactory, broker: Kernel, options: dict[str, str]
 ) -> None:
     client = Client(kernel_factory, broker.address_of("broker"), **options)
-    event = client.events.wait("disconnected", 2)
+    event = client.events.wait("disconnected", times=2)
     assert ("check user, password" in event.detail) == ("password" in options)
     assert "vhost" in event.detail
 
@@ -181,7 +181,7 @@ def test_an_exchange_that_is_not_there_stops_nothing_for_ever(connect: Connect, 
     client = connect(exchange="late", key="q", mandatory=False)
     out = client.kernel.open("out")
     out.send_many(_bodies(0, 10))
-    assert "404" in client.events.wait("refused", 2).detail
+    assert "404" in client.events.wait("refused", times=2).detail
     with _raw(broker) as raw:
         raw.ask(exchange.Declare(exchange="late", type="fanout"), exchange.DeclareOk)
         out.wait_confirmed(PATIENCE)

@@ -37,7 +37,7 @@ def test_a_new_connection_has_a_new_queue_with_the_old_bindings(
     broker.remove_engine("broker")
     client.events.wait("disconnected")
     broker.add_engine(broker_plan(address))
-    client.events.wait("connected", 2)
+    client.events.wait("connected", times=2)
     with RawClient(int(address.rpartition(":")[2])) as raw:
         raw.publish(b"hello", "news.today", "amq.topic")
         assert bytes(into.receive(PATIENCE)) == b"hello"

@@ -13,10 +13,10 @@ from kernel.topology.system import Kernel
 from plugins.engines.amqp_client.options import ConsumeOptions
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
+from tests.events import Events
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.conftest import FAST, broker_plan
 from tests.plugins.engines.amqp_client.in_memory import InMemory
-from tests.system.conftest import Events
 
 
 def _raw(broker: Kernel) -> RawClient:

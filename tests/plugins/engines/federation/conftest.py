@@ -14,9 +14,10 @@ from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan, ThreadPlan
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, exchange, queue
+from tests.events import Events
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.conftest import PATIENCE
-from tests.system.conftest import FAST, Events
+from tests.system.conftest import FAST
 
 __all__ = ["kernel_factory"]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kernel import EnginePlan, Envelope, Kernel, RoutePlan, TimedOut, WaterMarks
-from kernel.contracts.engine import EngineEvent
 from kernel.contracts.message import run_of
 from kernel.testing.fixtures import KernelFactory
 from plugins.engines.journal import committer
@@ -19,31 +18,10 @@ from plugins.engines.journal.committer import chunks
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.reader import JournalReader
+from tests.events import Events
 from tests.plugins.engines.journal.conftest import LimitedDisk, bodies_in, numbered
 
 PATIENCE = 60.0
-
-
-class Events:
-    """What the kernel told, and a way to wait for it."""
-
-    def __init__(self) -> None:
-        self.seen: list[EngineEvent] = []
-        self._changed = threading.Condition()
-
-    def __call__(self, event: EngineEvent) -> None:
-        with self._changed:
-            self.seen.append(event)
-            self._changed.notify_all()
-
-    def wait(self, what: str, engine: str = "journal") -> EngineEvent:
-        def found() -> EngineEvent | None:
-            return next((one for one in self.seen if (one.what, one.engine) == (what, engine)), None)
-
-        with self._changed:
-            event = self._changed.wait_for(found, PATIENCE)
-        assert event is not None, f"{what!r} was not told: {self.seen}"
-        return event
 
 
 @pytest.fixture

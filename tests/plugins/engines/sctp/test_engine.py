@@ -14,8 +14,9 @@ from kernel.testing.fixtures import KernelFactory
 from kernel.topology.check import plan_of_text
 from kernel.topology.plan import RoutePlan
 from kernel.topology.system import Kernel
+from tests.events import Events
 from tests.plugins.engines.sctp.plans import dialler, listener
-from tests.system.conftest import Events, route
+from tests.system.conftest import route
 
 PATIENCE = 60
 

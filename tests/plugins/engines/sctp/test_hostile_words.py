@@ -18,8 +18,9 @@ from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.options import SctpOptions
+from tests.events import Events
 from tests.plugins.engines.sctp.plans import dialler, listener
-from tests.system.conftest import Events, route
+from tests.system.conftest import route
 
 LOOPBACK = bytes((127, 0, 0, 1))
 PATIENCE = 60.0

@@ -16,9 +16,10 @@ from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.system import Kernel
 from plugins.engines.sctp.system.layout import IPPROTO_SCTP
+from tests.events import Events
 from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, pair, sent_in_time
-from tests.system.conftest import Events, route
+from tests.system.conftest import route
 
 pytestmark = pytest.mark.usefixtures("system")
 

@@ -11,9 +11,10 @@ import pytest
 
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.system import Kernel
+from tests.events import Events
 from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.plugins.engines.sctp.test_engine import bodies_of
-from tests.system.conftest import Events, route
+from tests.system.conftest import route
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer("usrsctp")]  # a process of its own
 
