@@ -151,8 +151,11 @@ class Endpoint:
         if packet.destination != self._port or not packet.source:
             self.statistics.wrong_port += 1
             return None
-        first = packet.chunks[0]
         association = self._find(packet.source, source)
+        if association is not None and not packet.control and packet.tag == association.tag:
+            association.receive_chunks(packet.chunks, source, now, marked=marked)
+            return association  # data alone, the usual case
+        first = packet.chunks[0]
         if isinstance(first, Init) and not first.is_ack:
             self._on_init(first, packet, source, association, now)
             return None

@@ -55,7 +55,7 @@ def decode(packet: bytes) -> Packet:
             chunk, at = _decode_control(packet, at)
             found.append(chunk)
             control.append(chunk)
-    if len(found) > 1 and any(chunks.kind_of(chunk) in _ALONE for chunk in control):
+    if control and len(found) > 1 and any(chunks.kind_of(chunk) in _ALONE for chunk in control):
         raise MalformedPacket("INIT, INIT ACK or SHUTDOWN COMPLETE together with other chunks")
     return Packet(source, destination, tag, tuple(found), tuple(control))
 

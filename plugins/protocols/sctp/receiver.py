@@ -72,13 +72,13 @@ class Receiver:
         """Take DATA or I-DATA in that were in one packet.  Raises ``RemoteProtocolError`` on what must not be."""
         at = 0
         while at < len(run):
-            at = self._take_whole(run, at, now)
+            at = self._take_in_order(run, at, now)
             if at < len(run):
                 self.on_data(run[at], now)
                 at += 1
 
-    def _take_whole(self, run: Sequence[Data], at: int, now: float) -> int:
-        """Deliver whole messages while they come as they were sent; return the index of the first chunk that is left."""
+    def _take_in_order(self, run: Sequence[Data], at: int, now: float) -> int:
+        """Deliver messages while they come as they were sent; return the index of the first chunk that is left."""
         received, interleaved = self.received, self.interleaved
         if received.has_gaps() or self._skipped:
             return at
@@ -90,23 +90,26 @@ class Receiver:
             unordered = bool(flags & UNORDERED)
             if (
                 chunk.tsn != (tsn + 1) & MASK32
-                or flags & _WHOLE != _WHOLE
                 or chunk.interleaved is not interleaved
                 or not 0 < size <= room - taken
                 or stream >= self.streams
                 or stream in self._waiting
             ):
                 break
-            if interleaved or not unordered:
-                expected = self._expected[unordered]
-                number = expected.get(stream, 0)
-                if chunk.number != number & mask:
+            if flags & _WHOLE != _WHOLE:
+                if not flags & BEGINNING and interleaved and not chunk.fragment:
                     break
-                expected[stream] = number + 1
-            self.messages.append(Message(stream, data, chunk.protocol, unordered))
-            taken += size
-            if size < LEAST_CHARGE:
-                taken += LEAST_CHARGE - size
+                self._assemble(tsn + 1, chunk)
+                room -= charge(data)
+            else:
+                if interleaved or not unordered:
+                    expected = self._expected[unordered]
+                    number = expected.get(stream, 0)
+                    if chunk.number != number & mask:
+                        break
+                    expected[stream] = number + 1
+                self.messages.append(Message(stream, data, chunk.protocol, unordered))
+                taken += max(size, LEAST_CHARGE)
             tsn += 1
             at += 1
             if flags & IMMEDIATE:
