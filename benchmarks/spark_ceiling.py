@@ -1,4 +1,4 @@
-"""A Python source of Spark's that does as little as one can: what it takes is what Spark itself needs for rows that come from Python."""
+"""A source and a sink in Python that do as little as one can: what they take is what Spark itself needs for rows from and to Python."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from plugins.apis.spark.columns import SCHEMA
+from plugins.apis.spark.options import MILLION
 from plugins.apis.spark.rows import BATCH_ROWS, read_rows
+from plugins.apis.spark.workers import settle, settled_after
 
 TASKS = 4
+_NEXT = "row"
 
 
 class OneBatch(DataSource):
-    """Each task reads one batch of the journal at ``path`` and hands it over again and again, ``rows`` in all."""
+    """Each task reads one batch of the journal at ``path`` and hands it over again and again, ``rows`` in all; the sink throws rows away."""
 
     @classmethod
     def name(cls) -> str:
@@ -28,6 +40,13 @@ class OneBatch(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(Path(self.options["path"]), int(self.options["rows"]), schema.names)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(Path(self.options["path"]), int(self.options["rows"]), schema.names)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        settle("plan")
+        return _Discarding()
+
 
 class _Reader(DataSourceReader):
     def __init__(self, path: Path, rows: int, columns: list[str]) -> None:
@@ -36,9 +55,60 @@ class _Reader(DataSourceReader):
         self.columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(self.rows // TASKS)] * TASKS
+        return _tasks(self.rows)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        batch = next(read_rows(self.path, 0, BATCH_ROWS, self.columns))
-        for _ in range(partition.value // batch.num_rows):
-            yield batch
+        return settled_after("read", _again_and_again(self.path, self.columns, partition.value))
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A million rows a micro-batch, as the journal's source has them."""
+
+    def __init__(self, path: Path, rows: int, columns: list[str]) -> None:
+        self.path = path
+        self.rows = rows
+        self.columns = columns
+
+    def initialOffset(self) -> dict[str, int]:
+        return {_NEXT: 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(MILLION)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {_NEXT: min(start[_NEXT] + MILLION, self.rows)}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """There is nothing to remember: the end is known."""
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return _tasks(end[_NEXT] - start[_NEXT])
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return settled_after("read", _again_and_again(self.path, self.columns, partition.value))
+
+
+class _Discarding(DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        settle("write")
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish nothing."""
+        settle("commit")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Take nothing back."""
+
+
+def _tasks(rows: int) -> list[InputPartition]:
+    return [InputPartition(rows // TASKS)] * TASKS
+
+
+def _again_and_again(path: Path, columns: list[str], rows: int) -> Iterator[Any]:
+    batch = next(read_rows(path, 0, BATCH_ROWS, columns))
+    while rows > 0:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows

@@ -17,10 +17,13 @@ from benchmarks.spark_ceiling import OneBatch
 SIZE = 100
 RANGE = 100_000
 """Rows of the range that is read."""
+FEW = "offset bigint, ts timestamp, key string, body binary"
+CARRIED = "key string, body binary"
+"""What a stream reads of a journal to write it into another."""
 SENT_EVERY = 0.01
 LATENCY_SECONDS = 12.0
-LATENCY_WARM = 4.0
-"""Seconds that are not counted: the first micro-batches compile."""
+LATENCY_WARM = 6.0
+"""Seconds from the first row on that are not counted: micro-batches are being compiled."""
 
 
 class Questions:
@@ -69,21 +72,31 @@ class Questions:
         return _seconds(lambda: _noop(_middle(self.spark.read.parquet(self.parquet), self.count)))
 
     def stream_noop(self) -> dict[str, float]:
-        return self._stream(self.spark.readStream, lambda stream: stream.writeStream.format("noop"))
+        return self._stream(self._endless("kernel"), "noop")
+
+    def one_batch_noop(self) -> dict[str, float]:
+        return self._stream(self._endless(OneBatch.name()), "noop")
+
+    def stream_few(self) -> dict[str, float]:
+        return self._stream(self._endless("kernel").schema(FEW), "noop")
 
     def stream_kernel(self) -> dict[str, float]:
-        target = tempfile.mkdtemp(dir=self.folder)
+        return self._stream(
+            self._endless("kernel").schema(CARRIED), "kernel", path=tempfile.mkdtemp(dir=self.folder)
+        )
 
-        def sink(stream: Any) -> Any:
-            return stream.writeStream.format("kernel").option("path", target)
+    def one_batch_discarded(self) -> dict[str, float]:
+        return self._stream(self._endless(OneBatch.name()).schema(CARRIED), OneBatch.name())
 
-        return self._stream(self.spark.readStream.schema("key string, body binary"), sink)
+    def _endless(self, source: str) -> Any:
+        reader = self.spark.readStream.format(source)
+        return reader.option("rows", self.count) if source == OneBatch.name() else reader
 
-    def _stream(self, reader: Any, sink: Callable[[Any], Any]) -> dict[str, float]:
+    def _stream(self, reader: Any, sink: str, **options: str) -> dict[str, float]:
         """How many rows a second micro-batches have; a query's start and end, about a second, are not counted."""
-        stream = reader.format("kernel").load(self.journal)
         checkpoint = tempfile.mkdtemp(dir=self.folder)
-        writer = sink(stream).option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        writer = reader.load(self.journal).writeStream.format(sink).options(**options)
+        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         query = writer.start()
         query.awaitTermination()
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
@@ -118,14 +131,15 @@ class Questions:
             done = threading.Event()
             watcher = threading.Thread(target=_watch, args=(folder / "out", found, done))
             watcher.start()
-            end = time.monotonic() + LATENCY_WARM + LATENCY_SECONDS
-            while time.monotonic() < end:
-                app.send(b"%d" % time.time_ns())
-                time.sleep(SENT_EVERY)
+            while not found:  # the first micro-batch starts Python workers: seconds
+                _send(app, SENT_EVERY)
+            _send(app, LATENCY_WARM)
+            before = len(found)
+            _send(app, LATENCY_SECONDS)
             query.stop()
             done.set()
             watcher.join()
-        late = sorted(found[int(LATENCY_WARM / SENT_EVERY) :])
+        late = sorted(found[before:])
         return {"p50": statistics.median(late), "p99": late[len(late) * 99 // 100]}
 
 
@@ -162,6 +176,14 @@ def _group(frame: Any) -> None:
 
 def _middle(frame: Any, count: int) -> Any:
     return frame.where(f"offset >= {count // 2} and offset < {count // 2 + RANGE}")
+
+
+def _send(app: Any, seconds: float) -> None:
+    """Send what the time is, again and again."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        app.send(b"%d" % time.time_ns())
+        time.sleep(SENT_EVERY)
 
 
 def _watch(journal: Path, found: list[float], done: threading.Event) -> None:
