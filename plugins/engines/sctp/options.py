@@ -38,7 +38,7 @@ class HostedSctp(SctpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """SCTP (RFC 9260) over UDP or IP, dialling or listening: many streams, none of which holds up another."""
+    """SCTP (RFC 9260) over UDP or IP, or the system's, dialling or listening: many streams, none of which holds up another."""
 
     address: str
     """``backend+sctp://10.0.0.1:5000`` between kernels, ``plain+sctp://...`` to other programs, a message of SCTP for each
