@@ -24,6 +24,8 @@ from plugins.protocols.sctp.states import State
 
 READS_A_TURN = 32
 ACCEPTS_A_TURN = 16
+ACCEPT_AGAIN = 0.1
+"""Seconds after an association could not be accepted."""
 LOOK_AGAIN = 0.05
 """Seconds between looks at what the peer has, while the socket is not read and the system's news of it neither."""
 _ABORTING = Struct("ii").pack(1, 0)
@@ -62,7 +64,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
         else:
             first.listen(BACKLOG)
             self._listening = first
-            self.host.poller.watch(first.fileno(), readable=self._on_incoming, writable=None)
+            self._accept()
 
     @property
     def warnings(self) -> list[str]:
@@ -99,6 +101,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
     def _stop_listening(self) -> None:
         listening, self._listening = self._listening, None
         if listening is not None:
+            self.host.set_timer(None, self._accept, self)
             self.host.poller.watch(listening.fileno(), readable=None, writable=None)
             listening.close()
 
@@ -138,13 +141,23 @@ class SystemHost(ConversationHost[SystemAssociation]):
 
     # ------------------------------------------------------------------ what comes
 
+    def _accept(self, *, again: float | None = None) -> None:
+        """Look at who comes, or do so ``again`` at that time."""
+        assert self._listening is not None
+        readable = self._on_incoming if again is None else None
+        self.host.poller.watch(self._listening.fileno(), readable=readable, writable=None)
+        self.host.set_timer(again, self._accept, self)
+
     def _on_incoming(self) -> None:
         for _ in range(ACCEPTS_A_TURN):
             if self._listening is None:
                 return
             try:
                 made, place = self._listening.accept()
-            except OSError:  # it has gone again, or there are no descriptors: the next one may fare better
+            except BlockingIOError:
+                return
+            except OSError:  # it has gone again, or there are no descriptors for now
+                self._accept(again=self.host.now() + ACCEPT_AGAIN)
                 return
             made.setblocking(False)
             association = self._keep(made, [packed(place[0])], place[1])

@@ -29,11 +29,12 @@ PATIENCE = 60.0
 class Stranger:
     """An association of the protocol's over a socket, without an engine."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, at: int = 0) -> None:
         port, udp_port = map(int, place.rpartition(":")[2].split("/"))
         self._to = ("127.0.0.1", udp_port)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket.bind(("127.0.0.1", at))
+        self.udp_port = self._socket.getsockname()[1]
         self._endpoint = Endpoint(SctpOptions(), 5001, os.urandom(32))
         self.association: Association = self._endpoint.connect([LOOPBACK], port, monotonic())
         self.events: list[What] = []
@@ -117,11 +118,11 @@ def test_unknown_words_are_passed_over(kernel_factory: KernelFactory, strangers:
         stranger.association.send(stream, data, kind)
     sink = receiving.open("app")
     got: list[bytes] = []
-    stranger.until(lambda: bool(got) or _take(sink, got))
+    stranger.until(lambda: bool(got) or take(sink, got))
     assert got == [b"hi"]
 
 
-def _take(sink: Any, got: list[bytes]) -> bool:
+def take(sink: Any, got: list[bytes]) -> bool:
     try:
         got.append(bytes(sink.receive_nowait()))
     except WouldBlock:

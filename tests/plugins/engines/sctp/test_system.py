@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ import pytest
 from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.system import Kernel
+from plugins.engines.sctp.framing import Kind
 from plugins.engines.sctp.system.layout import IPPROTO_SCTP
 from tests.events import Events
 from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, pair, sent_in_time
+from tests.plugins.engines.sctp.test_hostile_words import GREETING, Stranger, take
 from tests.system.conftest import route
 
 pytestmark = pytest.mark.usefixtures("system")
@@ -162,6 +165,28 @@ def is_sctp(fd: int) -> bool:
             return found.proto == IPPROTO_SCTP
     except OSError:
         return False
+
+
+def test_a_peer_that_begins_anew_has_a_conversation_of_its_own(kernel_factory: KernelFactory) -> None:
+    """From the ports that it had, and knowing nothing of before."""
+    if UDP_PORT.read_text().strip() == "0":
+        pytest.skip("net.sctp.udp_port is 0")
+    events = Events()
+    there = kernel_factory(listener(carrier="system"), route("net", "app"), on_event=events)
+    sink = there.open("app")
+    place = f"{there.address_of('net')}/{UDP_PORT.read_text().strip()}"
+    at = 0
+    for text in (b"one", b"two"):
+        stranger = Stranger(place, at)
+        at = stranger.udp_port
+        for word in (GREETING, (1, Kind.UNIT, b"\3" + text)):
+            stranger.association.send(word[0], word[2], word[1])
+        got: list[bytes] = []
+        stranger.until(partial(take, sink, got))
+        assert got == [text]
+        stranger.close()
+    assert events.wait("disconnected").detail == "the peer has begun anew"
+    assert events.count("connected") == 2
 
 
 Start = Callable[[str, str], str]
