@@ -18,7 +18,8 @@ from benchmarks.sctp import ours, usrsctp_over_udp
 
 COUNTS = {100: 200_000, 1024: 40_000, 65_536: 1_500}
 ROUND_TRIPS = 3_000
-SPIN = 60e-6
+SPIN = 300e-6
+"""Seconds: longer than in ``roundtrip_poll``, because the other side takes longer."""
 SMALL = 1200
 SLOW = 8
 """How many times fewer messages aiortc is given, for a round to take as long."""
