@@ -23,6 +23,13 @@ _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _SEGMENT_SIZE, _GRO_SIZE = Struct("=H"), Struct("=i")
 _ANCILLARY = socket.CMSG_SPACE(_GRO_SIZE.size)
 _NOT_NOW = (errno.EAGAIN, errno.ENOBUFS)
+_NEWS = frozenset(
+    (
+        errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENONET, errno.ENOPROTOOPT,
+        errno.EOPNOTSUPP, errno.EPROTO, errno.EACCES, errno.EMSGSIZE,
+    )
+)  # fmt: skip
+"""What ICMP, or a neighbour that is not found, may say of an earlier datagram (Linux's ``icmp_err_convert``)."""
 
 _RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
 _MSG_ERRQUEUE = 0x2000
@@ -99,8 +106,10 @@ class DatagramWire:
                 datagrams, address = receive()
             except (BlockingIOError, InterruptedError):
                 break
-            except ConnectionError:  # somebody to whom we sent is not there: no matter for who receives
-                self.refused = True
+            except OSError as error:
+                if error.errno not in _NEWS:
+                    raise
+                self.refused = True  # somebody to whom we sent is not there: no matter for who receives
                 continue
             if got and got[-1][1] == address:
                 got[-1][0].extend(datagrams)
@@ -187,6 +196,7 @@ class DatagramWire:
         except OSError as error:
             if error.errno in _NOT_NOW:
                 return None
+            self.refused |= error.errno in _NEWS
             if len(datagrams) > 1:
                 self.segments = False
                 return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Iterator
@@ -148,3 +149,45 @@ def test_what_nobody_listened_for_is_known_and_holds_up_nothing(
     assert not sending.refused
     assert _received(receiving) == [b"to somebody"] * 9
     assert sending.dropped == 0
+
+
+class Unlucky:
+    """A socket of a system that has heard of an earlier datagram what ``number`` says."""
+
+    family, type = socket.AF_INET, socket.SOCK_DGRAM
+
+    def __init__(self, number: int) -> None:
+        self._errors = [OSError(number, "news")]
+
+    def setblocking(self, on: bool) -> None:
+        assert not on
+
+    def setsockopt(self, *option: int) -> None:
+        raise OSError(errno.ENOPROTOOPT, "not here")
+
+    def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
+        if self._errors:
+            raise self._errors.pop()
+        return b"still", ("127.0.0.1", 1)
+
+    def sendto(self, datagram: bytes, place: tuple[str, int]) -> None:
+        if self._errors:
+            raise self._errors.pop()
+
+
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.EPROTO, errno.EMSGSIZE])
+def test_news_of_an_earlier_datagram_do_not_end_receiving(number: int) -> None:
+    wire = DatagramWire(Unlucky(number))
+    assert wire.receive(2) == [([b"still"], ("127.0.0.1", 1))]
+    assert (
+        wire.refused
+    )  # what the system knows of it is to be fetched: until then the socket is never at rest
+    wire = DatagramWire(Unlucky(number))
+    assert wire.send([b"lost"], ("127.0.0.1", 1))
+    assert wire.refused
+    assert wire.dropped == 1
+
+
+def test_a_socket_that_is_broken_is_told() -> None:
+    with pytest.raises(OSError, match="news"):
+        DatagramWire(Unlucky(errno.EBADF)).receive(1)
