@@ -56,6 +56,8 @@ class SystemAssociation:
         self.peer_port = peer_port
         self.paths = PeerAddresses([PeerAddress(address) for address in addresses])
         self.bytes_in = 0
+        self.finishes = False
+        """Whether the system goes on when the socket is closed: it has everything, and our good-bye."""
         self._options = options
         self._tracks = tracks
         self.sender = self._new_sender()
@@ -93,6 +95,7 @@ class SystemAssociation:
     def abort(self, reason: str = "") -> None:
         """End it at once.  The peer is told when the socket is closed, and not why: such a socket has no way to say it."""
         if self.state is not State.CLOSED:
+            self.finishes = self.state is State.SHUTDOWN_SENT
             self.end(What.LOST, reason or "aborted here")
 
     def end(self, what: What, detail: str = "") -> None:

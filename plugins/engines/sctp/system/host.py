@@ -136,7 +136,8 @@ class SystemHost(ConversationHost[SystemAssociation]):
             self.bytes_out += association.sender.bytes
             self._look_again(association, wanted=False)
             self.host.poller.watch(association.socket.fileno(), readable=None, writable=None)
-            association.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTING)
+            if not association.finishes:
+                association.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTING)
             association.socket.close()
 
     # ------------------------------------------------------------------ what comes

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernel.contracts.message import Envelope, Message
+from kernel.testing.engine_checks import ENGINE_CHECKS, EngineSubject
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.system import Kernel
 from plugins.engines.sctp.framing import Kind
@@ -71,6 +72,12 @@ def test_the_system_and_ours_understand_each_other(
     with kernel_factory(dialler(place, carrier=dials, streams=FEEDS), *FEED_ROUTES) as here:
         feeds(here, there)
     assert events.wait("disconnected").detail == "closed by the peer"
+
+
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+def test_it_keeps_the_contract(check: Callable[[EngineSubject], None], kernel_factory: KernelFactory) -> None:
+    listens, dials = partial(listener, carrier="system"), partial(dialler, carrier="system")
+    check(EngineSubject(listen=listens, dial=dials, kernels=kernel_factory))
 
 
 def test_unordered_and_expiring_messages_arrive_when_there_is_room(kernel_factory: KernelFactory) -> None:

@@ -257,10 +257,13 @@ def test_good_bye_is_said_when_the_system_has_everything() -> None:
     made.close(0.0)
     made.hand_over(0.0)
     assert not sock.shut
+    assert not made.finishes
     sock.room = 1
     made.hand_over(0.0)
     assert sock.shut
     assert made.state is State.SHUTDOWN_SENT
+    made.abort("there is no time to wait for the answer")
+    assert made.finishes
 
 
 def test_ranks_are_told_where_the_schedule_asks_for_them() -> None:
