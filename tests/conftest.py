@@ -40,7 +40,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Hypothesis has to be there before: when it is loaded it looks for who refers to trio's generator.
     """
-    if hasattr(session.config, "workerinput"):
+    if getattr(session.config.option, "loadgroup", False):  # --dist loadgroup, in one of the processes
         _see_groups(session.items)
     importlib.import_module("hypothesis")
     gc.collect()
