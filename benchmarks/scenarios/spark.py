@@ -7,7 +7,7 @@ from benchmarks.processes import Child
 from benchmarks.scenario import Figures, Measured, Row, Scenario, Side, Unavailable
 
 COUNT = 3_000_000
-PATIENCE = 300.0
+PATIENCE = 600.0
 _CEILING = "one batch, again and again"
 """What Spark takes for rows that a source in Python does nothing for: see ``spark_ceiling.py``."""
 _STREAM_CEILING = "stream of one batch"
