@@ -200,16 +200,19 @@ class SystemAssociation:
             self.end(What.LOST, _words(news.causes) or self._error())
 
     def _on_up(self, news: notifications.AssociationChange, what: What) -> None:
-        self.state = State.ESTABLISHED
         sock, sender = self.socket, self.sender
+        try:
+            status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
+            known = sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER)
+            send_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        except OSError:  # it is over already, as later news say
+            return
+        self.state = State.ESTABLISHED
         sender.streams = min(sender.streams, news.streams_out)
-        status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
-        send_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         sender.peer_window = min(layout.STATUS.unpack_from(status)[2], send_buffer)
         for stream in range(sender.streams):
             sender.rank(stream, 0)
-        known = layout.peer_addresses(sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER))
-        self.paths = PeerAddresses([PeerAddress(address) for address in known])
+        self.paths = PeerAddresses([PeerAddress(address) for address in layout.peer_addresses(known)])
         self.events.append(Event(what=what))
 
     def _on_address(self, news: notifications.AddressChange) -> None:

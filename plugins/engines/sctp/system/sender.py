@@ -7,6 +7,7 @@ message that nobody waits for counts as sent once the system has it.  Others wai
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 from plugins.engines.sctp.system import layout
@@ -47,7 +48,8 @@ class SystemSender:
         if self._ranks is not None:
             self._ranks[stream] = priority
             value = layout.STREAM_VALUE.pack(0, stream, LOWEST + max(priority, -LOWEST))
-            self._socket.setsockopt(layout.IPPROTO_SCTP, layout.Option.STREAM_SCHEDULER_VALUE, value)
+            with contextlib.suppress(OSError):  # of an association that is over, as later news say
+                self._socket.setsockopt(layout.IPPROTO_SCTP, layout.Option.STREAM_SCHEDULER_VALUE, value)
 
     def is_empty(self) -> bool:
         """Whether the system has everything."""

@@ -38,7 +38,7 @@ class Scripted:
         self.options: list[tuple[int, bytes]] = []
         self.room = 1000
         self.queued = 0
-        self.shut = False
+        self.shut = self.gone = False
 
     def recvmsg_into(self, buffers: Sequence[memoryview], space: int) -> tuple[Any, ...]:
         if not self.incoming:
@@ -61,6 +61,7 @@ class Scripted:
         return len(body)
 
     def setsockopt(self, level: int, option: int, value: bytes) -> None:
+        self._check()
         self.options.append((option, value))
 
     def getsockopt(self, level: int, option: int, size: int = 0) -> Any:
@@ -68,9 +69,14 @@ class Scripted:
             if option == layout.SO_MEMINFO:
                 return layout.MEMINFO.pack(0, 0, 0, 0, 0, self.queued, 0, 0, 0)
             return 0 if option == socket.SO_ERROR else 100_000
+        self._check()
         if option == Option.STATUS:
             return layout.STATUS.pack(0, 4, 60_000, 0, 0, 10, 10, 1000)
         return bytes(4) + b"\2\0\0\0" + b"".join(layout.socket_address(each, 5000) for each in PEER)
+
+    def _check(self) -> None:
+        if self.gone:
+            raise OSError(errno.EINVAL, "Invalid argument")
 
     def shutdown(self, how: int) -> None:
         self.shut = True

@@ -45,6 +45,15 @@ def test_it_is_up_with_what_was_agreed() -> None:
     assert [path.address for path in made.paths.all] == list(PEER)
 
 
+def test_one_that_is_over_before_the_news_that_it_is_up_were_read_is_over() -> None:
+    sock = Scripted(UP, news("01800000 18000000 0100 000c 0000 0000 00000000 000c0004"))
+    sock.gone = True
+    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", carrier="system")
+    made = SystemAssociation(sock, [PEER[0]], 5000, settings, tracks=False)  # type: ignore[arg-type]
+    made.read(READS, memoryview(bytearray(READ_SIZE)))
+    assert whats(made) == [What.LOST]
+
+
 # ---------------------------------------------------------------------- in
 
 
@@ -277,6 +286,8 @@ def test_ranks_are_told_where_the_schedule_asks_for_them() -> None:
     made.send(2, b"2")
     made.hand_over(0.0)
     assert [body for body, _ in sock.sent] == [b"2", b"0"]
+    sock.gone = True
+    made.rank_stream(1, priority=-9)  # nobody is told: the news that it is over are on their way
     other, sock = association()
     other.rank_stream(2, priority=-9)
     assert sock.options == []
