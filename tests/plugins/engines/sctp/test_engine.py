@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from typing import Any
 
@@ -74,12 +75,12 @@ def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
     kernel_factory: KernelFactory, confirm: bool, carrier: str
 ) -> None:
     """A feed for each of four destinations; one of them reads nothing, and far more comes for it than fits anywhere."""
-    marks = {"high": 50}
+    waiting: dict[str, Any] = {"confirm": confirm, "marks": {"high": 50, "patience": math.inf}}
     receiving = kernel_factory(
         listener(stream_window=64 * 1024, carrier=carrier),
-        *(route("net", f"to{n}", match=(f"{n}",), confirm=confirm, marks=marks) for n in range(4)),
+        *(route("net", f"to{n}", match=(f"{n}",), **waiting) for n in range(4)),
     )
-    feeds = [route(f"feed{n}", "net", confirm=confirm, marks=marks) for n in range(4)]
+    feeds = [route(f"feed{n}", "net", **waiting) for n in range(4)]
     sending = kernel_factory(
         dialler(receiving.address_of("net"), stream_buffer=64 * 1024, carrier=carrier), *feeds
     )
