@@ -40,6 +40,7 @@ class Loop:
         self._found = False
         """Whether a descriptor was ready since the thread last went to sleep."""
         self.poller = new_poller()
+        self.poller.watch_bell(mailbox.bell)
         self._own_thread = own_thread
         self._timers: list[tuple[float, int, object]] = []
         self._timer_of: dict[object, tuple[int, Callable[[], Any], Blame]] = {}
@@ -74,8 +75,8 @@ class Loop:
         heapq.heappush(self._timers, (when, number, key))
 
     async def run(self) -> None:
-        """Take turns until stopped."""
-        self.poller.watch_bell(self.mailbox.bell)
+        """Take turns until stopped; afterwards it may be called again."""
+        self.stopping = False
         inside = trio_inside() if self._own_thread else None
         if inside is None:
             await self._run_as_task()

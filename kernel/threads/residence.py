@@ -46,6 +46,7 @@ class Residence:
         self._nursery: trio.Nursery | None = None
         self._loop: Loop | None = None
         self._closing: Callable[[], None] | None = None
+        self._leaving = False
 
     async def run(self, *, own_thread: bool, spin: float = 0.0) -> None:
         """Host engines until stopped."""
@@ -54,11 +55,19 @@ class Residence:
             async with trio.open_nursery() as self._nursery:
                 await self._loop.run()
                 self._nursery.cancel_scope.cancel()
+                await self._hear_farewells(self._loop, self._nursery)
         finally:
             self._nursery = None
             self.mailbox.process()  # what the last words of the engines asked for
             self.mailbox.ring_all()
             self._loop.close()
+
+    async def _hear_farewells(self, loop: Loop, nursery: trio.Nursery) -> None:
+        """Take turns until the engines are gone: one that has to go may wait for its peer's answer."""
+        self._leaving = True
+        loop.stop_when(lambda: not nursery.child_tasks)
+        with trio.CancelScope(shield=True):
+            await loop.run()
 
     def add(
         self, name: str, make_engine: Callable[[], Engine], restart: BackoffOptions | None = None
@@ -125,6 +134,7 @@ class Residence:
             life.gone.set()
             if life.on_gone is not None:
                 life.on_gone()
+            self.mailbox.post(_nothing)  # a thread that is leaving looks whether this was the last
 
     def _make_host(self, engine: str, nursery: trio.Nursery) -> EngineHost:
         assert self._loop is not None  # we are called from inside ``run``
@@ -139,7 +149,7 @@ class Residence:
             on_gone()
 
     def _stop(self) -> None:
-        if self._loop is not None:
+        if self._loop is not None and not self._leaving:
             self._loop.stop()
 
     def _linger(self, seconds: float, may_stop: Callable[[], bool]) -> None:
@@ -147,6 +157,10 @@ class Residence:
             return
         self._loop.stop_when(may_stop)
         self._loop.set_timer(self._loop.now() + seconds, self._stop, self, _raise)
+
+
+def _nothing() -> None:
+    """Being called is all."""
 
 
 def _raise(error: Exception) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import trio
 
+from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.hosting.backoff import BackoffOptions
 from kernel.pipes.mailbox import Mailbox
-from tests.kernel.threads.conftest import Engine, Rig
+from kernel.threads.guest_thread import GuestThread
+from kernel.threads.residence import Residence
+from tests.kernel.threads.conftest import Engine, Reports, Rig
 
 QUICK = BackoffOptions(first=0.01, most=0.04, jitter=0)
 
@@ -303,6 +306,73 @@ def test_lingering_ends_as_soon_as_it_may_or_at_its_deadline() -> None:
     assert rig.thread.join(5)
     assert time.monotonic() - began < 5
     rig.thread.mailbox.bell.close()
+
+
+class Polite(Engine):
+    """Says good-bye when it has to go, and stays until there is an answer."""
+
+    def __init__(self, line: socket.socket) -> None:
+        super().__init__()
+        self._line = line
+        self.answers: list[bytes] = []
+
+    async def run(self, host: Any, *, task_status: Any) -> None:
+        answered = trio.Event()
+
+        def on_readable() -> None:
+            self.answers.append(self._line.recv(100))
+            answered.set()
+
+        host.watch(self._line.fileno(), readable=on_readable)
+        try:
+            await super().run(host, task_status=task_status)
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
+                self._line.send(b"bye")
+                await answered.wait()
+
+
+GOING: dict[str, Callable[[Residence], None]] = {
+    "stopped": Residence.stop,
+    "lingering": lambda thread: thread.linger(30, lambda: True),
+}
+
+
+@pytest.mark.parametrize("how", GOING)
+def test_an_engine_that_has_to_go_hears_what_it_is_answered(rig: Rig, how: str) -> None:
+    ours, peers = socket.socketpair()
+    with ours, peers:
+        engine = Polite(ours)
+        rig.run("polite", engine)
+        GOING[how](rig.thread)
+        peers.settimeout(10)
+        assert peers.recv(100) == b"bye"
+        rig.thread.stop()  # once more: it is leaving, and leaves when the engine has
+        peers.send(b"good-bye")
+        assert rig.thread.join(10)
+        assert engine.answers == [b"good-bye"]
+
+
+def test_so_does_one_in_the_applications_own_trio_run() -> None:
+    ours, peers = socket.socketpair()
+
+    async def main() -> None:
+        guest = GuestThread("t", Dispatcher(), Reports())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(guest.serve)
+            guest.add("polite", lambda: engine)
+            while engine.host is None:
+                await trio.lowlevel.checkpoint()
+            guest.stop()
+            await trio.lowlevel.wait_readable(peers)
+            assert peers.recv(100) == b"bye"
+            peers.send(b"good-bye")
+        guest.mailbox.bell.close()
+
+    with ours, peers:
+        engine = Polite(ours)
+        trio.run(main)
+        assert engine.answers == [b"good-bye"]
 
 
 def test_whoever_is_posted_to_in_answer_to_an_answer_is_woken(rig: Rig) -> None:
