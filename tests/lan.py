@@ -120,6 +120,17 @@ class Lan:
             _ip("-n", name, "address", "add", f"198.19.0.{number}/24", "dev", "e1")
             _ip("-n", name, "link", "set", "e1", "up")
 
+    def give_away(self, member: int, interface: str, tap: str) -> None:
+        """Have a machine behind a tap device, which is made, take a member's place on a link: its addresses are free now."""
+        name, bridge = self.members[member], f"to-{tap}"
+        _ip("-n", name, "tuntap", "add", tap, "mode", "tap")
+        _ip("-n", name, "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
+        _ip("-n", name, "address", "flush", "dev", interface)
+        for part in (interface, tap):
+            _ip("-n", name, "link", "set", part, "master", bridge)
+        for part in (tap, bridge):
+            _ip("-n", name, "link", "set", part, "up")
+
     def cut(self, member: int, *, restore: bool = False) -> None:
         """Pull the plug of a member's ``e0``, or put it back."""
         _ip("-n", self._hub, "link", "set", f"leg{member + 1}", "up" if restore else "down")

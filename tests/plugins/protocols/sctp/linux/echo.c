@@ -1,6 +1,9 @@
 /* The program in the guest: what comes on SCTP port 7777 goes back on the same stream, with the same protocol identifier.
  *
- * A message whose identifier is 1000 is a port instead: a "hello" goes there, and with it an association that we begin. */
+ * Some identifiers ask for something else.  1000: the message is a port of the sender's; a "hello" goes there, and with it an
+ * association that we begin.  1001: abort the association, with the message as the reason.  1002: shut it down.
+ *
+ * What becomes of associations is printed. */
 #include <arpa/inet.h>
 #include <linux/sctp.h>
 #include <stdio.h>
@@ -9,8 +12,25 @@
 #include <sys/socket.h>
 
 #define SCTP 132
-#define DIAL 1000
+enum { DIAL = 1000, ABORT, CLOSE };
 static char data[1 << 20];
+
+/* Print what became of an association; return whether the rest of a message will not come. */
+static int tell(const union sctp_notification *news)
+{
+	static const char *const states[] = {"up", "lost", "restarted", "shut down", "not begun"};
+	if (news->sn_header.sn_type == SCTP_ASSOC_CHANGE)
+		printf("association %s\n", states[news->sn_assoc_change.sac_state]);
+	fflush(stdout);
+	return news->sn_header.sn_type == SCTP_PARTIAL_DELIVERY_EVENT;
+}
+
+static void ask_for_news(int s, int type)
+{
+	struct sctp_event news = {.se_type = type, .se_on = 1};
+	if (setsockopt(s, SCTP, SCTP_EVENT, &news, sizeof news))
+		perror("news");
+}
 
 static void answer(int s, struct sctp_rcvinfo *from, struct sockaddr_in *to, size_t size)
 {
@@ -21,7 +41,8 @@ static void answer(int s, struct sctp_rcvinfo *from, struct sockaddr_in *to, siz
 	struct sctp_sndinfo how = {0};
 	if (!to) {
 		how.snd_sid = from->rcv_sid;
-		how.snd_flags = from->rcv_flags & SCTP_UNORDERED;
+		how.snd_flags = ntohl(from->rcv_ppid) == ABORT ? SCTP_ABORT
+			: ntohl(from->rcv_ppid) == CLOSE ? SCTP_EOF : from->rcv_flags & SCTP_UNORDERED;
 		how.snd_ppid = from->rcv_ppid;
 		how.snd_assoc_id = from->rcv_assoc_id;
 	}
@@ -29,7 +50,7 @@ static void answer(int s, struct sctp_rcvinfo *from, struct sockaddr_in *to, siz
 	head->cmsg_type = SCTP_SNDINFO;
 	head->cmsg_len = CMSG_LEN(sizeof how);
 	memcpy(CMSG_DATA(head), &how, sizeof how);
-	if (sendmsg(s, &out, 0) < 0)
+	if (sendmsg(s, &out, MSG_NOSIGNAL) < 0)
 		perror("sendmsg");
 }
 
@@ -39,6 +60,8 @@ int main(void)
 	struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(7777)};
 	struct sctp_assoc_value interleaving = {.assoc_id = 0, .assoc_value = 1};
 	int level = 2;
+	ask_for_news(s, SCTP_ASSOC_CHANGE);
+	ask_for_news(s, SCTP_PARTIAL_DELIVERY_EVENT);
 	setsockopt(s, SCTP, SCTP_RECVRCVINFO, &yes, sizeof yes);
 	setsockopt(s, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
 	setsockopt(s, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
@@ -55,32 +78,35 @@ int main(void)
 	for (;;) {
 		char space[256];
 		size_t count = 0;
-		struct msghdr in;
+		struct sockaddr_in peer;
+		struct msghdr in = {0};
 		struct sctp_rcvinfo *from = 0;
-		do {
+		while (!(in.msg_flags & MSG_EOR) || in.msg_flags & MSG_NOTIFICATION) {
 			struct iovec part = {data + count, sizeof data - count};
-			in = (struct msghdr){0, 0, &part, 1, space, sizeof space, 0};
+			in = (struct msghdr){&peer, sizeof peer, &part, 1, space, sizeof space, 0};
 			ssize_t got = recvmsg(s, &in, 0);
 			if (got < 0) {
 				perror("recvmsg");
+				in.msg_controllen = 0;
 				break;
 			}
-			count += got;
-		} while (!(in.msg_flags & MSG_EOR));
+			if (!(in.msg_flags & MSG_NOTIFICATION))
+				count += got;
+			else if (tell((void *)(data + count)))
+				count = 0;
+		}
 		for (struct cmsghdr *c = CMSG_FIRSTHDR(&in); c; c = CMSG_NXTHDR(&in, c))
 			if (c->cmsg_level == SCTP && c->cmsg_type == SCTP_RCVINFO)
 				from = (void *)CMSG_DATA(c);
-		if (!from || in.msg_flags & MSG_NOTIFICATION)
+		if (!from)
 			continue;
 		if (ntohl(from->rcv_ppid) == DIAL) {
-			struct sockaddr_in to = {.sin_family = AF_INET};
 			data[count] = 0;
-			to.sin_port = htons(atoi(data));
-			inet_aton("10.0.2.2", &to.sin_addr);
+			peer.sin_port = htons(atoi(data));
 			strcpy(data, "hello");
-			answer(s, 0, &to, 5);
+			answer(s, 0, &peer, 5);
 		} else {
-			answer(s, from, 0, count);
+			answer(s, from, 0, ntohl(from->rcv_ppid) == CLOSE ? 0 : count);
 		}
 	}
 }

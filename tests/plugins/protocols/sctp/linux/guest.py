@@ -1,7 +1,7 @@
 """Linux, and its SCTP, in QEMU without KVM or root.
 
-It is an echo that UDP on the loopback interface leads to (RFC 6951), or runs a program of ours: it reads the host's files, and its
-memory is all that it writes to.
+It is an echo that UDP on the loopback interface leads to (RFC 6951), or tap devices, which take root; or it runs a program of ours: it
+reads the host's files, and its memory is all that it writes to.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _HERE = Path(__file__).parent
 _IMAGE = _HERE / "image"
 _QEMU, _BUSYBOX = "qemu-system-x86_64", "/bin/busybox"
-PORT, DIAL = 7777, 1000
-"""Of the echo; and the protocol identifier that makes it dial."""
+PORT = 7777
+"""Of the echo."""
+DIAL, ABORT, CLOSE = 1000, 1001, 1002
+"""Protocol identifiers that make it dial the port of the sender's that the message is; abort the association; shut it down."""
 ADDRESS = bytes((10, 0, 2, 15))
 OURS = bytes((10, 0, 2, 2))
 _PATIENCE = 120.0
@@ -94,26 +96,66 @@ def _free_port() -> int:
         return port
 
 
+class Console:
+    """What a guest prints."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process, self._log = process, log
+        self._at = 0
+
+    def skip(self) -> None:
+        """Forget what was printed until now."""
+        self._at = len(self._read())
+
+    def until(self, text: str) -> None:
+        """Wait until it is printed, behind what was waited for before."""
+        deadline = time.monotonic() + _PATIENCE
+        while (found := self._read().find(text, self._at)) < 0:
+            assert self._process.poll() is None, f"the guest is gone:\n{self._read()}"
+            assert time.monotonic() < deadline, f"no {text!r} behind character {self._at} of\n{self._read()}"
+            time.sleep(0.05)
+        self._at = found + len(text)
+
+    def _read(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
 @contextlib.contextmanager
-def guest(folder: Path, encap: int) -> Iterator[int]:
-    """Boot; give the UDP port that leads to the guest, whose own packets go to ``encap``."""
-    port, log = _free_port(), folder / "console"
-    network = f"user,id=n0,hostfwd=udp:127.0.0.1:{port}-10.0.2.15:9899"
-    command = _command(
-        _build(folder, None),
-        f"encap={encap}",
-        *("-netdev", network, "-device", "virtio-net-pci,netdev=n0"),
-        memory=256,
-    )
+def _echo(folder: Path, words: str, *devices: str, within: Sequence[str] = ()) -> Iterator[Console]:
+    """Boot an echo; ``within`` is the command that runs QEMU in its place."""
+    log = folder / "console"
+    command = [*within, *_command(_build(folder, None), words, *devices, memory=256)]
     with log.open("wb") as console:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console)
     try:
-        deadline = time.monotonic() + _PATIENCE
-        while b"listening" not in log.read_bytes():
-            assert process.poll() is None, log.read_text(errors="replace")
-            assert time.monotonic() < deadline, log.read_text(errors="replace")
-            time.sleep(0.05)
-        yield port
+        printed = Console(process, log)
+        printed.until("listening")
+        yield printed
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def guest(folder: Path, encap: int) -> Iterator[int]:
+    """Boot; give the UDP port that leads to the guest, whose own packets go to ``encap``."""
+    port = _free_port()
+    network = f"user,id=n0,hostfwd=udp:127.0.0.1:{port}-10.0.2.15:9899"
+    devices = ("-netdev", network, "-device", "virtio-net-pci,netdev=n0")
+    with _echo(folder, f"addresses=10.0.2.15/24 encap={encap}", *devices):
+        yield port
+
+
+@contextlib.contextmanager
+def guest_on_taps(folder: Path, namespace: str, taps: Mapping[str, str]) -> Iterator[Console]:
+    """Boot, with an interface for each tap device of a network namespace: ``taps`` are the guest's address there, by name.
+
+    Checksums are the guest's own: what is left to a virtual device reaches nobody who would complete it.
+    """
+    devices: list[str] = []
+    for name in taps:
+        devices += ["-netdev", f"tap,id={name},ifname={name},script=no,downscript=no"]
+        devices += ["-device", f"virtio-net-pci,netdev={name},csum=off,gso=off"]
+    within = ("ip", "netns", "exec", namespace)
+    with _echo(folder, f"addresses={','.join(taps.values())}", *devices, within=within) as console:
+        yield console
