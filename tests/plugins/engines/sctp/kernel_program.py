@@ -3,15 +3,23 @@
     python -m tests.plugins.engines.sctp.kernel_program receive ADDRESS OPTIONS
     python -m tests.plugins.engines.sctp.kernel_program keep ADDRESS OPTIONS FILE
     python -m tests.plugins.engines.sctp.kernel_program send ADDRESS OPTIONS
+    python -m tests.plugins.engines.sctp.kernel_program exchange ADDRESS OPTIONS
+    python -m tests.plugins.engines.sctp.kernel_program say ADDRESS OPTIONS TEXT
+    python -m tests.plugins.engines.sctp.kernel_program stuff ADDRESS OPTIONS
 
 All print what engines report, a line each. ``send`` numbers messages until its input ends, waits until all are confirmed, and
 prints "sent" and how many; ``receive`` prints "received" and the last number for each hundred, and "wrong" for one out of order.
 ``keep`` writes what comes to the file, a line each, before it asks for more, and prints "at" and where it listens.
+
+The others have a peer that returns what it gets.  ``exchange`` prints "ready" when it runs, "heard" and the first words of a peer that
+has dialled, and "returned" for each round of messages of many sizes, until its input ends.  ``say`` sends a text, and waits for that
+end.  ``stuff`` takes nothing of what comes back, sends until nothing more is taken, prints "full", and goes.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -21,13 +29,28 @@ from kernel.contracts.engine import EngineEvent
 from kernel.testing.fixtures import plan_of
 from kernel.topology.plan import EnginePlan
 from kernel.topology.system import Kernel
+from tests.events import Events
+from tests.plugins.engines.sctp.echoing import ROUTES, Echoing
+from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, sent_in_time
 from tests.system.conftest import route
 
 INTERVAL = 0.002
+SIZES = (1, 99, 1200, 3, 40_000, 100_000, 2000, 1, *[100] * 50)
 
 
 def tell(event: EngineEvent) -> None:
     print(event.what, event.detail, flush=True)
+
+
+def end_of_input() -> threading.Event:
+    over = threading.Event()
+
+    def wait_for_it() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=wait_for_it, daemon=True).start()
+    return over
 
 
 def receive(engine: EnginePlan) -> None:
@@ -54,13 +77,7 @@ def keep(engine: EnginePlan, file: str) -> None:
 
 
 def send(engine: EnginePlan) -> None:
-    over = threading.Event()
-
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        over.set()
-
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    over = end_of_input()
     with Kernel(plan_of(engine, route("app", "net", confirm=True))) as kernel:
         kernel.events.append(tell)
         app = kernel.open("app")
@@ -72,11 +89,55 @@ def send(engine: EnginePlan) -> None:
         print("sent", count, flush=True)
 
 
-ROLES: dict[str, Callable[..., None]] = {"receive": receive, "keep": keep, "send": send}
+def exchange(engine: EnginePlan) -> None:
+    over, events = end_of_input(), Events()
+    kernel = Kernel(plan_of(engine, *ROUTES))
+    kernel.events += [tell, events]
+    with kernel:
+        kernel.wait_running()
+        print("ready", flush=True)
+        events.wait("connected")
+        echoing = Echoing(kernel)
+        if engine.options["mode"] == "listen":
+            print("heard", bodies_of(echoing.sink, 1)[0].decode(), flush=True)
+        while not over.is_set():
+            echoing.exchange(SIZES)
+            print("returned", flush=True)
+
+
+def say(engine: EnginePlan, text: str) -> None:
+    over = end_of_input()
+    with Kernel(plan_of(engine, route("app", "net"))) as kernel:
+        kernel.events.append(tell)
+        kernel.open("app").send(text.encode(), timeout=PATIENCE)
+        over.wait()
+
+
+def stuff(engine: EnginePlan) -> None:
+    sink = route("net", "sink", marks={"high": 10, "patience": math.inf})
+    with Kernel(plan_of(engine, route("app", "net", marks={"high": 10}), sink)) as kernel:
+        kernel.events.append(tell)
+        kernel.open("sink")
+        app = kernel.open("app")
+        while sent_in_time(app, bytes(20_000), ""):
+            pass
+        print("full", flush=True)
+        kernel.close(linger=0)
+
+
+ROLES: dict[str, Callable[..., None]] = {
+    "receive": receive,
+    "keep": keep,
+    "send": send,
+    "exchange": exchange,
+    "say": say,
+    "stuff": stuff,
+}
+DIALLING = ("send", "say", "stuff")
 
 
 def main(role: str, address: str, options: dict[str, Any], *files: str) -> None:
-    mode = "dial" if role == "send" else "listen"
+    mode = "dial" if role in DIALLING else "listen"
     engine = EnginePlan(name="net", kind="sctp", options={"address": address, "mode": mode, **options})
     ROLES[role](engine, *files)
 

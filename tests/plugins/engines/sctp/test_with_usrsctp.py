@@ -10,16 +10,13 @@ from pathlib import Path
 import pytest
 
 from kernel.testing.fixtures import KernelFactory
-from kernel.topology.system import Kernel
 from tests.events import Events
+from tests.plugins.engines.sctp.echoing import FEEDS, ROUTES, Echoing
 from tests.plugins.engines.sctp.plans import dialler, listener
-from tests.plugins.engines.sctp.test_engine import bodies_of
-from tests.system.conftest import route
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer("usrsctp")]  # a process of its own
 
 ROOT = Path(__file__).parents[4]
-FEEDS = 4
 Start = Callable[..., tuple[int, int]]
 
 
@@ -44,25 +41,7 @@ def usrsctp() -> Iterator[Start]:
         program.communicate()
 
 
-def echo(kernel: Kernel, sizes: list[int]) -> None:
-    """Send from several sources, each a stream; everything comes back, in order on each."""
-    sources = [kernel.open(f"feed{number}") for number in range(FEEDS)]
-    sink = kernel.open("app")
-    expected: dict[bytes, list[bytes]] = {}
-    for number, source in enumerate(sources):
-        name = b"%d" % number
-        expected[name] = [name + b":%d:" % at + b"x" * size for at, size in enumerate(sizes)]
-        source.send_many(expected[name], timeout=60)
-    got: dict[bytes, list[bytes]] = {name: [] for name in expected}
-    for body in bodies_of(sink, FEEDS * len(sizes)):
-        got[body[:1]].append(body)
-    assert got == expected
-    for source in sources:
-        source.wait_confirmed(60)
-
-
-ROUTES = (route("net", "app"), *(route(f"feed{number}", "net", confirm=True) for number in range(FEEDS)))
-SIZES = [0, 1, 99, 1200, 3, 40_000, 2000, 10, 30_000] + [100] * 300
+SIZES = [1, 2, 99, 1200, 3, 40_000, 2000, 10, 30_000] + [100] * 300
 
 
 def test_the_kernel_dials(kernel_factory: KernelFactory, usrsctp: Start) -> None:
@@ -72,7 +51,7 @@ def test_the_kernel_dials(kernel_factory: KernelFactory, usrsctp: Start) -> None
         dialler(f"127.0.0.1:{port}/{udp_port}", framing="plain", streams=FEEDS), *ROUTES, on_event=events
     )
     events.wait("connected")
-    echo(kernel, SIZES)
+    Echoing(kernel).exchange(SIZES)
 
 
 def test_the_kernel_listens(kernel_factory: KernelFactory, usrsctp: Start) -> None:
@@ -81,7 +60,7 @@ def test_the_kernel_listens(kernel_factory: KernelFactory, usrsctp: Start) -> No
     place = kernel.address_of("net").rpartition(":")[2]
     usrsctp("connect", *place.split("/"))
     events.wait("connected")
-    echo(kernel, SIZES)
+    Echoing(kernel).exchange(SIZES)
 
 
 def test_usrsctp_comes_again_from_another_port_of_udp(kernel_factory: KernelFactory, usrsctp: Start) -> None:
@@ -89,7 +68,8 @@ def test_usrsctp_comes_again_from_another_port_of_udp(kernel_factory: KernelFact
     events = Events()
     kernel = kernel_factory(listener(framing="plain", streams=FEEDS), *ROUTES, on_event=events)
     place = kernel.address_of("net").rpartition(":")[2]
+    echoing = Echoing(kernel)
     for times in (1, 2):
         usrsctp("connect", *place.split("/"))
         events.wait("connected", times=times)
-        echo(kernel, [100] * 10)
+        echoing.exchange([100] * 10)
