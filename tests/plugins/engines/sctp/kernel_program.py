@@ -29,6 +29,7 @@ from kernel.contracts.engine import EngineEvent
 from kernel.testing.fixtures import plan_of
 from kernel.topology.plan import EnginePlan
 from kernel.topology.system import Kernel
+from plugins.engines.sctp import opening
 from tests.events import Events
 from tests.plugins.engines.sctp.echoing import ROUTES, Echoing
 from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, sent_in_time
@@ -134,11 +135,15 @@ ROLES: dict[str, Callable[..., None]] = {
     "stuff": stuff,
 }
 DIALLING = ("send", "say", "stuff")
+PATIENT = ("exchange", "say")
+"""Whose good-bye is to be answered, on a busy machine too."""
 
 
 def main(role: str, address: str, options: dict[str, Any], *files: str) -> None:
     mode = "dial" if role in DIALLING else "listen"
     engine = EnginePlan(name="net", kind="sctp", options={"address": address, "mode": mode, **options})
+    if role in PATIENT:
+        opening.FAREWELL = PATIENCE
     ROLES[role](engine, *files)
 
 
