@@ -45,7 +45,6 @@ class Residence:
         self._lives: dict[str, _Life] = {}
         self._nursery: trio.Nursery | None = None
         self._loop: Loop | None = None
-        self._closing: Callable[[], None] | None = None
         self._leaving = False
 
     async def run(self, *, own_thread: bool, spin: float = 0.0) -> None:
