@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -58,6 +59,22 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_direct(path: Path) -> int | None:
+    """Open a file for writing around the operating system's cache; None where that cannot be had.
+
+    What is written has to begin and end at multiples of 4,096 bytes, in the file and in memory.
+    """
+    flag = getattr(os, "O_DIRECT", 0)
+    if not flag:
+        return None
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC | flag)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None
+        raise
 
 
 def will_read(descriptor: int, offset: int, length: int) -> None:

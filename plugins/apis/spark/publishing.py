@@ -21,7 +21,7 @@ from plugins.apis.spark.producers import Epoch, last_epoch, note
 from plugins.apis.spark.staging import forget_epochs, staged
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
-from plugins.protocols.journal_format.batch import BatchEncoder, offsets_from
+from plugins.protocols.journal_format.batch import offsets_from
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED
 
@@ -48,7 +48,6 @@ def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> b
 
 
 def _append(writer: JournalWriter, producer: str, epoch: Epoch, *, resumed: bool) -> None:
-    encoder = BatchEncoder()
     offset = epoch.start
     for name in epoch.files:
         for batch in staged(writer.path, producer, name):
@@ -56,12 +55,8 @@ def _append(writer: JournalWriter, producer: str, epoch: Epoch, *, resumed: bool
                 offset += batch.num_rows
                 continue
             resumed = False  # what follows was not appended either
-            writer.roll_if_due()
             stored = _stored(batch, writer.next_offset, epoch.ts)
-            envelopes = len(batch.column("envelope").dictionary)
-            writer.append_encoded(
-                encoder.encode_stored(stored, writer.next_offset, epoch.ts, epoch.ts, envelopes)
-            )
+            writer.append_stored(stored, epoch.ts, len(batch.column("envelope").dictionary))
     writer.sync()
     note(writer.path, producer, msgspec.structs.replace(epoch, done=True))
 

@@ -141,12 +141,11 @@ class Committer:
     def _commit(self, runs: list[Stamped]) -> bool:
         """Commit in batches, each of which is encoded while the one before is written; False: we are to end."""
         options = self._options
-        offset = self._writer.next_offset
+        batch: EncodedBatch | None = None
         behind: Future[bool] | None = None
         parts = list(chunks(runs, min(options.batch_rows, _MOST_ROWS), options.batch_bytes))
         for number, part in enumerate(parts):
-            batch = self._writer.encode(offset, part)
-            offset = batch.entry.end
+            batch = self._writer.encode(part, after=batch)
             if behind is not None and not behind.result():
                 return False
             if number == len(parts) - 1:  # nothing to encode meanwhile

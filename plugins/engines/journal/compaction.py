@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
 
@@ -18,6 +17,7 @@ from plugins.engines.journal.lock import compaction_lock
 from plugins.engines.journal.mending import write_index
 from plugins.engines.journal.recovery import remove_superseded
 from plugins.protocols.journal_format.batch import BatchEncoder, envelope_table
+from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import COMPRESSED, Entry, Header
 from plugins.protocols.journal_format.names import SegmentName
@@ -144,7 +144,8 @@ def _write_data(
             ts = merged.column("ts").cast(pa.int64())
             envelopes = len(merged.column("envelope").dictionary)
             encoded = encoder.encode_stored(merged, first, ts[0].as_py(), ts[-1].as_py(), envelopes)
-            disk.write(data, encoded.pieces)
+            disk.write(data, [encoded.data])
+            encoder.reuse(encoded)
             entries.append(encoded.entry._replace(position=position))
             position += encoded.entry.length
             on_rows(merged.num_rows)

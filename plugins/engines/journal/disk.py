@@ -9,19 +9,20 @@ from typing import Any
 
 from kernel.hosting import disk
 
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+
 
 class Disk:
     """The real one.  All calls may block, and raise ``OSError``."""
 
     def create(self, path: Path) -> int:
         """Open a new file for appending."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        return os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o644)
 
     def reopen(self, path: Path, size: int) -> int:
         """Open a file for appending after ``size`` bytes; what it has more is cut off."""
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, _APPENDING)
         os.ftruncate(fd, size)
-        os.lseek(fd, size, os.SEEK_SET)
         return fd
 
     def write(self, fd: int, pieces: Sequence[Any]) -> None:
@@ -34,10 +35,20 @@ class Disk:
             if written:
                 left[0] = left[0][written:]
 
+    def open_direct(self, path: Path) -> int | None:
+        """Open a file that is there for writing around the system's cache; None where that cannot be had."""
+        return disk.open_direct(path)
+
+    def write_direct(self, fd: int, pages: memoryview, position: int) -> None:
+        """Write whole pages around the cache, all or some, and raise.  ``EINVAL``: the file system does not do that."""
+        while pages:
+            written = os.pwrite(fd, pages, position)
+            position += written
+            pages = pages[written:]
+
     def cut(self, fd: int, size: int) -> None:
         """Take back what was appended after ``size`` bytes."""
         os.ftruncate(fd, size)
-        os.lseek(fd, size, os.SEEK_SET)
 
     def sync(self, fd: int) -> None:
         """Have the file's bytes survive a loss of power."""

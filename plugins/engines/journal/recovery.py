@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from plugins.engines.journal.data_file import DataFile
 from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
 from plugins.engines.journal.mending import Mended, give_index, is_whole, mend, name_of
@@ -48,9 +49,8 @@ def recover(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recover
     writer = SegmentWriter(
         disk,
         segment.name,
-        disk.reopen(segment.data_path, mended.stop),
+        DataFile(disk, disk.reopen(segment.data_path, mended.stop), segment.data_path, mended.stop),
         disk.reopen(segment.name.index_path(journal), SIZE + SIZE * len(mended.entries)),
-        position=mended.stop,
         entries=len(mended.entries),
         end=mended.end,
         created=segment.header.created or now,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from zlib import crc32
 
+from plugins.engines.journal.data_file import DataFile
 from plugins.engines.journal.disk import Disk
 from plugins.protocols.journal_format.batch import EncodedBatch
+from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.index import SIZE, Entry, Header, encode_entry, encode_header
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.schema import STORED_BYTES
@@ -24,17 +25,15 @@ class SegmentWriter:
         self,
         disk: Disk,
         name: SegmentName,
-        data: int,
+        data: DataFile,
         index: int,
         *,
-        position: int,
         entries: int,
         end: int,
         created: int,
     ) -> None:
-        """``data`` and ``index`` are descriptors that stand at ``position`` and behind ``entries`` entries."""
+        """``index`` is a descriptor that stands behind ``entries`` entries."""
         self.name = name
-        self.position = position
         self.entries = entries
         self.end = end
         self.created = created
@@ -43,10 +42,15 @@ class SegmentWriter:
         self._data = data
         self._index = index
         self._synced = 0
-        self._safe = position
+        self._safe = data.position
         self._forgotten = 0
         self._open = threading.Lock()
         """Held while the descriptors must not be closed."""
+
+    @property
+    def position(self) -> int:
+        """Where in the data file the next commit will stand."""
+        return self._data.position
 
     @classmethod
     def begin(cls, disk: Disk, journal: Path, name: SegmentName, now: int) -> SegmentWriter:
@@ -63,25 +67,25 @@ class SegmentWriter:
             disk.write(index, [encode_header(header)])
             disk.sync(index)
             disk.sync_directory(journal)
+            file = DataFile(disk, data, data_path, len(STORED_BYTES))
         except OSError:
             for fd, path in ((data, data_path), (index, index_path)):
                 if fd >= 0:
                     disk.close(fd)
                     path.unlink()
             raise
-        return cls(disk, name, data, index, position=len(STORED_BYTES), entries=0, end=name.base, created=now)
+        return cls(disk, name, file, index, entries=0, end=name.base, created=now)
 
     def append(self, batch: EncodedBatch) -> Entry:
         """Write a commit whose first row is ``end``.  After an ``OSError`` the segment is as it was."""
         entry = batch.entry._replace(position=self.position)
         try:
-            self._disk.write(self._data, batch.pieces)
+            self._data.append(batch)
             self._disk.write(self._index, [encode_entry(entry)])
         except OSError:
-            self._disk.cut(self._data, self.position)
+            self._data.cut(entry.position)
             self._disk.cut(self._index, SIZE + SIZE * self.entries)
             raise
-        self.position = entry.stop
         self.entries += 1
         self.end = entry.end
         return entry
@@ -95,11 +99,11 @@ class SegmentWriter:
             entries, position = self.entries, self.position
             if self._synced == entries:
                 return False
-            self._disk.sync(self._data)
+            self._data.sync()
             self._disk.sync(self._index)
             self._synced, self._safe = entries, position
             if position - _CACHED > self._forgotten:
-                self._disk.forget(self._data, self._forgotten, position - _CACHED)
+                self._data.forget(self._forgotten, position - _CACHED)
                 self._forgotten = position - _CACHED
             return True
 
@@ -110,5 +114,5 @@ class SegmentWriter:
     def close(self) -> None:
         """Close both files."""
         with self._open:
-            self._disk.close(self._data)
+            self._data.close()
             self._disk.close(self._index)

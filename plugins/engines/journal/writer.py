@@ -97,21 +97,35 @@ class JournalWriter:
 
         The rows are with the operating system when this returns; ``sync`` makes them survive a loss of power.
         """
-        return self.append_encoded(self.encode(self.next_offset, runs))
+        return self.append_encoded(self.encode(runs))
 
-    def encode(self, offset: int, runs: Sequence[tuple[Any, int, Source]]) -> EncodedBatch:
-        """Make the batch that is to be committed at ``offset``; may be done while another is appended."""
-        return self._encoder.encode(offset, runs)
+    def encode(
+        self, runs: Sequence[tuple[Any, int, Source]], after: EncodedBatch | None = None
+    ) -> EncodedBatch:
+        """Make the batch that is to be committed next, or ``after`` another, which may be appended meanwhile."""
+        if after is None:
+            return self._encoder.encode(self.next_offset, runs, self._segment.position)
+        return self._encoder.encode(after.entry.end, runs, after.lead + after.entry.length)
 
     def append_encoded(self, batch: EncodedBatch) -> Entry:
-        """Commit a batch that was encoded for what now is ``next_offset``."""
+        """Commit a batch that was encoded for what now is ``next_offset``; it is not to be used again then."""
         if self._is_due():
             self.roll()
         self._check_room(batch.entry.length)
         try:
-            return self._segment.append(batch)
+            entry = self._segment.append(batch)
         except OSError as error:
             raise _as_full(error, self.path) from error
+        self._encoder.reuse(batch)
+        return entry
+
+    def append_stored(self, batch: Any, ts: int, envelopes: int) -> Entry:
+        """Commit rows that have the columns of ``STORED``: offsets from ``next_offset`` on, and all of them this time."""
+        self.roll_if_due()
+        first = self.next_offset
+        return self.append_encoded(
+            self._encoder.encode_stored(batch, first, ts, ts, envelopes, self._segment.position)
+        )
 
     def sync(self) -> bool:
         """Have all rows survive a loss of power; return whether there was anything to do."""

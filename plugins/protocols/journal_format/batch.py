@@ -11,13 +11,14 @@ from array import array
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
 from pyarrow import ipc
 
+from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.envelopes import Source, row_of
 from plugins.protocols.journal_format.index import COMPRESSED, Entry
+from plugins.protocols.journal_format.rooms import PAGE, Rooms
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, STORED, STORED_BYTES
 
 LARGEST_BODY = (1 << 31) - (1 << 20)
@@ -28,6 +29,8 @@ _ZEROS = b"00000000"
 _DIGITS = len(_ZEROS)
 _METADATA = {"commit": (_MARK + _ZEROS).decode()}
 _END_OF_STREAM = 8
+_AROUND = 1 << 14
+"""Bytes: more than a stream has besides its buffers."""
 _REMEMBERED = 4096
 _COUNTING = 65536
 # from buffers here and where it can be: pyarrow's array() imports pandas, if it is installed
@@ -36,11 +39,13 @@ _PARTS = pa.list_(pa.int32())
 
 
 class EncodedBatch(NamedTuple):
-    """The bytes of one commit, in pieces to be written one after the other, and what the index says of them."""
+    """The bytes of one commit, and what the index says of them."""
 
-    pieces: tuple[Any, ...]
+    data: memoryview
     entry: Entry
     """Its ``position`` is 0: the writer knows."""
+    lead: int
+    """How far behind a multiple of ``PAGE`` the bytes begin in memory."""
 
 
 class BatchEncoder:
@@ -54,12 +59,16 @@ class BatchEncoder:
             [b""], pa.binary()
         )  # what the first one imports takes a third of a second: now, not at the first commit
         self._rows: dict[tuple[Any, Source], tuple[Any, ...]] = {}
-        self._last: tuple[list[tuple[Any, ...]], Any] = ([], None)
+        self._table: tuple[list[tuple[Any, ...]], Any] = ([], None)
+        self._checks: tuple[Any, int] = (None, 0)
+        self._counted: tuple[int, Any] = (0, _NUMBERS)
+        self._rooms = Rooms()
 
-    def encode(self, offset: int, runs: Sequence[tuple[Any, int, Source]]) -> EncodedBatch:
+    def encode(self, offset: int, runs: Sequence[tuple[Any, int, Source]], position: int = 0) -> EncodedBatch:
         """Encode ``(run, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
 
-        ``ts`` is in microseconds since 1970 UTC; a run has ``bodies``, ``envelope`` and ``multipart``.
+        ``ts`` is in microseconds since 1970 UTC; a run has ``bodies``, ``envelope`` and ``multipart``.  ``position``: where
+        in a file it is likely to stand.
         """
         counts = [len(run.bodies) for run, _, _ in runs]
         indices, table = self._envelopes(runs, counts)
@@ -68,7 +77,7 @@ class BatchEncoder:
         rows = sum(counts)
         batch = pa.RecordBatch.from_arrays(
             [
-                offsets_from(offset, rows),
+                self._offsets(offset, rows),
                 _filled("q", STORED.field("ts").type, stamps, counts, rows),
                 pa.DictionaryArray.from_arrays(indices, table, safe=False),
                 parts,
@@ -76,25 +85,68 @@ class BatchEncoder:
             ],
             schema=STORED,
         )
-        return self.encode_stored(batch, offset, min(stamps), max(stamps), len(table))
+        check_at = self._checks[1] if self._checks[0] is table else None
+        encoded = self.encode_stored(
+            batch, offset, min(stamps), max(stamps), len(table), position, check_at=check_at
+        )
+        self._checks = (table, encoded.entry.check_at)  # what stands before depends on nothing else
+        return encoded
 
     def encode_stored(
-        self, batch: pa.RecordBatch, offset: int, min_ts: int, max_ts: int, envelopes: int
+        self,
+        batch: pa.RecordBatch,
+        offset: int,
+        min_ts: int,
+        max_ts: int,
+        envelopes: int,
+        position: int = 0,
+        *,
+        check_at: int | None = None,
     ) -> EncodedBatch:
-        """Encode a batch that has the columns of ``STORED`` already."""
-        sink = pa.BufferOutputStream()
+        """Encode a batch that has the columns of ``STORED`` already; ``check_at``, if it is known."""
+        lead = position % PAGE
+        data = self._written(batch, lead)
+        if check_at is None:
+            check_at = find_check(pa.py_buffer(data))
+        crc = crc32(data)
+        data[check_at : check_at + _DIGITS] = b"%08x" % crc
+        entry = Entry(
+            offset, 0, len(data), batch.num_rows, crc, self._flags, min_ts, max_ts, envelopes, check_at
+        )
+        return EncodedBatch(data, entry, lead)
+
+    def reuse(self, batch: EncodedBatch) -> None:
+        """Take back the memory of a batch that was written.  Any thread."""
+        self._rooms.give_back(batch.data)
+
+    def _written(self, batch: pa.RecordBatch, lead: int) -> memoryview:
+        """Return the two messages of a commit, whose CRC is still to come, so far behind a page's beginning in memory."""
+        start = (lead - len(STORED_BYTES)) % PAGE
+        wanted = batch.nbytes + _AROUND
+        while True:
+            room = self._rooms.take(start + wanted)[start:]
+            try:
+                size = self._write(batch, room)
+            except OSError:  # compression may make more of it
+                wanted *= 2
+            else:
+                return room[len(STORED_BYTES) : size - _END_OF_STREAM]
+
+    def _write(self, batch: pa.RecordBatch, room: memoryview) -> int:
+        sink = pa.FixedSizeBufferWriter(pa.py_buffer(room))
         with ipc.new_stream(sink, STORED, options=self._options) as stream:
             stream.write_batch(batch, custom_metadata=_METADATA)
-        whole = sink.getvalue()
-        data = whole.slice(len(STORED_BYTES), whole.size - len(STORED_BYTES) - _END_OF_STREAM)
-        check_at = find_check(data)
-        crc = crc32(data)
-        entry = Entry(
-            offset, 0, data.size, batch.num_rows, crc, self._flags, min_ts, max_ts, envelopes, check_at
-        )
-        view = memoryview(data)
-        pieces = (view[:check_at], b"%08x" % crc, view[check_at + _DIGITS :])
-        return EncodedBatch(pieces, entry)
+        size: int = sink.tell()
+        return size
+
+    def _offsets(self, first: int, rows: int) -> pa.Array:
+        """Return ``offsets_from``: a part of what was counted before, in most cases."""
+        start, column = self._counted
+        if rows > _COUNTING:
+            return offsets_from(first, rows)
+        if not start <= first <= start + _COUNTING - rows:
+            start, column = self._counted = (first, offsets_from(first, _COUNTING))
+        return column.slice(first - start, rows)
 
     def _envelopes(
         self, runs: Sequence[tuple[Any, int, Source]], counts: list[int]
@@ -113,10 +165,10 @@ class BatchEncoder:
             if row is None:
                 row = known[pair] = row_of(*pair)
             rows.append(row)
-        last, table = self._last
+        last, table = self._table
         if rows != last:
             table = envelope_table(rows)
-            self._last = (rows, table)
+            self._table = (rows, table)
         return _filled("i", pa.int32(), indices, counts, sum(counts)), table
 
 
@@ -173,8 +225,8 @@ def _filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], 
     """Return each of these numbers as often as its count says."""
     if len(values) == rows:  # runs of one
         numbers = array(code, values)
-    elif len(values) == 1:
-        numbers = array(code, values) * rows
+    elif values.count(values[0]) == len(values):
+        numbers = array(code, values[:1]) * rows
     else:
         numbers = array(code)
         for value, count in zip(values, counts, strict=True):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
-from zlib import crc32
 
+from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.schema import VERSION
 
 MAGIC = b"KJOURNAL"

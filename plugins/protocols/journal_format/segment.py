@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from io import SEEK_END
 from pathlib import Path
-from zlib import crc32
 
 import pyarrow as pa
 
 from plugins.protocols.journal_format.batch import commit_crc
+from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.decode import commit_at, stored_batches
 from plugins.protocols.journal_format.errors import Damaged, UnknownVersion
 from plugins.protocols.journal_format.index import (

@@ -48,7 +48,7 @@ class Journal:
         encoded = self._encoder.encode(self.end, [(run_of(bodies, envelope), ts, source)])
         with self._name.data_path(self.path).open("ab") as data:
             entry = encoded.entry._replace(position=data.tell())
-            data.writelines(encoded.pieces)
+            data.write(encoded.data)
         with self._name.index_path(self.path).open("ab") as index:
             index.write(encode_entry(entry))
         self.end += len(bodies)

@@ -19,6 +19,7 @@ from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.rooms import PAGE
 
 __all__ = ["kernel_factory"]
 
@@ -47,6 +48,13 @@ class LimitedDisk(Disk):
             self.room = 0
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.room -= len(whole)
+
+    def write_direct(self, fd: int, pages: memoryview, position: int) -> None:
+        super().write_direct(fd, pages[: self.room // PAGE * PAGE], position)
+        if len(pages) > self.room:
+            self.room = 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= len(pages)
 
     def sync(self, fd: int) -> None:
         self.syncs.append(fd)

@@ -38,7 +38,7 @@ def write_segment(
     offset, position = base, len(STORED_BYTES)
     for number, runs in enumerate(batches):
         encoded = encoder.encode(offset, [(run, ts + number * 1_000_000, FROM) for run in runs])
-        data += map(bytes, encoded.pieces)
+        data.append(bytes(encoded.data))
         index.append(encode_entry(encoded.entry._replace(position=position)))
         offset, position = encoded.entry.end, position + encoded.entry.length
     name.data_path(journal).write_bytes(b"".join(data))
