@@ -43,7 +43,7 @@ def row_at(reader: JournalReader, moment: int) -> int:
 
 
 FEW = 4
-WORTH_A_TASK = 100_000
+WORTH_A_TASK = 50_000
 """What is too little for several tasks of the size that is set is divided among ``FEW``, if each has so many rows."""
 
 

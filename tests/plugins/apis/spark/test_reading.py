@@ -129,7 +129,7 @@ def test_tasks_are_even_and_none_is_too_large(count: int, rows: int) -> None:
     assert not sizes or max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize("count,tasks", [(99_999, 1), (250_000, 2), (999_999, 4), (5_000_000, 5)])
+@pytest.mark.parametrize("count,tasks", [(99_999, 1), (125_000, 2), (999_999, 4), (5_000_000, 5)])
 def test_what_is_worth_it_is_divided_among_several_processors(count: int, tasks: int) -> None:
     assert len(ranges(0, count, 1_000_000)) == tasks
 
