@@ -13,24 +13,24 @@ from tests.plugins.protocols.sctp.linux import guest
 pytestmark = [
     pytest.mark.peer("qemu-sctp"),
     pytest.mark.slow,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("qemu-sctp"),
 ]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 OPTIONS = "-q --color=no --tb=short -p no:cacheprovider -rs --durations=12"
-SECONDS = 380
+SECONDS = 580
+FILES = ("test_engine.py", "test_system.py", "test_paths.py")
 
 
-@pytest.mark.parametrize("file", ["test_engine.py", "test_system.py", "test_paths.py"])
-def test_in_a_guest(file: str, tmp_path: Path) -> None:
+def test_in_a_guest(tmp_path: Path) -> None:
     job = f"""
         cd {ROOT}
         echo 9899 > /proc/sys/net/sctp/udp_port
         ip link set lo gso_max_segs 1
         export PYTHONDONTWRITEBYTECODE=1
-        {sys.executable} -m pytest {OPTIONS} -k system {HERE / file}
+        {sys.executable} -m pytest {OPTIONS} -k system {' '.join(str(HERE / file) for file in FILES)}
     """
     status, printed = guest.run(tmp_path, job, SECONDS)
     assert status == 0, printed
