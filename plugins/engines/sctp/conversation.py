@@ -68,6 +68,8 @@ class Conversation:
         self.ended = False
         self.lanes: list[Lane] = []
         self.ports: list[Port] = []
+        self.waiting: dict[Lane, None] = {}
+        """Lanes with something that the peer lacks, or that has no room."""
         self.peer = ""
         self.host = host
         self.options = options
@@ -100,7 +102,7 @@ class Conversation:
             for event in events:
                 self._on_event(event)
         if not self.ended:
-            for lane in self.lanes:
+            for lane in list(self.waiting):
                 lane.on_progress()
 
     def _on_event(self, event: Event) -> None:

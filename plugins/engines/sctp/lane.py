@@ -88,8 +88,7 @@ class Lane:
 
     def on_progress(self) -> None:
         """The association has news: there may be room to send."""
-        if self.pending():
-            self._go_on()
+        self._go_on()
 
     # ------------------------------------------------------------------ the port's owner
 
@@ -108,6 +107,10 @@ class Lane:
         host = self._conversation.host
         if (due := output.next_expiry()) is not None and due > host.now():
             host.set_timer(due, self._on_expiry, self)
+        if self.pending():
+            self._conversation.waiting[self] = None
+        else:
+            self._conversation.waiting.pop(self, None)
         return True
 
     def _on_expiry(self) -> None:
