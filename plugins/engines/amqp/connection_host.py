@@ -6,14 +6,13 @@ the queues hand over no more (the session's window) and, beyond a mark, no more 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Buffer
 from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
+from kernel.hosting.unwritten import Unwritten
 from kernel.hosting.wire import TlsWire, Wire
 from plugins.engines.amqp.rates import Bucket
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
@@ -65,8 +64,7 @@ class ConnectionHost:
         self._wire = wire
         self._connection = connection
         self.session = make_session(connection, partial(engine.is_busy, self))
-        self._out: deque[Buffer] = deque()
-        self._unwritten = 0
+        self._out = Unwritten()
         self._held_back = False
         """Whether reading waits for the routes."""
         self.blocked = False
@@ -81,7 +79,7 @@ class ConnectionHost:
         """Whether reading waits because it publishes faster than it may."""
 
     def __repr__(self) -> str:
-        return f"<ConnectionHost {self.peer} {self.session!r}, {self._unwritten} bytes unwritten>"
+        return f"<ConnectionHost {self.peer} {self.session!r}, {self._out.size} bytes unwritten>"
 
     @property
     def tls(self) -> bool:
@@ -96,7 +94,7 @@ class ConnectionHost:
     @property
     def unwritten(self) -> int:
         """Bytes that the socket has not taken yet."""
-        return self._unwritten
+        return self._out.size
 
     def start(self) -> None:
         """Begin to listen to the client."""
@@ -151,7 +149,7 @@ class ConnectionHost:
         if self._connection.closed() and not self._out:
             self._end("closed")
             return
-        self.session.window.refill(WINDOW_BYTES - self._unwritten, now)
+        self.session.window.refill(WINDOW_BYTES - self._out.size, now)
         self._watch()
         self._arm()
 
@@ -214,22 +212,13 @@ class ConnectionHost:
     # To the socket
 
     def _write(self) -> None:
-        for buffer in self._connection.data_to_send():
-            self._out.append(buffer)
-            self._unwritten += len(buffer)
-        if not self._out:
-            return
-        before = self._unwritten
         try:
-            done = self._wire.send(self._out)
+            self.bytes_out += self._out.write(self._connection.data_to_send(), self._wire)
         except OSError as error:
             self._lost(str(error))
-            return
-        self._unwritten = 0 if done else sum(map(len, self._out))
-        self.bytes_out += before - self._unwritten
 
     def _watch(self) -> None:
-        readable = not self._waits and self._unwritten < UNWRITTEN_BYTES
+        readable = not self._waits and self._out.size < UNWRITTEN_BYTES
         wanted = (readable, bool(self._out))
         if wanted != self._watched and not self.ended:
             if readable:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
-from kernel.contracts.message import Buffer
 from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
+from kernel.hosting.unwritten import Unwritten
 from kernel.hosting.wire import Wire
 from plugins.protocols.amqp091.connection import ClientConnection
 
@@ -27,15 +26,14 @@ class ConnectionHost:
         self._wire = wire
         self._connection = connection
         self.session = link.make_session(link, connection, self.finish)
-        self._out: deque[Buffer] = deque()
-        self._unwritten = 0
+        self._out = Unwritten()
         self._watched: tuple[bool, bool] = (False, False)
         self._armed: float | None = None
         self._read_size = FIRST_READ_SIZE
         self._soon = False
 
     def __repr__(self) -> str:
-        return f"<ConnectionHost {self.session!r}, {self._unwritten} bytes unwritten>"
+        return f"<ConnectionHost {self.session!r}, {self._out.size} bytes unwritten>"
 
     def start(self) -> None:
         """Say hello."""
@@ -43,7 +41,7 @@ class ConnectionHost:
 
     def pending(self) -> bool:
         """Whether the server has something to read or to confirm."""
-        return self._unwritten > 0 or self.session.unconfirmed > 0
+        return self._out.size > 0 or self.session.unconfirmed > 0
 
     def hang_up(self, reason: str) -> None:
         """Say good-bye as far as it goes at once, and end."""
@@ -57,7 +55,7 @@ class ConnectionHost:
         """End a turn: hand over, publish, write."""
         if self.ended:
             return
-        more = self.session.finish(publish=self._unwritten < UNWRITTEN_BYTES)
+        more = self.session.finish(publish=self._out.size < UNWRITTEN_BYTES)
         self._write()
         if self.ended:
             return
@@ -66,7 +64,7 @@ class ConnectionHost:
             return
         self._watch()
         self._arm()
-        if more and not self._soon and self._unwritten < UNWRITTEN_BYTES:
+        if more and not self._soon and self._out.size < UNWRITTEN_BYTES:
             self._soon = True
             self._host.soon(self._on_soon)
 
@@ -117,19 +115,10 @@ class ConnectionHost:
     # To the socket
 
     def _write(self) -> None:
-        for buffer in self._connection.data_to_send():
-            self._out.append(buffer)
-            self._unwritten += len(buffer)
-        if not self._out:
-            return
-        before = self._unwritten
         try:
-            done = self._wire.send(self._out)
+            self._link.counters.bytes_out += self._out.write(self._connection.data_to_send(), self._wire)
         except OSError as error:
             self._lost(str(error))
-            return
-        self._unwritten = 0 if done else sum(map(len, self._out))
-        self._link.counters.bytes_out += before - self._unwritten
 
     def _watch(self) -> None:
         wanted = (not self.session.holds_back, bool(self._out))

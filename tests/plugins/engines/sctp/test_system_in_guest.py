@@ -30,7 +30,7 @@ def test_in_a_guest(tmp_path: Path) -> None:
         echo 9899 > /proc/sys/net/sctp/udp_port
         ip link set lo gso_max_segs 1
         export PYTHONDONTWRITEBYTECODE=1
-        {sys.executable} -m pytest {OPTIONS} -k system {' '.join(str(HERE / file) for file in FILES)}
+        {sys.executable} -m pytest {OPTIONS} -k system {" ".join(str(HERE / file) for file in FILES)}
     """
     status, printed = guest.run(tmp_path, job, SECONDS)
     assert status == 0, printed
