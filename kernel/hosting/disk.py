@@ -52,6 +52,15 @@ def sync_data(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+def reserve(descriptor: int, size: int) -> int:
+    """Make a file ``size`` bytes large, with zeros where nothing was written; return how large it surely is: 0 where that was refused."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except (OSError, AttributeError):  # no room for so much, or a system that cannot
+        return 0
+    return size
+
+
 def sync_directory(path: Path) -> None:
     """Return once the names in a directory would survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

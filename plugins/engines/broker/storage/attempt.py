@@ -72,6 +72,7 @@ class Attempt:
         before, self._before = self._before, None
         if before is not None:
             try:
+                before.end()
                 if self.sync:
                     before.sync()
             finally:

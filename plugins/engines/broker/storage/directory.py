@@ -49,5 +49,5 @@ def read_marker(files: Files) -> bytes:
 def _marker_of_segments(files: Files) -> bytes | None:
     names = [Segment(number).name for number in segment_numbers(files.names())]
     votes = Counter(files.read(name, 0, MARKER_BYTES) for name in names)
-    whole = [marker for marker, _ in votes.most_common() if len(marker) == MARKER_BYTES]
+    whole = [marker for marker, _ in votes.most_common() if len(marker) == MARKER_BYTES and any(marker)]
     return whole[0] if whole else None

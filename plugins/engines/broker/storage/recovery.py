@@ -105,7 +105,10 @@ class Recovery:
                 self._take(segment, item)
         if damage is None:
             return
-        if not last:
+        if last and not any(read(damage.start, damage.stop - damage.start)):
+            files.truncate(segment.name, damage.start)  # reserved, and never written
+            segment.size = damage.start
+        elif not last:
             self.log.has_damage(segment, damage)
         elif self.found.records:
             files.truncate(segment.name, damage.start)

@@ -8,11 +8,15 @@ from random import Random
 
 from plugins.engines.broker.storage.writer import Work
 
+_RESERVED = bytes(1000)
+
 
 class MemoryDisk:
     """Files as the operating system has them, and as they would be after a loss of power."""
 
     def __init__(self) -> None:
+        self.reserved: set[str] = set()
+        """Files with zeros behind what was written, for whoever looks later."""
         self.contents: dict[str, bytearray] = {}
         self.synced: dict[str, bytes] = {}
         self.named: set[str] = set()
@@ -33,6 +37,7 @@ class MemoryDisk:
     def create(self, name: str) -> _Appended:
         self.check("create")
         self.contents[name] = bytearray()
+        self.reserved.add(name)
         return _Appended(self, name)
 
     def read(self, name: str, offset: int, length: int) -> bytes:
@@ -85,7 +90,7 @@ class MemoryDisk:
         """The process was killed: the operating system has all that was written."""
         disk = MemoryDisk()
         disk.contents = {name: bytearray(octets) for name, octets in self.contents.items()}
-        return disk._all_safe()
+        return self._left(disk)
 
     def after_power_loss(self, random: Random) -> MemoryDisk:
         """Of what was not synced any prefix may be there, with any of its blocks missing."""
@@ -97,12 +102,15 @@ class MemoryDisk:
                 if random.random() < 0.3:
                     kept[block : block + 64] = bytes(len(kept[block : block + 64]))
             disk.contents[name] = kept
-        return disk._all_safe()
+        return self._left(disk)
 
-    def _all_safe(self) -> MemoryDisk:
-        self.synced = {name: bytes(octets) for name, octets in self.contents.items()}
-        self.named = set(self.contents)
-        return self
+    def _left(self, disk: MemoryDisk) -> MemoryDisk:
+        """Return the disk that is left of this one, whose octets are all safe."""
+        for name in self.reserved & set(disk.contents):
+            disk.contents[name] += _RESERVED
+        disk.synced = {name: bytes(octets) for name, octets in disk.contents.items()}
+        disk.named = set(disk.contents)
+        return disk
 
 
 def failing(what: str, times: int) -> Callable[[str], OSError | None]:
@@ -137,8 +145,11 @@ class _Appended:
         self._disk.syncs += 1
         self._disk.synced[self._name] = bytes(self._disk.contents[self._name])
 
+    def end(self) -> None:
+        self._disk.reserved.discard(self._name)
+
     def close(self) -> None:
-        pass
+        self.end()
 
 
 class StepWriter:

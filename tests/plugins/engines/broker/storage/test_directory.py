@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -141,3 +143,53 @@ def test_what_is_no_log_is_not_destroyed(opened: Callable[..., Opened], tmp_path
     with pytest.raises(CannotOpen, match="nothing was changed"):
         opened()
     assert (data / "000000000001.log").read_bytes() == b"something else"
+
+
+def test_what_was_reserved_is_cut_off_at_the_end_or_at_the_next_start(
+    opened: Callable[..., Opened], tmp_path: Path
+) -> None:
+    first = opened()
+    first.vhost.declare_queue("q", None, 0.0, durable=True)
+    first.vhost.publish(run(b"one", key="q", persistent=True), 0.0)
+    first.make_safe()
+    data, killed = tmp_path / "data", tmp_path / "killed"
+    shutil.copytree(data, killed)
+    segment = killed / "000000000001.log"
+    octets = segment.read_bytes()
+    assert len(octets) > 1 << 20
+    assert not any(octets[-(1 << 20) :])
+    again = Opened(killed)
+    assert again.reports == []
+    assert octets.rstrip(b"\0") == segment.read_bytes().rstrip(b"\0")
+    assert segment.stat().st_size < 5000
+    assert again.client.receiver.take_one(again.vhost.queues["q"], 0.0, settled=True) is not None
+    again.close()
+    first.close()
+    assert (data / segment.name).stat().st_size < 5000
+
+
+def test_a_segment_with_zeros_only_has_no_say(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    first = opened()
+    first.vhost.declare_queue("q", None, 0.0, durable=True)
+    first.close()
+    data = tmp_path / "data"
+    (data / "marker").unlink()
+    for number in (2, 3):
+        (data / f"00000000000{number}.log").write_bytes(bytes(5000))
+    again = opened()
+    assert "q" in again.vhost.queues
+
+
+def test_a_disk_that_reserves_nothing_is_written_all_the_same(
+    opened: Callable[..., Opened], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    first = opened()
+    first.vhost.declare_queue("q", None, 0.0, durable=True)
+    first.make_safe()
+    assert (tmp_path / "data" / "000000000001.log").stat().st_size < 5000
+    first.close()
+    assert "q" in opened().vhost.queues
