@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from plugins.engines.amqp_client.connect_options import ConnectOptions, Count
+from plugins.engines.amqp_client.connect_options import ConnectOptions, Count, Seconds
 
 
 class ClientExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,6 +102,9 @@ class AmqpClientOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknow
     """Whether the server tells of messages that no queue wanted: they are counted and reported."""
     in_flight: Count = 10_000
     """Messages published and not yet confirmed by the server, at the most."""
+    confirm_timeout: Seconds = 30.0
+    """Seconds in which the server answers for something while messages are in flight, unless it has said that it takes none for
+    now; then the connection is given up, and all of them are sent again on the next."""
     when_refused: Literal["wait", "drop"] = "wait"
     """A message for an exchange that is missing or forbidden (404, 403): wait with it, and with all behind it, until
     the server takes it; or drop it, counted.  One that is too large for the server (406) is always dropped."""

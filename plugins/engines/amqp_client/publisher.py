@@ -10,6 +10,7 @@ import msgspec
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Envelope, Run
+from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.amqp_client.in_flight import NOWHERE, Flight, InFlight
 from plugins.engines.amqp_client.options import AmqpClientOptions
 from plugins.engines.amqp_client.role import Role
@@ -51,6 +52,9 @@ class Publisher(Role):
         self._in_flight = InFlight()
         self._again: deque[tuple[int, Run]] = deque()
         """What is to be sent before anything new: refused by the server, or in flight when the channel ended."""
+        self._answered_at = 0.0
+        """When the server answered last, or nothing was in flight."""
+        self._patience = LazyTimer(session.link.host, self._look_for_answers)
         self._resting = False
         self._returned = False
         self._sent_as: dict[Envelope, Envelope | None] = {}
@@ -109,6 +113,7 @@ class Publisher(Role):
         again = sum(len(run.bodies) for place, run in self._again if place == NOWHERE)
         self.session.counters.messages_lost += self._in_flight.nobodys() + again
         self._in_flight = InFlight()
+        self._patience.cancel()
         self._again.clear()
         self._resting = False
         self._flow = True
@@ -162,6 +167,9 @@ class Publisher(Role):
             run = Run(run.bodies, run.size, as_sent, run.multipart)
         session.connection.publish(self.channel, run, mandatory=self._options.mandatory)
         session.counters.messages_out += len(run.bodies)
+        if not self._in_flight.count:
+            self._answered_at = session.link.host.now()
+            self._patience.arm(self._answered_at + self._options.confirm_timeout)
         self._in_flight.add(run, place)
 
     def _drop(self, run: Run, place: int) -> None:
@@ -212,6 +220,7 @@ class Publisher(Role):
     def acknowledged(self, event: Acknowledged) -> None:
         """The server answers for messages."""
         self.works()
+        self._answered_at = self.session.link.host.now()
         for flight in self._in_flight.answered(
             event.first_delivery_tag, event.last_delivery_tag, event.multiple
         ):
@@ -224,6 +233,7 @@ class Publisher(Role):
         refused = self._in_flight.answered(event.first_delivery_tag, event.last_delivery_tag, event.multiple)
         if not refused:
             return
+        self._answered_at = self.session.link.host.now()
         self._again.extend(map(_place_and_run, refused))
         count = sum(len(flight.run.bodies) for flight in refused)
         self.session.counters.messages_nacked += count
@@ -232,6 +242,19 @@ class Publisher(Role):
             wait = self.backoff.next_wait()
             self.session.report("retrying", f"publishing: the server refused {count} messages", wait)
             self.session.set_timer(wait, self._rested, self)
+
+    def _look_for_answers(self) -> None:
+        """A server may be alive and answer for nothing: a quorum queue of RabbitMQ that has no leader takes messages in silence."""
+        count, now = self._in_flight.count, self.session.link.host.now()
+        if not count:
+            return
+        if self.session.blocked:
+            self._answered_at = now
+        patience = self._options.confirm_timeout
+        if now < self._answered_at + patience:
+            self._patience.arm(self._answered_at + patience)
+        else:
+            self.session.give_up(f"the server answered for none of {count} messages within {patience:g} s")
 
     def _rested(self) -> None:
         self._resting = False

@@ -202,6 +202,11 @@ class Session:
             role.lost()
             self.link.host.set_timer(None, _nothing, role)
 
+    def give_up(self, reason: str) -> None:
+        """Hang up, and begin with another connection."""
+        if self.link.connection is not None:
+            self.link.connection.hang_up(reason)
+
     # To begin, and to begin again
 
     def start_later(self, role: Role, what: str, detail: str) -> None:

@@ -182,3 +182,44 @@ def test_a_message_that_is_too_large_costs_its_channel_which_is_opened_again() -
     assert sum(isinstance(method, basic.Consume) for method in world.methods) == 2
     world.deliver(1, b"small")
     assert world.acknowledged == [(3, 1, True)]
+
+
+# ------------------------------------------------------------------ a server that does not answer
+
+
+def test_a_server_that_answers_for_nothing_is_given_up_and_all_is_sent_to_the_next() -> None:
+    world = InMemory(confirm_timeout=5.0)
+    world.feed(*_bodies(0, 3))
+    world.acknowledge(1)
+    world.host.run(until=4.9)
+    assert not world.hosting.ended
+    world.host.run(until=5.1)
+    assert world.hosting.ended
+    assert world.link.last_error == "the server answered for none of 2 messages within 5 s"
+    assert [bytes(body) for run in world.port.rewind() for body in run.bodies] == [b"1", b"2"]
+
+
+def test_a_server_that_answers_now_and_then_is_waited_for() -> None:
+    world = InMemory(confirm_timeout=5.0)
+    world.feed(*_bodies(0, 4))
+    for tag in (1, 2, 3, 4):
+        world.host.run(until=world.host.now() + 4.0)
+        world.acknowledge(tag)
+    world.host.run(until=100.0)  # nothing is in flight
+    assert not world.hosting.ended
+    world.feed(b"late")
+    world.host.run(until=104.9)
+    assert not world.hosting.ended
+    world.host.run(until=105.1)
+    assert world.hosting.ended
+
+
+def test_a_server_that_says_that_it_takes_nothing_is_waited_for() -> None:
+    world = InMemory(confirm_timeout=5.0)
+    world.feed(b"0")
+    world.say(0, connection.Blocked(reason="low on memory"))
+    world.host.run(until=60.0)
+    assert not world.hosting.ended
+    world.say(0, connection.Unblocked())
+    world.host.run(until=71.0)
+    assert world.hosting.ended
