@@ -52,13 +52,13 @@ def sync_data(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
-def reserve(descriptor: int, size: int) -> int:
-    """Make a file ``size`` bytes large, with zeros where nothing was written; return how large it surely is: 0 where that was refused."""
+def reserve(descriptor: int, start: int, stop: int) -> int:
+    """Make a file that ends at ``start`` longer, with zeros up to ``stop``; return where it surely ends now."""
     try:
-        os.posix_fallocate(descriptor, 0, size)
+        os.posix_fallocate(descriptor, start, stop - start)
     except (OSError, AttributeError):  # no room for so much, or a system that cannot
-        return 0
-    return size
+        return start
+    return stop
 
 
 def sync_directory(path: Path) -> None:

@@ -80,6 +80,7 @@ class DataFile:
             if error.errno != errno.EINVAL:
                 raise
             self._stop_going_around()  # this file system, or its disk, wants something else
+            self._disk.cut(self._fd, position)  # it may have taken some of them before
             self._disk.write(self._fd, [pages])
             return
         self._bytes += len(pages)

@@ -103,8 +103,9 @@ class _AppendedFile:
 
     def write(self, chunks: Sequence[bytes]) -> None:
         data = memoryview(b"".join(chunks))
-        if self._size + len(data) > self._reserved:
-            self._reserved = reserve(self._descriptor, self._size + len(data) + _RESERVED)
+        end = self._size + len(data)
+        if end > self._reserved:
+            self._reserved = reserve(self._descriptor, max(self._size, self._reserved), end + _RESERVED)
         while data:
             written = os.write(self._descriptor, data[:_PIECE])
             self._size += written

@@ -105,7 +105,7 @@ class Recovery:
                 self._take(segment, item)
         if damage is None:
             return
-        if last and not any(read(damage.start, damage.stop - damage.start)):
+        if last and not read(damage.start, damage.stop - damage.start).strip(b"\0"):
             files.truncate(segment.name, damage.start)  # reserved, and never written
             segment.size = damage.start
         elif not last:

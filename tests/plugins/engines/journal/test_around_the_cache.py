@@ -21,8 +21,9 @@ SIZES = (PAGE, 5 * PAGE + 1, 100, 3 * PAGE - 700, 9 * PAGE, 2 * PAGE)
 class PretendingDisk(LimitedDisk):
     """Goes around the cache on any file system: what has to be aligned is looked at, and then written like anything else."""
 
-    def __init__(self, refuse: int = 0) -> None:
+    def __init__(self, refuse: int = 0, taken_before: int = 0) -> None:
         super().__init__()
+        self.taken_before = taken_before
         self.around: list[tuple[int, int]] = []
         self.descriptors: set[int] = set()
         self.refuse = refuse
@@ -38,6 +39,7 @@ class PretendingDisk(LimitedDisk):
 
     def write_direct(self, fd: int, pages: memoryview, position: int) -> None:
         if self.refuse:
+            super().write_direct(fd, pages[: self.taken_before], position)
             raise OSError(self.refuse, os.strerror(self.refuse))
         assert fd in self.descriptors
         assert (position % PAGE, len(pages) % PAGE, _address(pages) % PAGE) == (0, 0, 0)
@@ -81,8 +83,9 @@ def test_a_disk_that_is_full_at_any_page_leaves_no_trace(tmp_path: Path) -> None
     assert bodies_in(tmp_path) == [b"0" * 700, b"1" * 5 * PAGE, b"2" * 5 * PAGE]
 
 
-def test_a_file_system_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
-    disk = PretendingDisk(refuse=errno.EINVAL)
+@pytest.mark.parametrize("taken_before", [0, 100, PAGE])
+def test_a_file_system_that_refuses_is_not_asked_again(tmp_path: Path, taken_before: int) -> None:
+    disk = PretendingDisk(errno.EINVAL, taken_before)
     bodies = _fill(tmp_path, disk)
     assert bodies_in(tmp_path) == bodies
     assert not disk.around
