@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.peer("namespaces"), pytest.mark.peer("scapy"), pytest.
 GROUP, PORT = "239.192.1.1", 5555
 LIBZMQ, KERNEL = "tests.plugins.engines.pgm.libzmq_peer", "tests.plugins.engines.pgm.kernel_peer"
 MESSAGES = 200
+PATIENCE = 60.0
 
 PUBLISHER = """
 import pika
@@ -128,6 +130,7 @@ def test_epgm_with_losses_as_tshark_captures_it(
     source.stdin.close()
     assert source.wait(20) == 0
     live = inspecting.end()
+    _until_written(file, live["repaired"])
     tshark.send_signal(signal.SIGINT)
     assert tshark.wait(20) == 0
     assert live["asked"] == live["repaired"] > 0
@@ -140,6 +143,21 @@ def _where(peer: str, member: int) -> str:
     if peer == LIBZMQ:  # by address: OpenPGM asks a name server for names
         return f"epgm://{Lan.address(member)};{GROUP}:{PORT}"
     return f"zmtp1+epgm://{INTERFACE};{GROUP}:{PORT}"
+
+
+def _until_written(file: Path, repaired: int) -> None:
+    """Wait for what tshark has captured and not written yet: it does not when it is interrupted."""
+    deadline = monotonic() + PATIENCE
+    while (row := _row(file, check=False)) is None or row["repaired"] < repaired:
+        assert monotonic() < deadline, f"{row}, where {repaired} repairs should be"
+
+
+def _row(file: Path, *, check: bool = True) -> dict[str, Any] | None:
+    """Return what ``kernel inspect`` says of the file's one conversation; None where it is not there yet."""
+    command = [_python(), "-m", "kernel", "inspect", str(file), "--json", "--protocol", "pgm"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=check)
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    return lines[-1] if lines and "repaired" in lines[-1] else None
 
 
 def _tshark_agrees(file: Path, *, one_by_one: bool) -> None:
@@ -165,10 +183,8 @@ def _tshark_agrees(file: Path, *, one_by_one: bool) -> None:
         [*reading, "-o", ports[0], "-o", ports[1]], capture_output=True, text=True, check=True
     )
     theirs = Counter(line.rstrip("\t") for line in done.stdout.splitlines())
-    command = [_python(), "-m", "kernel", "inspect", str(file), "--json", "--protocol", "pgm"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = [json.loads(line) for line in shown.stdout.splitlines()]
-    row = lines.pop()
+    row = _row(file)
+    assert row is not None
     ours = Counter({f"0x{kind:02x}": row[name] for name, kind in TYPES.items() if row[name]})
     found = Counter({kind: count for kind, count in theirs.items() if kind in ours})
     assert found == ours if one_by_one else found <= ours
