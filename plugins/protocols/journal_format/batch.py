@@ -31,6 +31,8 @@ _METADATA = {"commit": (_MARK + _ZEROS).decode()}
 _END_OF_STREAM = 8
 _AROUND = 1 << 14
 """Bytes: more than a stream has besides its buffers."""
+_MUCH = 1 << 20
+"""Bytes: a stream that does not fit into so much more than twice its buffers has another fault."""
 _REMEMBERED = 4096
 _COUNTING = 65536
 # from buffers here and where it can be: pyarrow's array() imports pandas, if it is installed
@@ -127,7 +129,9 @@ class BatchEncoder:
             room = self._rooms.take(start + wanted)[start:]
             try:
                 size = self._write(batch, room)
-            except OSError:  # compression may make more of it
+            except OSError:  # compression may make more of it, though not much
+                if len(room) > 2 * batch.nbytes + _MUCH:
+                    raise
                 wanted *= 2
             else:
                 return room[len(STORED_BYTES) : size - _END_OF_STREAM]

@@ -69,3 +69,14 @@ def test_a_commit_lies_in_memory_as_it_will_in_the_file(position: int) -> None:
     commit = BatchEncoder().encode(0, [(run_of([b"x"]), 1, NOWHERE)], position)
     assert commit.lead == position % PAGE
     assert commit.data.tobytes() == encoded(BatchEncoder(), [b"x"]).data.tobytes()
+
+
+def test_a_fault_that_more_room_does_not_mend_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = BatchEncoder()
+
+    def broken(*_: object) -> int:
+        raise OSError("codec")
+
+    monkeypatch.setattr(encoder, "_write", broken)
+    with pytest.raises(OSError, match="codec"):
+        encoded(encoder, [b"x"])
