@@ -56,25 +56,49 @@ class Run(msgspec.Struct, gc=False):
     ``bodies`` belongs to the run: a reader may slice it but never change it, because the same run
     may be on its way to a thousand subscribers.  ``size`` is the sum of the body sizes in bytes.
     In a ``multipart`` run each body is a tuple of parts.
+
+    ``width`` is the size of each body in bytes, if all have one; 0: they differ, or nobody has looked.  Who
+    makes a run mostly knows, and the encoders and the journal go by it: to look again costs each 15 ns a message.
     """
 
     bodies: Sequence[Any]
     size: int
     envelope: Envelope = PLAIN
     multipart: bool = False
+    width: int = 0
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     def slice(self, start: int, stop: int) -> Run:
         """Return the messages from ``start`` up to ``stop`` as a run of their own."""
-        return run_of(self.bodies[start:stop], self.envelope, multipart=self.multipart)
+        bodies = self.bodies[start:stop]
+        width = self.width
+        if width:
+            return Run(bodies, len(bodies) * width, self.envelope, False, width)
+        return run_of(bodies, self.envelope, multipart=self.multipart)
+
+    def under(self, envelope: Envelope) -> Run:
+        """Return the same messages under another envelope."""
+        return Run(self.bodies, self.size, envelope, self.multipart, self.width)
+
+    def extend(self, run: Run) -> None:
+        """Put messages behind these.  For who made this run, of a list, and has not handed it on."""
+        self.bodies += run.bodies  # type: ignore[operator]
+        self.size += run.size
+        if run.width != self.width:
+            self.width = 0
 
 
 def run_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bool = False) -> Run:
-    """Return a run of these bodies, with its size counted (about 18 ns a message)."""
-    size = sum(map(_size_of_parts, bodies)) if multipart else sum(map(len, bodies))
-    return Run(bodies, size, envelope, multipart)
+    """Return a run of these bodies, with its sizes looked at (about 15 ns a message)."""
+    if multipart:
+        return Run(bodies, sum(map(_size_of_parts, bodies)), envelope, True)
+    sizes = list(map(len, bodies))
+    width = sizes[0] if sizes else 0
+    if sizes.count(width) == len(sizes):
+        return Run(bodies, len(sizes) * width, envelope, False, width)
+    return Run(bodies, sum(sizes), envelope)
 
 
 def _size_of_parts(parts: Iterable[Buffer]) -> int:

@@ -123,10 +123,12 @@ def random_chunks(subject: ProtocolSubject) -> None:
 
 
 def sizes_are_counted(subject: ProtocolSubject) -> None:
-    """A run's size is that of its bodies: water marks depend on it."""
+    """A run's size is that of its bodies, and its width that of each, or 0: water marks and encoders depend on it."""
     _, server = subject.opened()
     for run in server.receive_data(subject.sent()[0], 0.0):
-        assert run.size == sum(map(len, run.bodies))
+        sizes = [sum(map(len, body)) if run.multipart else len(body) for body in run.bodies]
+        assert run.size == sum(sizes)
+        assert not run.width or (not run.multipart and set(sizes) == {run.width})
 
 
 def what_is_fetched_is_forgotten(subject: ProtocolSubject) -> None:

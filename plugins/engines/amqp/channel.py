@@ -87,7 +87,7 @@ class Channel:
         if admitted is None:
             admitted = self._admit(envelope)
         if admitted is not envelope:
-            run = Run(run.bodies, run.size, admitted)
+            run = run.under(admitted)
         if self.transaction is not None:
             self.transaction.publish(self, run, mandatory=event.mandatory)
         else:

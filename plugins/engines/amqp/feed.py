@@ -15,7 +15,7 @@ import msgspec
 
 from kernel.contracts.engine import Port
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Envelope, Run, run_of
 from plugins.protocols.amqp091.content import ContentProperties, raw_properties
 from plugins.protocols.amqp091.fields import short_string
 
@@ -115,8 +115,9 @@ class Feed:
         if self._last_as is None:
             self.messages_refused += len(run.bodies)
             return
-        bodies = [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
-        self.vhost.publish(Run(bodies, run.size, self._last_as), now)
+        if run.multipart:  # AMQP has no parts
+            run = run_of([b"".join(parts) for parts in run.bodies])
+        self.vhost.publish(run.under(self._last_as), now)
 
     def _admit(self, envelope: Envelope) -> Envelope | None:
         """Return the envelope to publish under, or None if AMQP cannot say it or there is no such exchange.

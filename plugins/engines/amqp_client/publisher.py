@@ -164,7 +164,7 @@ class Publisher(Role):
             self._drop(run, place)
             return
         if as_sent is not envelope:
-            run = Run(run.bodies, run.size, as_sent, run.multipart)
+            run = run.under(as_sent)
         session.connection.publish(self.channel, run, mandatory=self._options.mandatory)
         session.counters.messages_out += len(run.bodies)
         if not self._in_flight.count:

@@ -73,7 +73,7 @@ class VirtualHost:
         count = len(run.bodies)
         self.messages_in += count
         if without_copies is not None:
-            run = Run(run.bodies, run.size, without_copies, run.multipart)
+            run = run.under(without_copies)
         if len(queues) == 1:
             return queues[0].publish(run, now)
         if not queues:
@@ -96,8 +96,7 @@ class VirtualHost:
         envelope = dead_envelope(
             span.envelope, reason, queue.name, exchange, policy.dead_letter_key, self.broker.clock(now)
         )
-        run = span.as_run()
-        run = Run(run.bodies, run.size, envelope, run.multipart)
+        run = span.as_run().under(envelope)
         for target in self.routes.find(envelope).queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
                 target.publish(run, now)

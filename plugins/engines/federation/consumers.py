@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Envelope
 from plugins.engines.amqp_client.consumer import Consumer
 from plugins.engines.amqp_client.intake import UNWANTED
 from plugins.engines.federation.trace import may_come, with_exchange_step, with_queue_step
@@ -98,7 +98,7 @@ class LinkConsumer(Consumer):
             self.session.stopped(len(run.bodies))
             run = UNWANTED
         else:
-            run = Run(run.bodies, run.size, envelope, run.multipart)
+            run = run.under(envelope)
         self.session.intake.arrived(self.subscription, last, run)
 
     def lost(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Envelope, Run, run_of
 from plugins.protocols.journal_format.envelopes import fields_of
 
 _REMEMBERED = 10_000
@@ -42,7 +42,7 @@ class StoredRuns:
             runs = []
             for ts, number, start, stop in spans:
                 these = bodies[start:stop]
-                runs.append((ts, Run(these, sum(map(len, these)), envelopes[number])))
+                runs.append((ts, run_of(these, envelopes[number])))
             return runs
         sizes = parts.to_pylist()
         return [

@@ -143,7 +143,7 @@ class Zmtp1Decoder:
                 continue
             bodies = _equal_frames(data, at, head, size)
             at += len(bodies) * (head + size)
-            runs.append(Run(bodies, len(bodies) * size))
+            runs.append(Run(bodies, len(bodies) * size, width=size))
         self._rest = data[at:] if at else data
 
     def _part(self, part: bytes, more: bool, runs: list[Run]) -> None:

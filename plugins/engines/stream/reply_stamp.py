@@ -28,7 +28,7 @@ class ReplyStamp:
             self._last = run.envelope
             self._stamped = msgspec.structs.replace(run.envelope, reply_to=self._port.name)
         assert self._stamped is not None
-        return Run(run.bodies, run.size, self._stamped, run.multipart)
+        return run.under(self._stamped)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)

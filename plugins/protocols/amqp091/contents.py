@@ -154,7 +154,8 @@ class ServerContents(Contents):
         self, channel: int, method: Method, envelope: Envelope, body: bytes, events: list[Event]
     ) -> None:
         assert isinstance(method, basic.Publish)
-        report_published(channel, method.mandatory, method.immediate, envelope, [body], len(body), events)
+        run = Run([body], len(body), envelope, False, len(body))
+        report_published(channel, method.mandatory, method.immediate, run, events)
 
 
 class ClientContents(Contents):
@@ -176,9 +177,9 @@ class ClientContents(Contents):
     ) -> None:
         if isinstance(method, basic.Deliver):
             flow = (channel, method.consumer_tag, method.redelivered, envelope)
-            report_delivered(flow, method.delivery_tag, [body], len(body), events)
+            report_delivered(flow, method.delivery_tag, [body], len(body), len(body), events)
             return
-        run = Run([body], len(body), envelope)
+        run = Run([body], len(body), envelope, False, len(body))
         if isinstance(method, basic.GetOk):
             got = (method.delivery_tag, method.redelivered, method.message_count)
             events.append(Got(channel, *got, run))

@@ -87,15 +87,15 @@ class DeliveredRuns:
         template: DeliveryTemplate | None = None
         expected_tag = first_tag = last_size = -1
         bodies: list[bytes] = []
-        total = 0
+        total = width = 0
         while position + 12 <= end:
             if template is None or not data.startswith(template.before, position):
                 found = self._find(data, position)
                 if found is None or found.flow[0] in self._incomplete:
                     break
                 if bodies and template is not None:
-                    report_delivered(template.flow, first_tag, bodies, total, events)
-                    bodies, total = [], 0
+                    report_delivered(template.flow, first_tag, bodies, total, width, events)
+                    bodies, total, width = [], 0, 0
                 template = found
             body_start = position + template.head_length
             if body_start > end:
@@ -106,8 +106,8 @@ class DeliveredRuns:
                 found = self._find(data, position)
                 if found is None:
                     break
-                report_delivered(template.flow, first_tag, bodies, total, events)
-                bodies, total = [], 0
+                report_delivered(template.flow, first_tag, bodies, total, width, events)
+                bodies, total, width = [], 0, 0
                 if found is template:
                     following = self._read_other_properties(template, data, position, tag, events)
                     if following == position:
@@ -124,10 +124,12 @@ class DeliveredRuns:
             ):
                 break
             if tag != expected_tag and bodies:
-                report_delivered(template.flow, first_tag, bodies, total, events)
-                bodies, total = [], 0
+                report_delivered(template.flow, first_tag, bodies, total, width, events)
+                bodies, total, width = [], 0, 0
             if not bodies:
                 first_tag = tag
+            if size != width:
+                width = 0 if bodies else size
             bodies.append(data[body_start:stop])
             position = stop + 1
             expected_tag = tag + 1
@@ -141,7 +143,7 @@ class DeliveredRuns:
                 position += len(more) * (template.head_length + size + 1)
                 expected_tag += len(more)
         if template is not None:
-            report_delivered(template.flow, first_tag, bodies, total, events)
+            report_delivered(template.flow, first_tag, bodies, total, width, events)
         return position
 
     def _read_other_properties(
@@ -167,7 +169,7 @@ class DeliveredRuns:
             except (MalformedField, IndexError, struct.error):
                 return position
         flow = (channel, consumer_tag, redelivered, envelope)
-        report_delivered(flow, tag, [body], len(body), events)
+        report_delivered(flow, tag, [body], len(body), len(body), events)
         return following
 
     def _find(self, data: bytes, position: int) -> DeliveryTemplate | None:
@@ -179,21 +181,24 @@ class DeliveredRuns:
 
 
 def report_delivered(
-    flow: Flow, first_tag: int, bodies: list[bytes], total: int, events: list[Event]
+    flow: Flow, first_tag: int, bodies: list[bytes], total: int, width: int, events: list[Event]
 ) -> None:
-    """Add messages to the run before, if that is of the same flow, else as a run of their own."""
+    """Add messages to the run before, if that is of the same flow, else as a run of their own.
+
+    ``width``: see ``Run``.
+    """
     if not bodies:
         return
     channel, consumer_tag, redelivered, envelope = flow
+    run = Run(bodies, total, envelope, False, width)
     if events:
         last = events[-1]
         if type(last) is Delivered and last.run.envelope is envelope and last.channel == channel:
             same = last.consumer_tag == consumer_tag and last.redelivered == redelivered
             if same and last.first_delivery_tag + len(last.run.bodies) == first_tag:
-                last.run.bodies += bodies  # type: ignore[operator]  # a list, made here
-                last.run.size += total
+                last.run.extend(run)
                 return
-    events.append(Delivered(channel, consumer_tag, first_tag, redelivered, Run(bodies, total, envelope)))
+    events.append(Delivered(channel, consumer_tag, first_tag, redelivered, run))
 
 
 def _read_stride(data: bytes, position: int, template: DeliveryTemplate, tag: int, size: int) -> list[bytes]:

@@ -81,7 +81,7 @@ class PublishedRuns:
         find = self._templates.get
         maximum = self.maximum_body_size
         bodies: list[bytes] = []
-        total = 0
+        total = width = 0
         append = events.append
         steady = False
         reported = False
@@ -102,14 +102,19 @@ class PublishedRuns:
                     break
                 if not steady:
                     if reported:
-                        append(Published(channel, mandatory, immediate, Run(bodies, total, envelope)))
+                        append(
+                            Published(
+                                channel, mandatory, immediate, Run(bodies, total, envelope, False, width)
+                            )
+                        )
                     elif bodies:
-                        report_published(channel, mandatory, immediate, envelope, bodies, total, events)
+                        run = Run(bodies, total, envelope, False, width)
+                        report_published(channel, mandatory, immediate, run, events)
                         reported = True
                     template = found
                     method, header, tail, unpack, head_length, channel, mandatory, immediate, envelope = found
                     bodies = []
-                    total = 0
+                    total = width = 0
                     last_size = -1
             body_start = position + head_length
             if body_start > end:  # a message with shorter properties may still be whole: frame by frame
@@ -117,14 +122,17 @@ class PublishedRuns:
             its_header, size, its_tail, frame_size = unpack(data, position + len(method))
             stop = body_start + size
             if its_tail != tail or its_header != header or size != frame_size:
-                following = self._read_other_properties(template, data, position, bodies, total, events)
+                run = Run(bodies, total, envelope, False, width)
+                following = self._read_other_properties(template, data, position, run, events)
                 if following == position:
                     break
                 position = following
-                template, steady, reported, bodies, total, last_size = None, False, False, [], 0, -1
+                template, steady, reported, bodies, total, width, last_size = None, False, False, [], 0, 0, -1
                 continue
             if stop >= end or data[stop] != END or not 0 < size <= maximum:
                 break
+            if size != width:
+                width = 0 if bodies else size
             bodies.append(data[body_start:stop])
             total += size
             if size == last_size:
@@ -138,7 +146,8 @@ class PublishedRuns:
                 position = stop + 1
                 last_size = size
         if bodies:
-            report_published(channel, mandatory, immediate, envelope, bodies, total, events)
+            run = Run(bodies, total, envelope, False, width)
+            report_published(channel, mandatory, immediate, run, events)
         return position
 
     def _read_other_properties(
@@ -146,14 +155,13 @@ class PublishedRuns:
         template: Template | None,
         data: bytes,
         position: int,
-        bodies: list[bytes],
-        total: int,
+        before: Run,
         events: list[Event],
     ) -> int:
         """Read one message with the template's method frame but a content header of its own.
 
         Requests with a correlation id each, say.  An envelope that is met again becomes the template.
-        What was read before is reported first; returns ``position`` if this message is not a plain one.
+        What was read ``before`` is reported first; returns ``position`` if this message is not a plain one.
         """
         if template is None:
             return position
@@ -171,30 +179,22 @@ class PublishedRuns:
                 envelope = self._envelopes.make(exchange, key, raw)
             except (MalformedField, IndexError, struct.error):
                 return position
-        if bodies:
-            report_published(channel, mandatory, immediate, template.envelope, bodies, total, events)
-        report_published(channel, mandatory, immediate, envelope, [body], len(body), events)
+        if before.bodies:
+            report_published(channel, mandatory, immediate, before, events)
+        run = Run([body], len(body), envelope, False, len(body))
+        report_published(channel, mandatory, immediate, run, events)
         return following
 
 
-def report_published(
-    channel: int,
-    mandatory: bool,
-    immediate: bool,
-    envelope: Envelope,
-    bodies: list[bytes],
-    total: int,
-    events: list[Event],
-) -> None:
+def report_published(channel: int, mandatory: bool, immediate: bool, run: Run, events: list[Event]) -> None:
     """Add messages to the run before, if that is of the same flow, else as a run of their own."""
     if events:
         last: Any = events[-1]
-        same = type(last) is Published and last.run.envelope is envelope and last.channel == channel
+        same = type(last) is Published and last.run.envelope is run.envelope and last.channel == channel
         if same and last.mandatory == mandatory and last.immediate == immediate:
-            last.run.bodies += bodies
-            last.run.size += total
+            last.run.extend(run)
             return
-    events.append(Published(channel, mandatory, immediate, Run(bodies, total, envelope)))
+    events.append(Published(channel, mandatory, immediate, run))
 
 
 def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected: int) -> list[bytes]:

@@ -210,7 +210,7 @@ class BackendConnection:
                     out += [_parts_frame(parts) for parts in bodies]
                     continue
                 bodies = [b"".join(parts) for parts in bodies]
-            out += encode_bodies(bodies)
+            out += encode_bodies(bodies, kept.width)
 
     def encode_one(self, body: bytes) -> bytes | None:
         """Return the bytes of one plain message, without detours; None when the long way has to be taken."""

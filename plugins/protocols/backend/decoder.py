@@ -43,6 +43,7 @@ class Decoder:
 
     __slots__ = (
         "_bodies",
+        "_equal",
         "_filled",
         "_large",
         "_on_control",
@@ -51,6 +52,7 @@ class Decoder:
         "_runs",
         "_size",
         "_stride",
+        "_width",
         "envelope",
         "max_message",
     )
@@ -67,6 +69,8 @@ class Decoder:
         self._pool: list[bytearray] = []
         self._runs: list[Run] = []
         self._bodies: list[Buffer] = []
+        self._equal = self._width = 0
+        """How many of the bodies are known to have one size, if all of them, and that size."""
 
     def in_message(self) -> bool:
         """Whether the bytes so far end in the middle of a frame."""
@@ -174,7 +178,7 @@ class Decoder:
                     stride = size + 1
                     count = equal_headers(data, position, stride, (end - position) // stride)
                     if count:
-                        bodies += equal_bodies(data, position, size, count)
+                        self._take_equal(equal_bodies(data, position, size, count), size)
                         position += count * stride
                         continue
                 if following > end:
@@ -205,17 +209,30 @@ class Decoder:
         elif data.startswith(data[position : position + 9], following):
             count = min((end - position) // (size + 9), LONG_RUN_BLOCK)
             several = equal_long_bodies(data, position, size, count)
-            self._bodies += several
+            self._take_equal(several, size)
             return position + (size + 9) * len(several)
         else:
             self._bodies.append(data[position + 9 : following])
         return following
 
+    def _take_equal(self, bodies: list[bytes], size: int) -> None:
+        """Put bodies of one size behind those that are here."""
+        if self._equal == len(self._bodies) and (not self._equal or self._width == size):
+            self._width = size
+            self._equal += len(bodies)
+        self._bodies += bodies
+
     def _end_run(self) -> None:
         """What follows has another envelope, or comes later."""
-        if self._bodies:
-            self._runs.append(run_of(self._bodies, self.envelope))
-            self._bodies = []
+        bodies = self._bodies
+        if not bodies:
+            return
+        if self._equal == len(bodies):
+            self._runs.append(Run(bodies, self._equal * self._width, self.envelope, False, self._width))
+        else:
+            self._runs.append(run_of(bodies, self.envelope))
+        self._bodies = []
+        self._equal = 0
 
     def _check(self, size: int) -> None:
         if size > self.max_message:

@@ -54,19 +54,15 @@ def control_frame(control: Control, payload: Buffer = b"") -> bytes:
     return b"\xff%c" % (0x80 | control) + len(payload).to_bytes(7, "big") + payload
 
 
-def encode_bodies(bodies: Sequence[Any]) -> list[Buffer]:
-    """Return the frames of these bodies, in as few buffers as make sense.
+def encode_bodies(bodies: Sequence[Any], width: int = 0) -> list[Buffer]:
+    """Return the frames of these bodies, in as few buffers as make sense.  ``width``: their size, if all have one.
 
-    Bodies of one size have one header, so the whole run is that header joined between them (15 ns a message);
-    mixed sizes take 60 to 100 ns a message.
+    The whole run is then their one header joined between them (11 ns a message); mixed sizes take 60 to 100 ns a message.
     """
-    sizes = set(map(len, bodies))
-    if len(sizes) == 1:
-        (size,) = sizes
-        if size < REFERENCE_FROM:
-            head = header(size)
-            return [head.join((b"", *bodies))]  # not ``head + head.join(bodies)``, which copies it all twice
-    elif max(sizes, default=0) < LONG:
+    if 0 < width < REFERENCE_FROM:
+        head = header(width)
+        return [head.join((b"", *bodies))]  # not ``head + head.join(bodies)``, which copies it all twice
+    if width < LONG and max(map(len, bodies), default=0) < LONG:
         return [
             b"".join(
                 chain.from_iterable(

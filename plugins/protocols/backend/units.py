@@ -44,10 +44,10 @@ class UnitEncoder:
         for at, body in enumerate(bodies):
             size = len(header(len(body))) + len(body)
             if taken and taken + size > room:
-                yield b"".join((self._frame, *encode_bodies(bodies[begin:at])))
+                yield b"".join((self._frame, *encode_bodies(bodies[begin:at], run.width)))
                 begin, taken = at, 0
             taken += size
-        yield b"".join((self._frame, *encode_bodies(bodies[begin:])))
+        yield b"".join((self._frame, *encode_bodies(bodies[begin:], run.width)))
 
     def _multipart(self, run: Run) -> Iterator[bytes]:
         for parts in run.bodies:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import array
 import gc
+from typing import Any
+
+import pytest
 
 from kernel.contracts.loan import lend
 from kernel.contracts.message import PLAIN, Envelope, Message, messages_of, run_of
@@ -19,6 +22,39 @@ def test_a_slice_is_a_run_of_its_own() -> None:
     envelope = Envelope(key="k")
     part = run_of([b"a", b"bb", b"ccc"], envelope).slice(1, 3)
     assert (list(part.bodies), part.size, part.envelope) == ([b"bb", b"ccc"], 5, envelope)
+
+
+def test_a_run_of_one_size_says_so() -> None:
+    assert run_of([b"ab", b"cd", memoryview(b"ef")]).width == 2
+    assert run_of([b"ab", b"c"]).width == 0
+    assert run_of([b"", b""]).width == 0
+    assert run_of([]).width == 0
+    assert run_of([(b"ab",), (b"cd",)], multipart=True).width == 0
+
+
+def test_a_slice_of_one_size_is_not_looked_at() -> None:
+    class Unseen(list[bytes]):
+        def __iter__(self) -> Any:
+            raise AssertionError("there is no need to")
+
+    run = run_of([b"ab"] * 5)
+    run.bodies = Unseen(run.bodies)
+    part = run.slice(1, 4)
+    assert (len(part), part.size, part.width) == (3, 6, 2)
+
+
+def test_the_same_messages_under_another_envelope() -> None:
+    run, other = run_of([b"ab"] * 5), Envelope(key="k")
+    again = run.under(other)
+    assert (again.bodies, again.size, again.envelope, again.width) == (run.bodies, 10, other, 2)
+    assert run.envelope is PLAIN
+
+
+@pytest.mark.parametrize("more, width", [([b"cd"], 2), ([b"c"], 0), ([b"cd", b"e"], 0)])
+def test_a_run_that_grows_keeps_its_width_while_it_is_true(more: list[bytes], width: int) -> None:
+    run = run_of([b"ab"])
+    run.extend(run_of(more))
+    assert (run.bodies, run.size, run.width) == ([b"ab", *more], sum(map(len, run.bodies)), width)
 
 
 def test_envelopes_are_equal_only_to_themselves() -> None:

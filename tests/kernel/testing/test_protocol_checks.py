@@ -51,6 +51,11 @@ class Counting(Sound):
         return [Run(run.bodies, 7, run.envelope) for run in super().receive_data(data, now)]
 
 
+class Weighing(Sound):
+    def receive_data(self, data: Any, now: float) -> list[Run]:
+        return [Run(run.bodies, run.size, run.envelope, width=7) for run in super().receive_data(data, now)]
+
+
 @pytest.mark.parametrize(
     "kind, check",
     [
@@ -61,6 +66,7 @@ class Counting(Sound):
         (Raising, "mutated_bytes"),
         (Impatient, "deadlines_move_on"),
         (Counting, "sizes_are_counted"),
+        (Weighing, "sizes_are_counted"),
     ],
 )
 def test_a_check_finds_what_it_is_there_to_find(kind: type[Sound], check: str) -> None:

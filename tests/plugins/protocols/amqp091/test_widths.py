@@ -1,0 +1,69 @@
+"""What runs say of the size of their bodies: encoders go by it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from kernel.contracts.message import Envelope, run_of
+from plugins.protocols.amqp091.events import Delivered, Event, Published
+from tests.plugins.protocols.amqp091.conftest import Pair
+
+SIZES = some.lists(
+    some.tuples(some.sampled_from([0, 1, 5, 5, 100]), some.integers(1, 40), some.sampled_from("ab")),
+    min_size=1,
+    max_size=8,
+)
+CUTS = some.lists(some.integers(0, 20_000), max_size=5)
+
+
+def opened() -> Pair:
+    pair = Pair()
+    pair.exchange()
+    pair.client.open_channel(1)
+    pair.exchange()
+    return pair
+
+
+def check(events: list[Event], count: int) -> list[int]:
+    runs = [event.run for event in events if isinstance(event, Published | Delivered)]
+    assert sum(map(len, runs)) == count
+    for run in runs:
+        sizes = set(map(len, run.bodies))
+        assert run.width == (sizes.pop() if len(sizes) == 1 else 0)
+        assert run.size == sum(map(len, run.bodies))
+    return [run.width for run in runs]
+
+
+@given(shapes=SIZES, cuts=CUTS, to_server=some.booleans())
+def test_a_width_is_that_of_every_body_and_told_whenever_there_is_one(
+    shapes: list[tuple[int, int, str]], cuts: list[int], to_server: bool
+) -> None:
+    pair = opened()
+    sender, receiver = (pair.client, pair.server) if to_server else (pair.server, pair.client)
+    tag = 1
+    for size, count, key in shapes:
+        run = run_of([b"x" * size] * count, Envelope(key=key))
+        if to_server:
+            pair.client.publish(1, run)
+        else:
+            pair.server.send_deliveries(1, "c", tag, False, run)
+        tag += count
+    data = b"".join(sender.data_to_send())
+    borders = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
+    events = [event for a, b in pairwise(borders) for event in receiver.receive_data(data[a:b], 1.0)]
+    check(events, tag - 1)
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 4096, 1 << 20])
+def test_a_steady_flow_has_a_width_wherever_it_is_cut(chunk: int) -> None:
+    pair = opened()
+    pair.client.publish(1, run_of([b"x" * 100] * 500, Envelope(key="k")))
+    data = b"".join(pair.client.data_to_send())
+    events: list[Event] = []
+    for start in range(0, len(data), chunk):
+        events += pair.server.receive_data(data[start : start + chunk], 1.0)
+    assert set(check(events, 500)) == {100}
