@@ -21,7 +21,7 @@ from plugins.apis.spark.producers import Epoch, last_epoch, note
 from plugins.apis.spark.staging import forget_epochs, staged
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
-from plugins.protocols.journal_format.batch import offsets_from
+from plugins.protocols.journal_format.columns import offsets_from
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED
 

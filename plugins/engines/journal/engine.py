@@ -20,6 +20,7 @@ from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.batch import LARGEST_BODY
 from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.packing import Packer
 
 _BATCHES_AHEAD = 4
 """How many batches may be on their way to the disk."""
@@ -42,6 +43,7 @@ class JournalEngine:
         self._committer: Committer | None = None
         self._writer: JournalWriter | None = None
         self._gathered: list[Stamped] = []
+        self._packer = Packer()
         self._rows = self._bytes = 0  # gathered
         self._given = 0  # messages gathered so far
         self._ahead: deque[tuple[int, int]] = deque()
@@ -164,7 +166,7 @@ class JournalEngine:
             if run.size >= LARGEST_BODY:
                 run = self._without_giants(run)
             if run.bodies:
-                self._gathered.append((run, ts, source))
+                self._gathered.append((self._packer.pack(run), ts, source))
                 rows += len(run.bodies)
                 size += run.size
         self._messages_in += rows

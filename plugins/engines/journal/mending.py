@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from plugins.engines.journal.disk import Disk
-from plugins.protocols.journal_format.batch import commit_crc
 from plugins.protocols.journal_format.checksum import crc32
+from plugins.protocols.journal_format.commit import commit_crc
 from plugins.protocols.journal_format.decode import commit_at
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import Entry, Header, encode_entry, encode_header

@@ -1,4 +1,4 @@
-"""A batch: runs in, the bytes of one commit out; and back.
+"""A batch: runs in, the bytes of one commit out (``commit.py`` reads them back).
 
 A commit is one dictionary message (the batch's envelopes) and one record batch message of the Arrow IPC stream
 format.  The record batch's custom metadata has eight hexadecimal digits: the CRC-32 of the commit with these digits at
@@ -7,15 +7,15 @@ zero.  The index has the same number; that it stands here, too, makes an index t
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import ipc
 
 from plugins.protocols.journal_format.checksum import crc32
+from plugins.protocols.journal_format.columns import BodyColumns, OffsetColumns, Runs, filled
+from plugins.protocols.journal_format.commit import CHECK_ZEROS, MARK, find_check
 from plugins.protocols.journal_format.envelopes import Source, row_of
 from plugins.protocols.journal_format.index import COMPRESSED, Entry
 from plugins.protocols.journal_format.rooms import PAGE, Rooms
@@ -24,20 +24,13 @@ from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, STORED, STO
 LARGEST_BODY = (1 << 31) - (1 << 20)
 """Bytes; Arrow counts those of one batch in 31 bits."""
 
-_MARK = b"crc32="
-_ZEROS = b"00000000"
-_DIGITS = len(_ZEROS)
-_METADATA = {"commit": (_MARK + _ZEROS).decode()}
+_METADATA = {"commit": (MARK + CHECK_ZEROS).decode()}
 _END_OF_STREAM = 8
 _AROUND = 1 << 14
 """Bytes: more than a stream has besides its buffers."""
 _MUCH = 1 << 20
 """Bytes: a stream that does not fit into so much more than twice its buffers has another fault."""
 _REMEMBERED = 4096
-_COUNTING = 65536
-# from buffers here and where it can be: pyarrow's array() imports pandas, if it is installed
-_NUMBERS = pa.Array.from_buffers(pa.int64(), _COUNTING, [None, pa.py_buffer(array("q", range(_COUNTING)))])
-_PARTS = pa.list_(pa.int32())
 
 
 class EncodedBatch(NamedTuple):
@@ -63,10 +56,11 @@ class BatchEncoder:
         self._rows: dict[tuple[Any, Source], tuple[Any, ...]] = {}
         self._table: tuple[list[tuple[Any, ...]], Any] = ([], None)
         self._checks: tuple[Any, int] = (None, 0)
-        self._counted: tuple[int, Any] = (0, _NUMBERS)
+        self._offsets = OffsetColumns()
+        self._bodies = BodyColumns()
         self._rooms = Rooms()
 
-    def encode(self, offset: int, runs: Sequence[tuple[Any, int, Source]], position: int = 0) -> EncodedBatch:
+    def encode(self, offset: int, runs: Runs, position: int = 0) -> EncodedBatch:
         """Encode ``(run, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
 
         ``ts`` is in microseconds since 1970 UTC; a run has ``bodies``, ``envelope`` and ``multipart``.  ``position``: where
@@ -75,12 +69,12 @@ class BatchEncoder:
         counts = [len(run.bodies) for run, _, _ in runs]
         indices, table = self._envelopes(runs, counts)
         stamps = [ts for _, ts, _ in runs]
-        parts, bodies = _bodies_of(runs, counts)
         rows = sum(counts)
+        parts, bodies = self._bodies.make(runs, rows)
         batch = pa.RecordBatch.from_arrays(
             [
-                self._offsets(offset, rows),
-                _filled("q", STORED.field("ts").type, stamps, counts, rows),
+                self._offsets.make(offset, rows),
+                filled("q", STORED.field("ts").type, stamps, counts, rows),
                 pa.DictionaryArray.from_arrays(indices, table, safe=False),
                 parts,
                 bodies,
@@ -111,7 +105,7 @@ class BatchEncoder:
         if check_at is None:
             check_at = find_check(pa.py_buffer(data))
         crc = crc32(data)
-        data[check_at : check_at + _DIGITS] = b"%08x" % crc
+        data[check_at : check_at + len(CHECK_ZEROS)] = b"%08x" % crc
         entry = Entry(
             offset, 0, len(data), batch.num_rows, crc, self._flags, min_ts, max_ts, envelopes, check_at
         )
@@ -143,18 +137,7 @@ class BatchEncoder:
         size: int = sink.tell()
         return size
 
-    def _offsets(self, first: int, rows: int) -> pa.Array:
-        """Return ``offsets_from``: a part of what was counted before, in most cases."""
-        start, column = self._counted
-        if rows > _COUNTING:
-            return offsets_from(first, rows)
-        if not start <= first <= start + _COUNTING - rows:
-            start, column = self._counted = (first, offsets_from(first, _COUNTING))
-        return column.slice(first - start, rows)
-
-    def _envelopes(
-        self, runs: Sequence[tuple[Any, int, Source]], counts: list[int]
-    ) -> tuple[pa.Array, pa.StructArray]:
+    def _envelopes(self, runs: Runs, counts: list[int]) -> tuple[pa.Array, pa.StructArray]:
         """Return which envelope each message has, and the table of them."""
         known = self._rows
         if len(known) > _REMEMBERED:
@@ -173,7 +156,7 @@ class BatchEncoder:
         if rows != last:
             table = envelope_table(rows)
             self._table = (rows, table)
-        return _filled("i", pa.int32(), indices, counts, sum(counts)), table
+        return filled("i", pa.int32(), indices, counts, sum(counts)), table
 
 
 def envelope_table(rows: Sequence[tuple[Any, ...]]) -> pa.StructArray:
@@ -183,77 +166,3 @@ def envelope_table(rows: Sequence[tuple[Any, ...]]) -> pa.StructArray:
         for values, field in zip(zip(*rows, strict=True), ENVELOPE_FIELDS, strict=True)
     ]
     return pa.StructArray.from_arrays(columns, fields=list(ENVELOPE_FIELDS))
-
-
-def find_check(data: pa.Buffer) -> int:
-    """Return where in a commit its CRC's digits stand.  Raises ``ValueError``, ``OSError`` or ``EOFError`` if this is no commit."""
-    dictionary = message_size(data, 0)
-    metadata_size = int.from_bytes(memoryview(data)[dictionary + 4 : dictionary + 8], "little")
-    metadata = bytes(data.slice(dictionary, min(8 + metadata_size, data.size - dictionary)))
-    at = metadata.find(_MARK)
-    if at < 0:
-        raise ValueError("a record batch without its check")
-    return dictionary + at + len(_MARK)
-
-
-def message_size(data: pa.Buffer, position: int) -> int:
-    """Return how many bytes the Arrow message at ``position`` has.  Raises ``ValueError``, ``OSError`` or ``EOFError``."""
-    message = ipc.read_message(data.slice(position))
-    body = 0 if message.body is None else message.body.size
-    size: int = 8 + message.metadata.size + body
-    return size
-
-
-def commit_crc(data: Any, check_at: int) -> int:
-    """Return the CRC-32 of a commit, with the digits in it taken as zeros."""
-    view = memoryview(data)
-    crc = crc32(_ZEROS, crc32(view[:check_at]))
-    return crc32(view[check_at + _DIGITS :], crc)
-
-
-def written_crc(data: Any, check_at: int) -> int:
-    """Return the CRC-32 that stands in a commit.  Raises ``ValueError`` if these are no digits."""
-    return int(bytes(memoryview(data)[check_at : check_at + _DIGITS]), 16)
-
-
-def offsets_from(first: int, rows: int) -> pa.Array:
-    """Return the column of offsets of so many rows."""
-    if rows > _COUNTING:
-        return pa.array(range(first, first + rows), pa.int64())
-    from pyarrow import compute
-
-    return compute.add(_NUMBERS.slice(0, rows), pa.scalar(first, pa.int64()))
-
-
-def _filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], rows: int) -> pa.Array:
-    """Return each of these numbers as often as its count says."""
-    if len(values) == rows:  # runs of one
-        numbers = array(code, values)
-    elif values.count(values[0]) == len(values):
-        numbers = array(code, values[:1]) * rows
-    else:
-        numbers = array(code)
-        for value, count in zip(values, counts, strict=True):
-            numbers += array(code, (value,)) * count
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(numbers)])
-
-
-def _bodies_of(runs: Sequence[tuple[Any, int, Source]], counts: list[int]) -> tuple[pa.Array, pa.Array]:
-    """Return the sizes of parts (null for a message of a single part) and the bodies."""
-    if not any(run.multipart for run, _, _ in runs):
-        bodies = (
-            runs[0][0].bodies
-            if len(runs) == 1
-            else list(chain.from_iterable(run.bodies for run, _, _ in runs))
-        )
-        return pa.nulls(sum(counts), _PARTS), pa.array(bodies, pa.binary())
-    sizes: list[list[int] | None] = []
-    bodies = []
-    for run, _, _ in runs:
-        if run.multipart:
-            sizes += [[len(part) for part in parts] for parts in run.bodies]
-            bodies += map(b"".join, run.bodies)
-        else:
-            sizes += [None] * len(run.bodies)
-            bodies += run.bodies
-    return pa.array(sizes, _PARTS), pa.array(bodies, pa.binary())

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import ipc
 
-from plugins.protocols.journal_format.batch import commit_crc, find_check, message_size, written_crc
+from plugins.protocols.journal_format.commit import commit_crc, find_check, message_size, written_crc
 from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, ROWS, STORED
 

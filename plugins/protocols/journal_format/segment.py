@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from plugins.protocols.journal_format.batch import commit_crc
 from plugins.protocols.journal_format.checksum import crc32
+from plugins.protocols.journal_format.commit import commit_crc
 from plugins.protocols.journal_format.decode import commit_at, stored_batches
 from plugins.protocols.journal_format.errors import Damaged, UnknownVersion
 from plugins.protocols.journal_format.index import (

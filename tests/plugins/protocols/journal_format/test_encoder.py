@@ -7,7 +7,8 @@ import pytest
 
 from kernel.contracts.message import Envelope, run_of
 from plugins.protocols.journal_format import batch as batch_module
-from plugins.protocols.journal_format.batch import BatchEncoder, EncodedBatch, commit_crc, find_check
+from plugins.protocols.journal_format.batch import BatchEncoder, EncodedBatch
+from plugins.protocols.journal_format.commit import commit_crc, find_check
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.rooms import PAGE, Rooms
 
