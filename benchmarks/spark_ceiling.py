@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -18,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from plugins.apis.spark.columns import SCHEMA
+from plugins.apis.spark.columns import SCHEMA, wanted_columns
 from plugins.apis.spark.options import MILLION
 from plugins.apis.spark.rows import BATCH_ROWS, read_rows
 from plugins.apis.spark.workers import settle, settled_after
@@ -38,10 +39,10 @@ class OneBatch(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(Path(self.options["path"]), int(self.options["rows"]), schema.names)
+        return _Reader(Path(self.options["path"]), int(self.options["rows"]), wanted_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(Path(self.options["path"]), int(self.options["rows"]), schema.names)
+        return _StreamReader(Path(self.options["path"]), int(self.options["rows"]), wanted_columns(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         settle("plan")
@@ -49,25 +50,25 @@ class OneBatch(DataSource):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, path: Path, rows: int, columns: list[str]) -> None:
+    def __init__(self, path: Path, rows: int, schema: pa.Schema) -> None:
         self.path = path
         self.rows = rows
-        self.columns = columns
+        self.schema = schema
 
     def partitions(self) -> list[InputPartition]:
         return _tasks(self.rows)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return settled_after("read", _again_and_again(self.path, self.columns, partition.value))
+        return settled_after("read", _again_and_again(self.path, self.schema, partition.value))
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A million rows a micro-batch, as the journal's source has them."""
 
-    def __init__(self, path: Path, rows: int, columns: list[str]) -> None:
+    def __init__(self, path: Path, rows: int, schema: pa.Schema) -> None:
         self.path = path
         self.rows = rows
-        self.columns = columns
+        self.schema = schema
 
     def initialOffset(self) -> dict[str, int]:
         return {_NEXT: 0}
@@ -85,7 +86,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _tasks(end[_NEXT] - start[_NEXT])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return settled_after("read", _again_and_again(self.path, self.columns, partition.value))
+        return settled_after("read", _again_and_again(self.path, self.schema, partition.value))
 
 
 class _Discarding(DataSourceStreamArrowWriter):
@@ -107,8 +108,8 @@ def _tasks(rows: int) -> list[InputPartition]:
     return [InputPartition(rows // TASKS)] * TASKS
 
 
-def _again_and_again(path: Path, columns: list[str], rows: int) -> Iterator[Any]:
-    batch = next(read_rows(path, 0, BATCH_ROWS, columns))
+def _again_and_again(path: Path, schema: pa.Schema, rows: int) -> Iterator[Any]:
+    batch = next(read_rows(path, 0, BATCH_ROWS, schema))
     while rows > 0:
         yield batch.slice(0, rows)
         rows -= batch.num_rows

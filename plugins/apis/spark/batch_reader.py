@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualTo,
@@ -14,6 +15,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     InputPartition,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -25,6 +27,7 @@ from plugins.apis.spark.planning import bounds, ranges, row_at
 from plugins.apis.spark.rows import read_rows
 from plugins.apis.spark.workers import settled_after
 from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import NEVER_NULL
 
 
 class Rows(InputPartition):
@@ -36,12 +39,12 @@ class Rows(InputPartition):
         self.end = end
 
 
-def read_task(journal: Path, task: InputPartition, columns: list[str], options: ReadOptions) -> Iterator[Any]:
+def read_task(journal: Path, task: InputPartition, schema: pa.Schema, options: ReadOptions) -> Iterator[Any]:
     """Yield the batches of a task.  Spark makes a task of its own where there is none."""
     if not isinstance(task, Rows):
         return iter(())
     skip_lost = not options.fail_on_data_loss
-    rows = read_rows(journal, task.first, task.end, columns, skip_lost=skip_lost)
+    rows = read_rows(journal, task.first, task.end, schema, skip_lost=skip_lost)
     return settled_after("read", rows)
 
 
@@ -49,7 +52,7 @@ class BatchReader(DataSourceReader):
     """Made by Spark's planner, and sent to the executors as it is."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self.columns = wanted_columns(schema)
+        self.schema = wanted_columns(schema)
         self.options = options
         self.journal = options.journal
 
@@ -58,14 +61,17 @@ class BatchReader(DataSourceReader):
         return [Rows(*piece) for piece in ranges(first, end, self.options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self.journal, partition, self.columns, self.options)
+        return read_task(self.journal, partition, self.schema, self.options)
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         return bounds(reader, self.options)
 
 
 class PushdownReader(BatchReader):
-    """Reads only what filters on ``offset`` and ``ts`` leave.  Spark still applies all of them: they only narrow."""
+    """Reads only what filters on ``offset`` and ``ts`` leave.
+
+    Those on ``offset`` are kept to exactly; all others Spark applies itself, for which it copies each row once more.
+    """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         super().__init__(schema, options)
@@ -73,7 +79,7 @@ class PushdownReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._filters = filters
-        return filters
+        return [each for each in filters if not _kept_exactly(each)]
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         first, end = super()._bounds(reader)
@@ -84,10 +90,19 @@ class PushdownReader(BatchReader):
         return first, max(first, end)
 
 
+def _kept_exactly(each: Filter) -> bool:
+    """Whether the rows that are read are those that the filter leaves."""
+    attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    if isinstance(each, IsNotNull):
+        return len(attribute) == 1 and attribute[0] in NEVER_NULL
+    compares = isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual)
+    return compares and attribute == ("offset",) and type(getattr(each, "value", None)) is int
+
+
 def _narrowed(each: Filter, reader: JournalReader) -> tuple[int | None, int | None]:
     """Return the first offset that a filter leaves and the one after the last; None where it sets no bound."""
     attribute, value = getattr(each, "attribute", ()), getattr(each, "value", None)
-    if attribute == ("offset",) and isinstance(value, int):
+    if attribute == ("offset",) and type(value) is int:
         at, after = value, value + 1
     elif attribute == ("ts",) and isinstance(value, datetime):
         moment = _micros(value)

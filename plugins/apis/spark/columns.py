@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from plugins.apis.spark.errors import SparkOptionError
-from plugins.protocols.journal_format.schema import ROWS
+from plugins.protocols.journal_format.schema import NEVER_NULL, ROWS
 
 _SPARK_TYPES: dict[Any, DataType] = {
     pa.int64(): LongType(),
@@ -31,21 +31,26 @@ _SPARK_TYPES: dict[Any, DataType] = {
     pa.timestamp("us", tz="UTC"): TimestampType(),
     pa.list_(pa.int32()): ArrayType(IntegerType()),
 }
-SCHEMA = StructType([StructField(field.name, _SPARK_TYPES[field.type]) for field in ROWS])
-"""All columns, as Spark calls them."""
+SCHEMA = StructType(
+    [StructField(field.name, _SPARK_TYPES[field.type], field.name not in NEVER_NULL) for field in ROWS]
+)
+"""All columns, as Spark calls them.  Whether a value of a column that is never null is null it does not ask, a twentieth of its work."""
 
 
-def wanted_columns(schema: StructType) -> list[str]:
-    """Return the names in a ``StructType`` that the user asked for; Spark itself never prunes a Python source.
+def wanted_columns(schema: StructType) -> pa.Schema:
+    """Return the columns that the user asked for, as Spark wants them; it never prunes a Python source by itself.
 
-    Raises ``SparkOptionError`` for a column that a feed has not, or has with another type.
+    Raises ``SparkOptionError`` for a column that a feed has not, or has with another type, or not in every row.
     """
-    there = {field.name: field.dataType for field in SCHEMA}
+    there = {field.name: field for field in SCHEMA}
     for field in schema:
-        if there.get(field.name) != field.dataType:
+        found = there.get(field.name)
+        if found is None or found.dataType != field.dataType:
             known = ", ".join(map(_told, SCHEMA))
             raise SparkOptionError(f"a feed has no column `{_told(field)}`; it has: {known}")
-    return schema.names
+        if found.nullable and not field.nullable:
+            raise SparkOptionError(f"column `{_told(field)}` may be null: leave out NOT NULL")
+    return pa.schema([ROWS.field(field.name).with_nullable(field.nullable) for field in schema])
 
 
 def _told(field: StructField) -> str:

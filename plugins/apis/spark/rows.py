@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from plugins.protocols.journal_format.decode import flat, rows_schema
+from plugins.protocols.journal_format.decode import flat
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
 
@@ -22,14 +22,13 @@ BATCH_BYTES = 16 << 20
 
 
 def read_rows(
-    journal: Path, first: int, end: int, columns: Sequence[str], *, skip_lost: bool = False
+    journal: Path, first: int, end: int, schema: pa.Schema, *, skip_lost: bool = False
 ) -> Iterator[Any]:
-    """Yield rows as Arrow batches of about ``BATCH_ROWS`` rows or ``BATCH_BYTES``, whatever the commits were.
+    """Yield rows with the columns of ``schema`` as Arrow batches of about ``BATCH_ROWS`` rows or ``BATCH_BYTES``, whatever the commits were.
 
     What retention takes meanwhile, or is damaged, raises a ``JournalError`` that names it, unless ``skip_lost``.
     """
-    schema = rows_schema(columns)
-    for commits in _gathered(_commits(JournalReader(journal), first, end, columns, skip_lost)):
+    for commits in _gathered(_commits(JournalReader(journal), first, end, schema.names, skip_lost)):
         yield flat(_joined(commits), schema)
 
 

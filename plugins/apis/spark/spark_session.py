@@ -7,6 +7,7 @@ finds ``pyspark_messaging_kernel`` by itself.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,8 +41,14 @@ _LOCAL = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # no .crc beside each file
 }
 
-# Arrow looks at bounds and reference counts before each value that it gives: a seventh of what the JVM does to take over a batch.
-_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
+# Arrow looks at bounds and reference counts before each value that it gives, and Spark has asked already whether it is null:
+# a seventh of what the JVM does to take over a batch, and an eighth.
+_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+
+_COLLECTOR = "-XX:+UseParallelGC"
+"""For whom nobody waits within milliseconds: up to a tenth quicker than the default."""
+_JAVA_READS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_CHOSEN = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def session(
@@ -89,14 +96,25 @@ def settings(
         return dict(_ANYWHERE)
     threads = master.removeprefix("local").strip("[]").split(",")[0]
     count = int(threads) if threads.isdigit() else (os.cpu_count() or 1) if threads == "*" else 1
-    quiet = Path(__file__).with_name("log4j2.properties").as_uri()
     return {
         **_ANYWHERE,
         **_LOCAL,
         "spark.sql.shuffle.partitions": str(count),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet} {_UNCHECKED}",
+        "spark.driver.extraJavaOptions": f"{java_properties()} {_collector(environ)}".strip(),
         **({"spark.driver.defaultJavaOptions": java_options(home, environ)} if home else {}),
     }
+
+
+def java_properties() -> str:
+    """Return what a JVM is told by us that would hold with any collector and compiler."""
+    quiet = Path(__file__).with_name("log4j2.properties").as_uri()
+    return f"-Dlog4j2.configurationFile={quiet} {_UNCHECKED}"
+
+
+def _collector(environ: Mapping[str, str]) -> str:
+    """Return which garbage collector to use, unless the environment says it: a JVM that is told two does not start."""
+    told = " ".join(environ.get(name, "") for name in _JAVA_READS)
+    return "" if _CHOSEN.search(told) else _COLLECTOR
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives as long as its query, in a process of its own beside the driver; a copy is in every task."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self.columns = wanted_columns(schema)
+        self.schema = wanted_columns(schema)
         self.options = options
         self.journal = options.journal
         if options.ending_offset != "latest" or options.ending_timestamp:
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Rows(*piece) for piece in ranges(first, end[_NEXT], self.options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self.journal, partition, self.columns, self.options)
+        return read_task(self.journal, partition, self.schema, self.options)
 
     def commit(self, end: dict[str, int]) -> None:
         self._tell(end[_NEXT])

@@ -48,6 +48,11 @@ ROWS = pa.schema(
 )
 """A batch as readers see it: one row a message, the envelope's fields as columns of their own."""
 
+NEVER_NULL = frozenset(
+    ("offset", "ts", "engine", "route", "exchange", "key", "priority", "persistent", "body")
+)
+"""Columns that have a value in every row; ``ROWS`` does not say so, for what reads all columns alike."""
+
 STORED_BYTES: bytes = STORED.serialize().to_pybytes()
 """The schema message that a segment begins with."""
 

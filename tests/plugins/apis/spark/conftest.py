@@ -38,6 +38,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def _quick_start() -> str:
     """Settings of a JVM that will not live long: the simple compiler and collector."""
-    from plugins.apis.spark.spark_session import settings
+    from plugins.apis.spark.spark_session import java_properties
 
-    return settings("local[2]")["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return java_properties() + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

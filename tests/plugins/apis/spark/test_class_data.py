@@ -48,6 +48,14 @@ def test_a_jvm_is_told_of_an_archive_that_is_there(tmp_path: Path) -> None:
     assert "spark.driver.defaultJavaOptions" not in settings("spark://host:7077", tmp_path, environ)
 
 
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"])
+def test_a_collector_that_somebody_has_chosen_is_the_only_one(name: str) -> None:
+    assert "UseParallelGC" in settings("local[2]", environ={})["spark.driver.extraJavaOptions"]
+    assert "UseParallelGC" in settings("local[2]", environ={name: "-Xmx1g"})["spark.driver.extraJavaOptions"]
+    told = settings("local[2]", environ={name: "-Xmx1g -XX:+UseG1GC"})["spark.driver.extraJavaOptions"]
+    assert "GC" not in told
+
+
 @pytest.mark.slow
 def test_an_archive_that_is_damaged_is_no_reason_not_to_start(tmp_path: Path) -> None:
     environ = _environ(tmp_path)

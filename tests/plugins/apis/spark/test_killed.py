@@ -75,10 +75,10 @@ with Kernel(plan) as kernel, kernel.open("out") as out:
 
 DRIVER = """
 import sys
-from plugins.apis.spark.spark_session import session, settings
+from plugins.apis.spark.spark_session import java_properties, session
 
 folder = sys.argv[1]
-small = settings("local[2]")["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+small = java_properties() + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 spark = session("killed", master="local[2]", configuration={"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": small})
 query = (
     spark.readStream.format("kernel").option("maxOffsetsPerTrigger", 50000).option("rowsPerTask", 20000).load(f"{folder}/source")

@@ -13,6 +13,7 @@ from plugins.engines.journal.options import KeepOptions
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import NEVER_NULL
 from tests.plugins.apis.spark.journals import EPOCH, SOURCE, Journal
 
 pytestmark = pytest.mark.slow
@@ -31,6 +32,22 @@ def test_a_journal_is_a_table(spark: Any, journal: Journal) -> None:
     assert (first.key, first.headers, bytes(first.body)) == ("a.b", '{"n":1}', b"one")
     assert int(first.ts.timestamp() * 1e6) == EPOCH
     assert feed.groupBy("key").count().orderBy("key").collect() == [("a.b", 2), ("n", 98)]
+
+
+def test_what_may_be_null_is_null_where_it_is_and_the_rest_is_said_never_to_be(
+    spark: Any, journal: Journal
+) -> None:
+    journal.append([b"bare", b""])
+    journal.append([b"full"], Envelope(key="k", reply_to="r", expiration=5, properties={"headers": {"n": 1}}))
+    feed = spark.read.format("kernel").load(str(journal))
+    assert {field.name for field in feed.schema if not field.nullable} == NEVER_NULL
+    bare, empty, full = feed.orderBy("offset").collect()
+    for name in NEVER_NULL:
+        assert bare[name] is not None
+    assert (bare.key, bare.priority, bare.persistent, bytes(empty.body)) == ("", 0, False, b"")
+    assert (bare.reply_to, bare.expiration, bare.headers, bare.parts) == (None, None, None, None)
+    assert (full.reply_to, full.expiration, full.headers, full.properties) == ("r", 5, '{"n":1}', None)
+    assert feed.where("headers is null and key is not null").count() == 2
 
 
 def test_the_parts_of_a_message_are_a_list_of_their_sizes(

@@ -16,6 +16,7 @@ from kernel.contracts.message import Envelope
 from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.envelopes import fields_of
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
+from plugins.protocols.journal_format.schema import NEVER_NULL
 
 JOURNALS = Path(__file__).parents[3] / "data" / "journals"
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -27,6 +28,7 @@ def test_format_1(kind: str, seconds: int) -> None:
     assert reader.bounds() == Bounds(0, 9)
     rows = [row for batch in reader.batches() for row in batch.to_pylist()]
     assert [row["offset"] for row in rows] == list(range(9))
+    assert not any(row[name] is None for row in rows for name in NEVER_NULL)
     for number in range(3):
         sunny, rain, parts = rows[3 * number : 3 * number + 3]
         assert (sunny["body"], rain["body"]) == (b"sunny %d" % number, b"rain %d" % number)

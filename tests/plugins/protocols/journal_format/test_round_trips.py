@@ -20,7 +20,7 @@ from plugins.protocols.journal_format import tagged_json
 from plugins.protocols.journal_format.envelopes import Source, fields_of, row_of
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
-from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, ROWS, STORED
+from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, NEVER_NULL, ROWS, STORED
 from tests.plugins.protocols.journal_format.conftest import FROM, write_segment
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)  # with surrogates
@@ -103,6 +103,7 @@ def test_json_that_only_looks_like_a_tag_and_numbers_that_json_has_not() -> None
 def test_an_envelope_comes_back(envelope: Envelope) -> None:
     values = dict(zip([field.name for field in ENVELOPE_FIELDS], row_of(envelope), strict=True))
     assert fields(Envelope(**fields_of(values))) == fields(envelope)
+    assert not any(values[name] is None for name in NEVER_NULL & values.keys())
 
 
 @settings(max_examples=50, deadline=None)
