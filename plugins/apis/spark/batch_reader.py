@@ -25,7 +25,7 @@ from plugins.apis.spark.columns import wanted_columns
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, ranges, row_at
 from plugins.apis.spark.rows import read_rows
-from plugins.apis.spark.workers import settled_after
+from plugins.apis.spark.workers import settle, settled_after
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import NEVER_NULL
 
@@ -58,7 +58,11 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         first, end = self._bounds(JournalReader(self.journal))
-        return [Rows(*piece) for piece in ranges(first, end, self.options.rows_per_task)]
+        tasks: list[InputPartition] = [
+            Rows(*piece) for piece in ranges(first, end, self.options.rows_per_task)
+        ]
+        settle("plan")
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(self.journal, partition, self.schema, self.options)

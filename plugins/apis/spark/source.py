@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 class KernelDataSource(DataSource):
     """``spark.read.format("kernel")`` and its three sisters.  Spark makes one for each DataFrame."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        settle("describe")  # a worker of its own does this for each DataFrame, and one the planning
+
     @classmethod
     def name(cls) -> str:
         return "kernel"
