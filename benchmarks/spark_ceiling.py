@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from plugins.apis.spark.columns import SCHEMA, wanted_columns
-from plugins.apis.spark.options import MILLION
+from plugins.apis.spark.options import ROWS_A_TRIGGER
 from plugins.apis.spark.rows import BATCH_ROWS, read_rows
 from plugins.apis.spark.workers import settle, settled_after
 
@@ -63,7 +63,7 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A million rows a micro-batch, as the journal's source has them."""
+    """As many rows a micro-batch as the journal's source has."""
 
     def __init__(self, path: Path, rows: int, schema: pa.Schema) -> None:
         self.path = path
@@ -74,10 +74,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_NEXT: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(MILLION)
+        return ReadMaxRows(ROWS_A_TRIGGER)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        return {_NEXT: min(start[_NEXT] + MILLION, self.rows)}
+        return {_NEXT: min(start[_NEXT] + ROWS_A_TRIGGER, self.rows)}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """There is nothing to remember: the end is known."""

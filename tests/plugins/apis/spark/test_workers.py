@@ -11,7 +11,9 @@ import pytest
 from pyspark.sql.types import BinaryType, StructType
 
 from plugins.apis.spark import workers
+from plugins.apis.spark.columns import SCHEMA
 from plugins.apis.spark.source import KernelDataSource
+from tests.plugins.apis.spark.journals import Journal
 
 DAEMON = SimpleNamespace(__spec__=SimpleNamespace(name="pyspark.daemon"))
 
@@ -47,8 +49,21 @@ def test_a_process_that_is_no_worker_is_left_alone(frozen: list[str]) -> None:
 def test_a_worker_that_plans_the_writes_of_micro_batches_settles(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    source = KernelDataSource({"path": str(tmp_path), "checkpointLocation": str(tmp_path / "checkpoint")})
     monkeypatch.setitem(sys.modules, "__main__", DAEMON)
     for _ in range(3):  # the same worker is asked for each micro-batch
-        source = KernelDataSource({"path": str(tmp_path), "checkpointLocation": str(tmp_path / "checkpoint")})
         source.streamWriter(StructType().add("body", BinaryType()), overwrite=False)
     assert frozen == ["freeze"]
+
+
+def test_workers_that_describe_a_frame_and_plan_how_to_read_it_settle(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch, journal: Journal
+) -> None:
+    journal.numbers(10)
+    monkeypatch.setitem(sys.modules, "__main__", DAEMON)
+    for _ in range(3):
+        source = KernelDataSource({"path": str(journal)})
+    assert frozen == ["freeze"]
+    for _ in range(3):
+        assert source.reader(SCHEMA).partitions()
+    assert frozen == ["freeze", "freeze"]
