@@ -292,7 +292,7 @@ def test_a_stream_reads_exactly_what_lies_between_two_offsets(journal: Journal) 
 
 def test_a_backlog_is_taken_in_pieces_by_default(journal: Journal) -> None:
     journal.numbers(25)
-    assert _stream(journal).getDefaultReadLimit() == ReadMaxRows(1_000_000)
+    assert _stream(journal).getDefaultReadLimit() == ReadMaxRows(2_000_000)
     assert _stream(journal, maxOffsetsPerTrigger=0).getDefaultReadLimit() == ReadAllAvailable()
     stream = _stream(journal, maxOffsetsPerTrigger=10)
     limit = stream.getDefaultReadLimit()
