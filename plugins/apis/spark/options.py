@@ -15,7 +15,7 @@ from plugins.apis.spark.running_kernel import journal_of
 
 ROWS_A_TASK = 1_000_000
 ROWS_A_TRIGGER = 2_000_000
-"""Planning and checkpointing a micro-batch and starting its tasks take some 60 ms: of 1 million rows a sixth, of 2 a tenth."""
+"""With so many all columns stream at 3.1 million rows a second, with half of it at 2.85: each micro-batch costs some 55 ms besides."""
 _SPARKS_OWN = ("checkpointlocation",)
 """Spark hands its own on to the source."""
 Place: TypeAlias = int | Literal["earliest", "latest"]

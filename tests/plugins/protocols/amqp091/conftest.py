@@ -43,11 +43,16 @@ def make_pair() -> Callable[..., Pair]:
     return Pair
 
 
-@pytest.fixture
-def open_pair() -> Pair:
+def opened() -> Pair:
     """Return a pair with channel 1 open."""
     pair = Pair()
     pair.exchange()
     pair.client.open_channel(1)
     pair.exchange()
     return pair
+
+
+@pytest.fixture
+def open_pair() -> Pair:
+    """Return a pair with channel 1 open."""
+    return opened()

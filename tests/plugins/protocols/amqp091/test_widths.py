@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from kernel.contracts.message import Envelope, run_of
 from plugins.protocols.amqp091.events import Delivered, Event, Published
-from tests.plugins.protocols.amqp091.conftest import Pair
+from tests.plugins.protocols.amqp091.conftest import opened
 
 SIZES = some.lists(
     some.tuples(some.sampled_from([0, 1, 5, 5, 100]), some.integers(1, 40), some.sampled_from("ab")),
@@ -18,14 +18,6 @@ SIZES = some.lists(
     max_size=8,
 )
 CUTS = some.lists(some.integers(0, 20_000), max_size=5)
-
-
-def opened() -> Pair:
-    pair = Pair()
-    pair.exchange()
-    pair.client.open_channel(1)
-    pair.exchange()
-    return pair
 
 
 def check(events: list[Event], count: int) -> list[int]:
