@@ -176,19 +176,29 @@ def test_from_rabbitmq_and_back(kernel: Run, path: Path, tmp_path: Path, rabbitm
     rabbitmq.control("set_user_limits", "mover", '{"max-connections": 3}')
     rabbitmq.control("set_permissions", "-p", "moved", "mover", "^m", "", ".*")
     try:
-        rabbitmq.control("export_definitions", str(theirs))
+        before = _exported(rabbitmq, theirs)
+        theirs.write_text(json.dumps(before))
         where = ("--control", path, "--engine", "two")
         assert kernel("definitions", "import", theirs, *where)[0] == 0
         ours.write_text(kernel("definitions", "export", "--users", *where)[1])
         _clean(rabbitmq)
         rabbitmq.control("import_definitions", str(ours))
         rabbitmq.control("authenticate_user", "mover", "secret")
-        rabbitmq.control("export_definitions", str(again))
+        after = _exported(rabbitmq, again)
     finally:
         _clean(rabbitmq)
-    before, after = json.loads(theirs.read_text()), json.loads(again.read_text())
-    for what in ("users", "permissions", "exchanges", "queues", "bindings"):
+    for what, count in (("users", 2), ("permissions", 2), ("exchanges", 1), ("queues", 1), ("bindings", 2)):
+        assert len(before[what]) == count, what
         assert sorted(before[what], key=str) == sorted(after[what], key=str), what
+
+
+def _exported(rabbitmq: RabbitMq, file: Path) -> dict[str, list[dict[str, str]]]:
+    """All that the node exports, but no other test's queues: some expire meanwhile, some come back with an import."""
+    rabbitmq.control("export_definitions", str(file))
+    exported: dict[str, list[dict[str, str]]] = json.loads(file.read_text())
+    for what in ("exchanges", "queues", "bindings"):
+        exported[what] = [each for each in exported[what] if "'moved." in str(each)]
+    return exported
 
 
 def _clean(rabbitmq: RabbitMq) -> None:

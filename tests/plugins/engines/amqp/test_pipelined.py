@@ -37,16 +37,19 @@ def port(request: pytest.FixtureRequest) -> int:
     return broker.port
 
 
-def say(port: int, methods: Methods, answers: int) -> list[str]:
-    """Say all of it at once, and return the names of the first so many answers."""
-    octets = b"".join(frame(METHOD, number, method.encode()) for number, method in methods)
+def say(port: int, *parts: tuple[Methods, int]) -> list[str]:
+    """Say each part at once, when so many answers to those before have come, and return the names of all of them."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
-        wire.sendall(PROTOCOL_HEADER + octets)
+        wire.sendall(PROTOCOL_HEADER)
         answered = b""
-        while len(names := _names(answered)) < answers:
-            data = wire.recv(65536)
-            assert data, names
-            answered += data
+        expected = 0
+        for methods, answers in parts:
+            wire.sendall(b"".join(frame(METHOD, number, method.encode()) for number, method in methods))
+            expected += answers
+            while len(names := _names(answered)) < expected:
+                data = wire.recv(65536)
+                assert data, names
+                answered += data
     return names
 
 
@@ -67,12 +70,12 @@ WELCOME = ["0 connection.start", "0 connection.tune", "0 connection.open-ok", "1
 
 
 def test_the_whole_handshake_at_once(port: int) -> None:
-    assert say(port, HANDSHAKE, 4) == WELCOME
+    assert say(port, (HANDSHAKE, 4)) == WELCOME
 
 
 def test_a_request_is_answered_before_the_close_that_follows_it(port: int) -> None:
     declare = queue.Declare(queue="pipelined.1", exclusive=True)
-    assert say(port, [*HANDSHAKE, (1, declare), (1, CLOSE)], 6) == [
+    assert say(port, ([*HANDSHAKE, (1, declare), (1, CLOSE)], 6)) == [
         *WELCOME,
         "1 queue.declare-ok pipelined.1",
         "1 channel.close-ok",
@@ -90,7 +93,7 @@ def test_a_channel_that_is_opened_again_gets_its_own_answers(server: Server) -> 
         (1, channel.Open()),
         (1, basic.Qos()),
     ]
-    assert say(server.port, [*HANDSHAKE, *again], 11) == [
+    assert say(server.port, ([*HANDSHAKE, *again], 11)) == [
         *WELCOME,
         "1 queue.declare-ok pipelined.1",
         "1 channel.close-ok",
@@ -102,28 +105,27 @@ def test_a_channel_that_is_opened_again_gets_its_own_answers(server: Server) -> 
     ]
 
 
-def test_a_refusal_meets_the_channel_that_has_earned_it(port: int) -> None:
-    """The close that follows crosses the refusal: each is answered, and then the channel can be opened again."""
-    refused: Methods = [
-        (1, queue.Declare(queue="pipelined.none", passive=True)),
-        (1, CLOSE),
-        (1, channel.CloseOk()),
-        (1, channel.Open()),
-        (1, basic.Qos()),
-    ]
-    assert say(port, [*HANDSHAKE, *refused], 8) == [
-        *WELCOME,
-        "1 channel.close 404",
-        "1 channel.close-ok",
-        "1 channel.open-ok",
-        "1 basic.qos-ok",
-    ]
+REFUSED: Methods = [(1, queue.Declare(queue="pipelined.none", passive=True))]
+CLOSED_AND_OPENED: Methods = [(1, CLOSE), (1, channel.CloseOk()), (1, channel.Open()), (1, basic.Qos())]
+ANSWERS = ["1 channel.close 404", "1 channel.close-ok", "1 channel.open-ok", "1 basic.qos-ok"]
+
+
+def test_a_refusal_meets_a_close(port: int) -> None:
+    """The close was on its way when the refusal came: both are answered, and then the channel can be opened again."""
+    parts = (([*HANDSHAKE, *REFUSED], 5), (CLOSED_AND_OPENED, 3))
+    assert say(port, *parts) == [*WELCOME, *ANSWERS]
+
+
+def test_a_refusal_meets_the_channel_that_has_earned_it(server: Server) -> None:
+    """RabbitMQ drops what its reader hands to the channel before it hears of the channel's refusal."""
+    everything = [*HANDSHAKE, *REFUSED, *CLOSED_AND_OPENED]
+    assert say(server.port, (everything, 8)) == [*WELCOME, *ANSWERS]
 
 
 def test_what_came_before_the_end_is_answered_before_it(server: Server) -> None:
     """RabbitMQ drops what its channels have not yet answered when the connection is closed."""
     methods: Methods = [(1, queue.Declare(queue="q")), (0, connection.Close(reply_code=200))]
-    assert say(server.port, [*HANDSHAKE, *methods], 6) == [
+    assert say(server.port, ([*HANDSHAKE, *methods], 6)) == [
         *WELCOME,
         "1 queue.declare-ok q",
         "0 connection.close-ok",
