@@ -19,10 +19,12 @@ class Epoch(msgspec.Struct, frozen=True):
     epoch: int
     files: tuple[str, ...] = ()
     """In the order in which they are published."""
+    appended: int = 0
+    """So many rows of the files were in the journal when this was noted."""
     start: int = 0
-    """The offset of the first row in the journal."""
+    """The offset in the journal of the first row after those."""
     ts: int = 0
-    """The time of all rows, in microseconds since 1970."""
+    """The time of all rows after those, in microseconds since 1970: no row before them has it."""
     done: bool = False
 
 

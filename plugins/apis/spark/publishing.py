@@ -1,9 +1,10 @@
 """Phase two of writing into a journal: the driver appends what was staged, each epoch of a producer exactly once.
 
-``producers/PRODUCER.json`` in the journal's directory has the producer's last epoch.  It is written twice: before the first row
-is appended, with all that is needed to go on after a crash (which files, from which offset, at which time), and
-when the last one is there.  Whoever finds an epoch that is not done compares what the journal has from that offset on with
-the files, and appends only the rest: also when another writer came in between.
+``producers/PRODUCER.json`` in the journal's directory has the producer's last epoch.  It is written before the first row
+is appended, with all that is needed to go on after a crash (which files, from which offset, at which time), and again
+when the last one is there.  Whoever finds an epoch that is not done looks which of its rows the journal has from that offset
+on, and begins anew with the rest: at the journal's end, where another writer may have come in between, and at a time of
+its own, since time never goes back in a journal.
 """
 
 from __future__ import annotations
@@ -37,28 +38,47 @@ def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> b
     with _writer(journal) as writer:
         last = last_epoch(journal, producer)
         if last is not None and not last.done:
-            _append(writer, producer, last, resumed=True)
+            rest = msgspec.structs.replace(
+                last, appended=last.appended + _rows_there(journal, producer, last)
+            )
+            _append(writer, producer, rest)
         fresh = last is None or last.epoch < epoch
         if fresh and files:
-            begun = Epoch(epoch, tuple(files), writer.next_offset, writer.stamp())
-            note(journal, producer, begun)
-            _append(writer, producer, begun, resumed=False)
+            _append(writer, producer, Epoch(epoch, tuple(files)))
     forget_epochs(journal, producer, epoch)
     return fresh
 
 
-def _append(writer: JournalWriter, producer: str, epoch: Epoch, *, resumed: bool) -> None:
-    offset = epoch.start
-    for name in epoch.files:
-        for batch in staged(writer.path, producer, name):
-            if resumed and _is_there(writer.path, offset, epoch.ts, batch):
-                offset += batch.num_rows
-                continue
-            resumed = False  # what follows was not appended either
-            stored = _stored(batch, writer.next_offset, epoch.ts)
-            writer.append_stored(stored, epoch.ts, len(batch.column("envelope").dictionary))
+def _append(writer: JournalWriter, producer: str, epoch: Epoch) -> None:
+    """Append the rows of an epoch that are not there yet."""
+    ts = writer.stamp(later=True)
+    begun = msgspec.structs.replace(epoch, start=writer.next_offset, ts=ts)
+    note(writer.path, producer, begun)
+    for batch in _left(writer.path, producer, begun):
+        stored = _stored(batch, writer.next_offset, ts)
+        writer.append_stored(stored, ts, len(batch.column("envelope").dictionary))
     writer.sync()
-    note(writer.path, producer, msgspec.structs.replace(epoch, done=True))
+    note(writer.path, producer, msgspec.structs.replace(begun, done=True))
+
+
+def _left(journal: Path, producer: str, epoch: Epoch) -> Iterator[Any]:
+    """Yield the staged batches of an epoch, but for those whose rows were appended when it was noted."""
+    row = 0
+    for name in epoch.files:
+        for batch in staged(journal, producer, name):
+            if row >= epoch.appended:
+                yield batch
+            row += batch.num_rows
+
+
+def _rows_there(journal: Path, producer: str, epoch: Epoch) -> int:
+    """Return how many rows were appended since an epoch was noted: a batch is there whole or not at all."""
+    offset = epoch.start
+    for batch in _left(journal, producer, epoch):
+        if not _is_there(journal, offset, epoch.ts, batch):
+            break
+        offset += batch.num_rows
+    return offset - epoch.start
 
 
 def _stored(batch: Any, offset: int, ts: int) -> Any:

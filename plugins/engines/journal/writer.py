@@ -20,7 +20,7 @@ from plugins.protocols.journal_format.batch import BatchEncoder, EncodedBatch
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.index import Entry
-from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.names import SegmentName, segment_names
 from plugins.protocols.journal_format.segment import Segment
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -66,13 +66,12 @@ class JournalWriter:
         self._lock = writer_lock(self.path)
         try:
             self._segment, self.recovered = recover(self.disk, self.path, self._now())
-            last = Segment(self.path, self._segment.name).last()
+            self._last_ts = self._committed_ts = _last_time(self.path)
         except BaseException as error:
             self._lock.release()
             if isinstance(error, OSError):
                 raise _as_full(error, self.path) from error
             raise
-        self._last_ts = 0 if last is None else last.max_ts
 
     def __repr__(self) -> str:
         return f"<JournalWriter {self.path}, next offset {self.next_offset}>"
@@ -87,15 +86,18 @@ class JournalWriter:
         """The segment that is written to."""
         return self._segment.name
 
-    def stamp(self) -> int:
-        """Return the time for rows that arrive now, in microseconds; it never goes back."""
-        self._last_ts = max(self._last_ts, self._now())
+    def stamp(self, *, later: bool = False) -> int:
+        """Return the time for rows that arrive now, in microseconds; it never goes back.
+
+        ``later``: one that no row has had before, also where the clock stands still or goes back.
+        """
+        self._last_ts = max(self._last_ts + later, self._now())
         return self._last_ts
 
     def append(self, runs: Sequence[tuple[Any, int, Source]]) -> Entry:
-        """Commit ``(run, ts, source)`` as one batch: see ``BatchEncoder.encode``.  Raises ``DiskFull``.
+        """Commit ``(run, ts, source)`` as one batch: see ``BatchEncoder.encode``.
 
-        The rows are with the operating system when this returns; ``sync`` makes them survive a loss of power.
+        Raises ``DiskFull``, and ``ValueError`` when ``ts`` is before that of a row that is there.  The rows are with the operating system when this returns; ``sync`` makes them survive a loss of power.
         """
         return self.append_encoded(self.encode(runs))
 
@@ -109,6 +111,10 @@ class JournalWriter:
 
     def append_encoded(self, batch: EncodedBatch) -> Entry:
         """Commit a batch that was encoded for what now is ``next_offset``; it is not to be used again then."""
+        if batch.entry.min_ts < self._committed_ts:
+            raise ValueError(
+                f"{self.path}: rows of {batch.entry.min_ts} µs cannot follow one of {self._committed_ts} µs; take `stamp()`"
+            )
         if self._is_due():
             self.roll()
         self._check_room(batch.entry.length)
@@ -116,6 +122,7 @@ class JournalWriter:
             entry = self._segment.append(batch)
         except OSError as error:
             raise _as_full(error, self.path) from error
+        self._committed_ts = entry.max_ts
         self._encoder.reuse(batch)
         return entry
 
@@ -186,6 +193,15 @@ class JournalWriter:
             raise DiskFull(
                 f"{self.path}: fewer than {wanted} bytes are free; the journal leaves them to others"
             )
+
+
+def _last_time(journal: Path) -> int:
+    """Return the time of the last row; 0 if there is none.  The last segments may be empty."""
+    for name in reversed(segment_names(journal)):
+        last = Segment(journal, name).last()
+        if last is not None:
+            return last.max_ts
+    return 0
 
 
 def _as_full(error: OSError, path: Path) -> Exception:

@@ -63,12 +63,14 @@ class BatchEncoder:
     def encode(self, offset: int, runs: Runs, position: int = 0) -> EncodedBatch:
         """Encode ``(run, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
 
-        ``ts`` is in microseconds since 1970 UTC; a run has ``bodies``, ``envelope`` and ``multipart``.  ``position``: where
+        ``ts`` is in microseconds since 1970 UTC and never goes back (``ValueError``); a run has ``bodies``, ``envelope`` and ``multipart``.  ``position``: where
         in a file it is likely to stand.
         """
         counts = [len(run.bodies) for run, _, _ in runs]
         indices, table = self._envelopes(runs, counts)
         stamps = [ts for _, ts, _ in runs]
+        if stamps != sorted(stamps):
+            raise ValueError("the runs of a commit are to be in the order of their times")
         rows = sum(counts)
         parts, bodies = self._bodies.make(runs, rows)
         batch = pa.RecordBatch.from_arrays(
@@ -83,7 +85,7 @@ class BatchEncoder:
         )
         check_at = self._checks[1] if self._checks[0] is table else None
         encoded = self.encode_stored(
-            batch, offset, min(stamps), max(stamps), len(table), position, check_at=check_at
+            batch, offset, stamps[0], stamps[-1], len(table), position, check_at=check_at
         )
         self._checks = (table, encoded.entry.check_at)  # what stands before depends on nothing else
         return encoded

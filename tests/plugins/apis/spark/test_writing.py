@@ -239,7 +239,33 @@ def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(
     found = _bodies(tmp_path)
     assert [body for body in found if body != b"stranger"] == [b"0", *WANTED, b"7"]
     assert found.count(b"stranger") == strangers
+    times = _rows(tmp_path, "ts")
+    assert times == sorted(times)
     assert _left(tmp_path) == []
+
+
+def test_an_epoch_may_be_cut_short_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = _stage(tmp_path, 0, *PARTS)
+    for _ in range(4):
+        with monkeypatch.context() as patch:
+            _kill_at(2, patch)  # the note, and one batch
+            with pytest.raises(Killed):
+                publish(tmp_path, "query", 0, files)
+        with JournalWriter(tmp_path) as writer:
+            writer.append([(run_of([b"stranger"]), writer.stamp(), Source())])
+    publish(tmp_path, "query", 0, files)
+    parts = [batch for part in PARTS for batch in part]
+    assert _bodies(tmp_path) == [body for part in parts for body in (*part, b"stranger")]
+    times = _rows(tmp_path, "ts")
+    assert times == sorted(times)
+
+
+def test_rows_of_two_epochs_never_have_one_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its time, its place and its bodies an epoch finds out whether its rows are there: also when clocks stand still."""
+    monkeypatch.setattr(JournalWriter, "_now", lambda _: 1000)
+    for epoch in range(3):
+        publish(tmp_path, "query", epoch, _stage(tmp_path, epoch, [[b"the same"]]))
+    assert len(set(_rows(tmp_path, "ts"))) == 3
 
 
 def test_what_retention_has_taken_meanwhile_is_not_appended_again(

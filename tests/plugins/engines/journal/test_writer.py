@@ -68,11 +68,25 @@ def test_segments_end_at_their_age(tmp_path: Path, clock: Clock) -> None:
 def test_time_never_goes_back(tmp_path: Path, clock: Clock) -> None:
     with JournalWriter(tmp_path, clock=clock) as writer:
         append(writer, b"0")
+        writer.roll()
     clock.now -= 500
-    with JournalWriter(tmp_path, clock=clock) as writer:
+    with JournalWriter(tmp_path, clock=clock) as writer:  # whose segment is empty
         append(writer, b"1")
-    entries = JournalReader(tmp_path).segments()[0].entries()
-    assert [entry.max_ts for entry in entries] == [1000_000000, 1000_000000]
+        assert writer.stamp(later=True) == 1000_000001
+        append(writer, b"2")
+    entries = [entry for segment in JournalReader(tmp_path).segments() for entry in segment.entries()]
+    assert [entry.max_ts for entry in entries] == [1000_000000, 1000_000000, 1000_000001]
+
+
+def test_rows_of_an_earlier_time_are_refused(tmp_path: Path, clock: Clock) -> None:
+    with JournalWriter(tmp_path, clock=clock) as writer:
+        append(writer, b"0")
+        with pytest.raises(ValueError, match=r"rows of 999999999 µs cannot follow one of 1000000000 µs"):
+            writer.append([(run_of([b"1"]), 999_999999, NOWHERE)])
+        with pytest.raises(ValueError, match="in the order of their times"):
+            writer.append([(run_of([b"1"]), 1000_000000 + later, NOWHERE) for later in (1, 0)])
+        append(writer, b"2")
+    assert bodies_in(tmp_path) == [b"0", b"2"]
 
 
 def test_a_disk_that_is_full_at_any_byte_leaves_no_trace(tmp_path: Path) -> None:
