@@ -101,6 +101,12 @@ def run_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bool
     return Run(bodies, sum(sizes), envelope)
 
 
+def run_of_one(body: Buffer, envelope: Envelope = PLAIN) -> Run:
+    """Return a run of one message."""
+    size = len(body)
+    return Run([body], size, envelope, False, size)
+
+
 def _size_of_parts(parts: Iterable[Buffer]) -> int:
     return sum(map(len, parts))
 

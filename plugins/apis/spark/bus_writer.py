@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import TimedOut
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Envelope, Run, run_of_one
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 from plugins.apis.spark.errors import NotTaken
@@ -75,7 +75,7 @@ def runs_of(prepared: Any, token: str, first: int) -> Iterator[Run]:
     envelopes = [Envelope(**fields_of(row)) for row in column.dictionary.to_pylist()]
     bodies = prepared.column("body").to_pylist()
     for row, (number, body) in enumerate(zip(column.indices.to_pylist(), bodies, strict=True), first):
-        yield Run([body], len(body), _with_token(envelopes[number], f"{token}/{row}"))
+        yield run_of_one(body, _with_token(envelopes[number], f"{token}/{row}"))
 
 
 def _with_token(envelope: Envelope, token: str) -> Envelope:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Protocol as Interface
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Envelope, run_of_one
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.delivered_runs import DeliveredRuns, report_delivered
 from plugins.protocols.amqp091.envelopes import Envelopes
@@ -154,7 +154,7 @@ class ServerContents(Contents):
         self, channel: int, method: Method, envelope: Envelope, body: bytes, events: list[Event]
     ) -> None:
         assert isinstance(method, basic.Publish)
-        run = Run([body], len(body), envelope, False, len(body))
+        run = run_of_one(body, envelope)
         report_published(channel, method.mandatory, method.immediate, run, events)
 
 
@@ -179,7 +179,7 @@ class ClientContents(Contents):
             flow = (channel, method.consumer_tag, method.redelivered, envelope)
             report_delivered(flow, method.delivery_tag, [body], len(body), len(body), events)
             return
-        run = Run([body], len(body), envelope, False, len(body))
+        run = run_of_one(body, envelope)
         if isinstance(method, basic.GetOk):
             got = (method.delivery_tag, method.redelivered, method.message_count)
             events.append(Got(channel, *got, run))

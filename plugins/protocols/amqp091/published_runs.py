@@ -18,7 +18,7 @@ from itertools import chain
 from struct import Struct
 from typing import Any
 
-from kernel.contracts.message import PLAIN, Envelope, Run
+from kernel.contracts.message import PLAIN, Envelope, Run, run_of_one
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published
@@ -181,7 +181,7 @@ class PublishedRuns:
                 return position
         if before.bodies:
             report_published(channel, mandatory, immediate, before, events)
-        run = Run([body], len(body), envelope, False, len(body))
+        run = run_of_one(body, envelope)
         report_published(channel, mandatory, immediate, run, events)
         return following
 

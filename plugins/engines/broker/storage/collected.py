@@ -9,7 +9,7 @@ import msgspec
 
 from kernel.contracts.message import Run
 from plugins.engines.broker.storage.framing import Kind
-from plugins.engines.broker.storage.message_records import Entry, bodies_of
+from plugins.engines.broker.storage.message_records import Entry, in_one_piece
 from plugins.engines.broker.storage.place import Place
 
 if TYPE_CHECKING:
@@ -53,12 +53,10 @@ class Collected(msgspec.Struct):
 class JoinedRun:
     """Runs that become one record."""
 
-    __slots__ = ("_open", "bodies", "entries", "envelope", "places", "size")
+    __slots__ = ("_open", "entries", "places", "run")
 
     def __init__(self, run: Run, entries: list[Entry], place: Place) -> None:
-        self.envelope = run.envelope
-        self.bodies = bodies_of(run)
-        self.size = run.size
+        self.run = in_one_piece(run)
         self.entries = entries
         self.places = [place]
         entry = entries[0]
@@ -66,20 +64,18 @@ class JoinedRun:
 
     def take(self, run: Run, entries: list[Entry], place: Place) -> bool:
         """Take in the run that follows, if it can be; return whether it was."""
-        if not self._open or run.envelope is not self.envelope or len(entries) != 1:
+        if not self._open or run.envelope is not self.run.envelope or len(entries) != 1:
             return False
         mine, other = self.entries[0], entries[0]
         follows = mine.queue == other.queue and mine.last == other.first and mine.expires == other.expires
         count = len(run.bodies)
         if not follows or other.start or other.stop != count:
             return False
-        if mine.stop + count > _MOST_JOINED or self.size + run.size > _MOST_JOINED_BYTES:
+        if mine.stop + count > _MOST_JOINED or self.run.size + run.size > _MOST_JOINED_BYTES:
             return False
-        if len(self.places) == 1:
-            self.bodies = list(self.bodies)  # the run's own must not change
-        assert isinstance(self.bodies, list)
-        self.bodies += bodies_of(run)
-        self.size += run.size
+        if len(self.places) == 1:  # what was handed to us must not change
+            self.run = msgspec.structs.replace(self.run, bodies=list(self.run.bodies))
+        self.run.extend(in_one_piece(run))
         self.entries = [mine._replace(stop=mine.stop + count)]
         self.places.append(place)
         return True

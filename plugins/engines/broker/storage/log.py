@@ -12,13 +12,14 @@ behind the last group that was safe does no harm, being either unreadable or the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Run
 from plugins.engines.broker.storage.attempt import Attempt
 from plugins.engines.broker.storage.collected import Collected, JoinedRun
 from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
@@ -213,21 +214,21 @@ class Log:
                 group.add(Kind.SETTLED, encode_ranges(ranges[index : index + _MOST_RANGES]))
 
     def _add_run(self, group: Group, joined: JoinedRun) -> None:
-        envelope = joined.envelope
+        envelope = joined.run.envelope
         try:
             octets = self.envelopes.encode(envelope)
         except LocalProtocolError as error:
             self._report("not stored", f"messages to {envelope.key!r} that AMQP cannot say: {error}")
             return
-        start, stop = self.add_messages(group, joined.entries, joined.bodies, octets, envelope.priority)
+        start, stop = self.add_messages(group, joined.entries, joined.run, octets, envelope.priority)
         group.places += [(place, start, stop) for place in joined.places]
 
     def add_messages(
-        self, group: Group, entries: list[Entry], bodies: Sequence[bytes], envelope: bytes, priority: int
+        self, group: Group, entries: list[Entry], run: Run, envelope: bytes, priority: int
     ) -> tuple[int, int]:
         """Add a message record to a group; return where it begins and ends."""
         group.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
-        return group.add(Kind.MESSAGES, encode_messages(entries, bodies, envelope, priority))
+        return group.add(Kind.MESSAGES, encode_messages(entries, run, envelope, priority))
 
     def _submit(self, group: Group) -> None:
         self._busy = True

@@ -15,7 +15,7 @@ from itertools import accumulate
 from struct import Struct, iter_unpack, pack, unpack_from
 from typing import NamedTuple
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Envelope, Run, run_of
 from plugins.protocols.amqp091.content import envelope_of, raw_properties
 
 _HEAD = Struct(">HIIIB")
@@ -71,18 +71,19 @@ def decode_envelope(octets: bytes) -> Envelope:
     return envelope_of(exchange, key, octets[key_at + key_size :])
 
 
-def encode_messages(
-    entries: Sequence[Entry], bodies: Sequence[bytes], envelope: bytes, priority: int
-) -> bytes:
-    """Return the payload of a message record."""
-    count = len(bodies)
-    sizes = list(map(len, bodies))
-    equal = count > 0 and sizes.count(sizes[0]) == count
-    head = _HEAD.pack(
-        len(entries), count, len(envelope), sizes[0] if equal else _SIZES_DIFFER, min(priority, 255)
-    )
+def encode_messages(entries: Sequence[Entry], run: Run, envelope: bytes, priority: int) -> bytes:
+    """Return the payload of a message record; the messages have one part each."""
+    bodies = run.bodies
+    count, size, sizes = len(bodies), run.width, b""
+    if not size:
+        each = list(map(len, bodies))
+        if count and each.count(each[0]) == count:
+            size = each[0]
+        else:
+            size, sizes = _SIZES_DIFFER, pack(f">{count}I", *each)
+    head = _HEAD.pack(len(entries), count, len(envelope), size, min(priority, 255))
     places = [_ENTRY.pack(*entry) for entry in entries]
-    return b"".join([head, *places, envelope, b"" if equal else pack(f">{count}I", *sizes), *bodies])
+    return b"".join([head, *places, envelope, sizes, *bodies])
 
 
 def decode_head(payload: memoryview) -> Head:
@@ -148,6 +149,6 @@ class EnvelopeCache:
         return self._last_octets
 
 
-def bodies_of(run: Run) -> Sequence[bytes]:
-    """Return a run's bodies, each in one piece."""
-    return [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
+def in_one_piece(run: Run) -> Run:
+    """Return a run whose messages have one part each."""
+    return run_of([b"".join(parts) for parts in run.bodies], run.envelope) if run.multipart else run
