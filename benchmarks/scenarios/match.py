@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 from benchmarks.processes import Child
 from benchmarks.scenario import Figures, Measured, Row, Scenario, Side
-from kernel.routing.key_trie import KeyTrie
+from kernel.contracts.key_trie import KeyTrie
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 

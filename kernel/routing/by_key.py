@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kernel.contracts.key_trie import KeyTrie
 from kernel.contracts.message import Run
 from kernel.contracts.router import Outlet
-from kernel.routing.key_trie import KeyTrie
 
 
 class ByKey:

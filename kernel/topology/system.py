@@ -13,11 +13,11 @@ import msgspec
 
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
+from kernel.contracts.key_trie import key_filter
 from kernel.contracts.kinds import EngineKind, EngineSetup, Side
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
-from kernel.routing.key_trie import key_filter
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.operation import operate
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff

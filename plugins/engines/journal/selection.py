@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
-PREFIX = "prefix:"
+from kernel.contracts.key_trie import key_filter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,9 @@ class Selection:
         return not self.match and self.exchange is None and self.engine is None
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(key_regex, self.match)) or ".*", re.DOTALL)
-
-    def fits(self, key: str) -> bool:
+    def fits(self) -> Callable[[str], bool]:
         """Whether a key fits."""
-        return self._pattern.fullmatch("." + key) is not None
+        return key_filter(self.match) if self.match else _any
 
     def wants(self, envelopes: pa.StructArray) -> list[bool]:
         """Say of each envelope of a batch whether its messages are wanted."""
@@ -54,17 +51,8 @@ class Selection:
         return stored if all(wanted.to_pylist()) else stored.filter(wanted.take(column.indices))
 
 
+def _any(_: str) -> bool:
+    return True
+
+
 EVERYTHING = Selection()
-
-
-def key_regex(pattern: str) -> str:
-    """Return the regular expression for a key, with a dot in front, that fits a pattern.
-
-    A pattern is words with dots between them (AMQP 0-9-1, 3.1.3.3), or ``prefix:`` and the beginning of a key.
-    """
-    if pattern.startswith(PREFIX):
-        return r"\." + re.escape(pattern.removeprefix(PREFIX)) + ".*"
-    return "".join(_WORDS.get(word) or r"\." + re.escape(word) for word in pattern.split("."))
-
-
-_WORDS = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}

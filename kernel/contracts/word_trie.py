@@ -1,0 +1,153 @@
+"""Word trie: values under patterns of words, where ``*`` stands for one word and ``#`` for any number of words, none among them.
+
+The patterns are those of AMQP 0-9-1, 3.1.3.3.  The cost of a look-up depends on the words that are looked up and on how many
+patterns fit, not on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class _Node(Generic[V]):
+    """What follows one word of a pattern.
+
+    A look-up reads few objects of each node it comes by: among many patterns each is a miss of the processor's cache.
+    """
+
+    __slots__ = ("_counts", "_values", "any_words", "one_word", "repeats", "words")
+
+    def __init__(self, *, repeats: bool = False) -> None:
+        self.words: dict[str, _Node[V]] | None = None
+        self.one_word: _Node[V] | None = None
+        self.any_words: _Node[V] | None = None
+        self.repeats = repeats
+        """Whether it was reached by ``#`` and may swallow more words."""
+        self._counts: dict[V, int] | None = None
+        self._values: tuple[V, ...] | None = ()
+
+    def empty(self) -> bool:
+        return not (self.words or self.one_word or self.any_words or self._counts)
+
+    def add(self, value: V) -> None:
+        """A pattern ends here."""
+        counts = self._counts
+        if counts is None:
+            counts = self._counts = {}
+        counts[value] = counts.get(value, 0) + 1
+        self._values = (value,) if len(counts) == 1 else None
+
+    def remove(self, value: V) -> bool:
+        """Take back one ``add``; False when there was none."""
+        counts = self._counts
+        if counts is None or value not in counts:
+            return False
+        counts[value] -= 1
+        if not counts[value]:
+            del counts[value]
+            self._counts = counts or None
+            self._values = None
+        return True
+
+    def values(self) -> tuple[V, ...]:
+        """Return the values of the patterns that end here."""
+        found = self._values
+        if found is None:
+            found = self._values = tuple(self._counts or ())
+        return found
+
+
+class WordTrie(Generic[V]):
+    """Patterns to values, and words to the values whose patterns they fit."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self) -> None:
+        self._root: _Node[V] = _Node()
+
+    def __bool__(self) -> bool:
+        return not self._root.empty()
+
+    def add(self, pattern: Sequence[str], value: V) -> None:
+        """Store a value under a pattern, once more if it is there already."""
+        node = self._root
+        for word in pattern:
+            node = _grow(node, word)
+        node.add(value)
+
+    def remove(self, pattern: Sequence[str], value: V) -> bool:
+        """Take back one ``add``, and the branches that led to it alone; False when there was none."""
+        path = [self._root]
+        for word in pattern:
+            node = _follow(path[-1], word)
+            if node is None:
+                return False
+            path.append(node)
+        if not path[-1].remove(value):
+            return False
+        for parent, word, node in zip(reversed(path[:-1]), reversed(pattern), reversed(path), strict=False):
+            if not node.empty():
+                break
+            _cut(parent, word)
+        return True
+
+    def find(self, words: Sequence[str]) -> list[V]:
+        """Return the values whose patterns fit, in no particular order, a value once for each of its patterns."""
+        nodes: dict[_Node[V], None] = {}
+        _enter(nodes, self._root)
+        for word in words:
+            reached: dict[_Node[V], None] = {}
+            for node in nodes:
+                if node.repeats:
+                    reached[node] = None
+                if node.words is not None and (following := node.words.get(word)) is not None:
+                    _enter(reached, following)
+                if node.one_word is not None:
+                    _enter(reached, node.one_word)
+            nodes = reached
+            if not nodes:
+                return []
+        return [value for node in nodes for value in node.values()]
+
+
+def _enter(nodes: dict[_Node[V], None], node: _Node[V] | None) -> None:
+    """Stand on a node, and on what ``#`` leads to from there without any word."""
+    while node is not None and node not in nodes:
+        nodes[node] = None
+        node = node.any_words
+
+
+def _grow(node: _Node[V], word: str) -> _Node[V]:
+    if word == "*":
+        node.one_word = node.one_word or _Node()
+        return node.one_word
+    if word == "#":
+        node.any_words = node.any_words or _Node(repeats=True)
+        return node.any_words
+    if node.words is None:
+        node.words = {}
+    following = node.words.get(word)
+    if following is None:
+        following = node.words[word] = _Node()
+    return following
+
+
+def _follow(node: _Node[V], word: str) -> _Node[V] | None:
+    if word == "*":
+        return node.one_word
+    if word == "#":
+        return node.any_words
+    return node.words.get(word) if node.words is not None else None
+
+
+def _cut(parent: _Node[V], word: str) -> None:
+    if word == "*":
+        parent.one_word = None
+    elif word == "#":
+        parent.any_words = None
+    elif parent.words is not None:
+        del parent.words[word]
+        parent.words = parent.words or None
