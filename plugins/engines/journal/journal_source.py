@@ -51,13 +51,16 @@ class JournalSource:
         self._batches: Iterator[Any] | None = None
         self._follow = follow
         self._end = offset_of(self._reader, end)
+        self._stop = self._end  # of ``_batches``: with ``follow``, where the journal ended when they were begun
 
     def read(self) -> Chunk:
         """Read the next rows.  Raises ``OutOfRange``, and ``Damaged`` unless that is taken."""
-        stop = self._reader.bounds().end if self._follow else self._end
+        if self._batches is None:
+            if self._follow:
+                self._stop = self._reader.bounds().end
+            self._batches = self._reader.stored(self.offset, self._stop, on_damage=self._on_damage)
         batches: list[tuple[list[TimedRun], int]] = []
         rows = 0
-        self._batches = self._batches or self._reader.stored(self.offset, stop, on_damage=self._on_damage)
         for stored in self._batches:
             self.offset = stored.column("offset")[-1].as_py() + 1
             batches.append((self._runs.of(self._selection.of(stored)), self.offset))
@@ -66,5 +69,5 @@ class JournalSource:
                 break
         else:
             self._batches = None
-            self.offset = max(stop, self.offset)
+            self.offset = max(self._stop, self.offset)
         return Chunk(batches, self.offset, not self._follow and self.offset >= self._end)

@@ -12,6 +12,8 @@ import pytest
 from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.testing.fixtures import KernelFactory
 from plugins.apis.native.channel import Channel
+from plugins.engines.journal.journal_source import CHUNK_ROWS, JournalSource
+from plugins.engines.journal.selection import EVERYTHING
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.consumers import positions, write_position
 from plugins.protocols.journal_format.names import SegmentName
@@ -123,6 +125,19 @@ def test_following_goes_on_with_what_is_added(play: Callable[..., Kernel], journ
                 got += map(bytes, app.receive_many(timeout=PATIENCE))
     assert got == numbered(900, 1050)
     assert state_of(kernel) == "running"
+
+
+def test_following_passes_over_nothing_that_is_added_while_it_catches_up(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path) as writer:
+        append(writer, *numbered(0, CHUNK_ROWS))
+        append(writer, b"%d" % CHUNK_ROWS)
+        source = JournalSource(tmp_path, start=0, end="latest", selection=EVERYTHING, follow=True)
+        got: list[bytes] = []
+        for number in range(CHUNK_ROWS + 1, CHUNK_ROWS + 6):
+            for runs, _ in source.read().batches:
+                got += [body for _, run in runs for body in run.bodies]
+            append(writer, b"%d" % number)
+    assert got == numbered(0, CHUNK_ROWS + 5)
 
 
 def test_damage_is_told_and_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
