@@ -14,7 +14,7 @@ from plugins.protocols.journal_format.commit import commit_crc
 from plugins.protocols.journal_format.decode import commit_at
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import Entry, Header, encode_entry, encode_header
-from plugins.protocols.journal_format.names import DATA, SegmentName
+from plugins.protocols.journal_format.names import DATA, SegmentName, segment_names
 from plugins.protocols.journal_format.schema import STORED_BYTES
 from plugins.protocols.journal_format.segment import Segment
 
@@ -79,11 +79,18 @@ def is_whole(segment: Segment, entry: Entry) -> bool:
     return len(commit) == entry.length and commit_crc(commit, entry.check_at) == entry.crc
 
 
-def give_index(journal: Path, disk: Disk) -> None:
-    """Give the data of segments that have no index an empty one, so that they can be mended."""
+def give_index(journal: Path, disk: Disk, *, compacted: bool) -> None:
+    """Give the data of segments that have no index an empty one, so that they can be mended.
+
+    ``compacted``: also those of compacted ones.  Never while what they stand for is there: a compaction is at work on them, or was
+    killed, and what it has written by then must not stand for all of it.
+    """
+    bases = {name.base for name in segment_names(journal)}
     for path in journal.glob(f"*{DATA}"):
         name = name_of(path)
-        if name is not None and not name.index_path(journal).exists():
+        if name is None or (name.generation and (not compacted or name.base in bases)):
+            continue
+        if not name.index_path(journal).exists():
             header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), 0)
             name.index_path(journal).write_bytes(encode_header(header))
             mend(journal, Segment(journal, name), disk)

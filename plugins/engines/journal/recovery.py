@@ -34,7 +34,7 @@ def recover(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recover
             remove_superseded(journal)
     except JournalBusy:
         pass  # it will do so itself
-    give_index(journal, disk)
+    give_index(journal, disk, compacted=False)
     names = segment_names(journal)
     if not names:
         return SegmentWriter.begin(disk, journal, SegmentName(0, 0), now), Recovered()

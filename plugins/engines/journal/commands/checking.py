@@ -63,7 +63,7 @@ def repair(journal: Path) -> int:
     lost = 0
     disk = Disk()
     with writer_lock(journal):
-        give_index(journal, disk)
+        give_index(journal, disk, compacted=True)
         for name in segment_names(journal):
             mended = mend(journal, Segment(journal, name), disk)
             for damage in mended.lost:

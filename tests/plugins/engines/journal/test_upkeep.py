@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from kernel.cli.main import run
 from kernel.contracts.message import Envelope, run_of
+from plugins.engines.journal import compaction
 from plugins.engines.journal.compaction import compact
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
 from plugins.engines.journal.options import KeepOptions
@@ -145,6 +148,29 @@ def test_two_do_not_compact_at_once(journal: Path) -> None:
         compact(journal)
     with compaction_lock(journal):
         JournalWriter(journal).close()  # a writer begins nevertheless
+
+
+@pytest.mark.parametrize("who", ["a writer", "repair"])
+def test_what_a_killed_compaction_has_written_never_stands_for_all_of_it(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    killed = journal / "killed"
+
+    def interrupted(_: int) -> None:
+        """Begin to write while it is at work; or find what it has left."""
+        if not killed.exists():
+            if who == "a writer":
+                JournalWriter(journal).close()
+            shutil.copytree(journal, killed)
+
+    monkeypatch.setattr(compaction, "ROWS", 7)
+    compact(journal, on_rows=interrupted)
+    assert bodies_in(journal) == numbered(0, 30)
+    assert SegmentName(0, 1).data_path(killed).exists()
+    if who == "repair":
+        assert run(["journal", "repair", str(killed)]) == 0
+    JournalWriter(killed).close()
+    assert bodies_in(killed) == numbered(0, 30)
 
 
 def test_multi_part_messages_and_sources_survive_compaction(tmp_path: Path) -> None:
