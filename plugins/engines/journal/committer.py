@@ -95,6 +95,8 @@ class Committer:
             try:
                 while self._turn():
                     pass
+                if self._syncing is not None:
+                    self._syncing.result()  # raises what it raised
             finally:
                 self._beside.shutdown()
                 self._syncer.shutdown()

@@ -14,7 +14,8 @@ from kernel.contracts.message import run_of
 from kernel.testing.fixtures import KernelFactory
 from plugins.engines.journal import committer
 from plugins.engines.journal import writer as writer_module
-from plugins.engines.journal.committer import chunks
+from plugins.engines.journal.committer import Committer, chunks
+from plugins.engines.journal.options import JournalOptions
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.reader import JournalReader
@@ -221,6 +222,30 @@ def test_a_disk_that_fails_ends_the_engine_and_another_life_goes_on(
     kept = bodies_in(tmp_path / "j")
     assert kept[-1] == b"1"
     assert set(kept) == {b"0", b"1"}, "at least once"
+
+
+def test_what_a_disk_failed_to_synchronise_is_not_called_safe_at_the_end(tmp_path: Path) -> None:
+    """It says yes the next time, which is when the journal is closed."""
+    failing: list[OSError] = []
+    failed = threading.Event()
+
+    class BrokenDisk(LimitedDisk):
+        def sync(self, fd: int) -> None:
+            if failing:
+                failed.set()
+                raise failing.pop()
+
+    writer = JournalWriter(tmp_path, disk=BrokenDisk())
+    failing.append(OSError(5, "Input/output error"))
+    options = JournalOptions(path=str(tmp_path), fsync="interval", fsync_interval=60)
+    errors: list[BaseException] = []
+    working = Committer("journal", writer, options, report=lambda _: None, fail=errors.append)
+    working.start()
+    working.submit([(run_of([b"0"]), writer.stamp(), NOWHERE)])
+    assert failed.wait(PATIENCE)
+    working.stop()
+    assert (working.progress.committed, working.progress.durable) == (1, 0)
+    assert [str(error) for error in errors] == ["[Errno 5] Input/output error"]
 
 
 def test_what_was_recovered_is_told(start: Callable[..., Kernel], tmp_path: Path) -> None:
