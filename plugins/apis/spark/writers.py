@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import WriteOptions, local_path
+from plugins.apis.spark.producers import last_epoch
 from plugins.apis.spark.staging import forget, stage
 from plugins.apis.spark.workers import settle
 
@@ -117,6 +118,9 @@ def _files(told: Sequence[Staged]) -> list[str]:
 
 
 def _forget(folder: Path, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Delete what will not be published.  Spark also aborts what failed on its way: what was begun with is needed to go on."""
     for each in _told(messages):
-        if each.file is not None:
+        last = last_epoch(folder, each.producer)
+        begun = () if last is None or last.done else last.files
+        if each.file is not None and each.file not in begun:
             forget(folder, each.producer, [each.file])

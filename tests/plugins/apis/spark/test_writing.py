@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
@@ -20,7 +21,7 @@ from plugins.apis.spark.producers import last_epoch
 from plugins.apis.spark.publishing import publish
 from plugins.apis.spark.source import KernelDataSource
 from plugins.apis.spark.staging import stage
-from plugins.apis.spark.writers import folder_of
+from plugins.apis.spark.writers import Staged, StreamWriter, folder_of
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
@@ -241,6 +242,24 @@ def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(
     assert found.count(b"stranger") == strangers
     times = _rows(tmp_path, "ts")
     assert times == sorted(times)
+    assert _left(tmp_path) == []
+
+
+def test_an_epoch_that_was_begun_can_go_on_though_spark_aborts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark does with each that fails, in committing as well: on a full disk, for one."""
+    writer = StreamWriter(tmp_path, publish)
+    told: list[WriterCommitMessage | None] = [Staged("query", name) for name in _stage(tmp_path, 0, *PARTS)]
+    with monkeypatch.context() as patch:
+        _kill_at(2, patch)  # after the note, and one batch
+        with pytest.raises(Killed):
+            writer.commit(told, 0)
+    late = _stage(tmp_path, 0, [[b"of a task that was not told of"]])
+    writer.abort([*told, Staged("query", late[0])], 0)
+    assert sorted(_left(tmp_path)) == sorted(each.file for each in told if isinstance(each, Staged))
+    publish(tmp_path, "query", 0, _stage(tmp_path, 0, *PARTS))
+    assert _bodies(tmp_path) == WANTED
     assert _left(tmp_path) == []
 
 
