@@ -88,7 +88,7 @@ class PushdownReader(BatchReader):
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         first, end = super()._bounds(reader)
         for each in self._filters:
-            low, high = _narrowed(each, reader)
+            low, high = _narrowed(each, reader, self.options)
             first = first if low is None else max(first, low)
             end = end if high is None else min(end, high)
         return first, max(first, end)
@@ -103,14 +103,14 @@ def _kept_exactly(each: Filter) -> bool:
     return compares and attribute == ("offset",) and type(getattr(each, "value", None)) is int
 
 
-def _narrowed(each: Filter, reader: JournalReader) -> tuple[int | None, int | None]:
+def _narrowed(each: Filter, reader: JournalReader, options: ReadOptions) -> tuple[int | None, int | None]:
     """Return the first offset that a filter leaves and the one after the last; None where it sets no bound."""
     attribute, value = getattr(each, "attribute", ()), getattr(each, "value", None)
     if attribute == ("offset",) and type(value) is int:
         at, after = value, value + 1
     elif attribute == ("ts",) and isinstance(value, datetime):
         moment = _micros(value)
-        at, after = row_at(reader, moment), row_at(reader, moment + 1)
+        at, after = row_at(reader, moment, options), row_at(reader, moment + 1, options)
     else:
         return None, None
     if isinstance(each, EqualTo):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pyarrow as pa
-
 from plugins.apis.spark.options import ReadOptions, microseconds
+from plugins.apis.spark.rows import skip
 from plugins.protocols.journal_format.reader import JournalReader
 
 
@@ -15,13 +14,13 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
     there = reader.bounds()
     first, end = there.earliest, there.end
     if options.starting_timestamp:
-        first = row_at(reader, microseconds(options.starting_timestamp, "startingTimestamp"))
+        first = row_at(reader, microseconds(options.starting_timestamp, "startingTimestamp"), options)
     elif isinstance(options.starting_offset, int):
         first = max(first, options.starting_offset)
     elif options.starting_offset == "latest":
         first = end
     if options.ending_timestamp:
-        end = row_at(reader, microseconds(options.ending_timestamp, "endingTimestamp"))
+        end = row_at(reader, microseconds(options.ending_timestamp, "endingTimestamp"), options)
     elif isinstance(options.ending_offset, int):
         end = min(end, options.ending_offset)
     elif options.ending_offset == "earliest":
@@ -29,17 +28,9 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
     return first, max(first, end)
 
 
-def row_at(reader: JournalReader, moment: int) -> int:
+def row_at(reader: JournalReader, moment: int, options: ReadOptions) -> int:
     """Return the offset of the first row that was kept at ``moment`` (µs) or later; the journal's end if there is none."""
-    from pyarrow import compute
-
-    offset = reader.offset_at(moment)
-    batch = next(reader.batches(offset, columns=["offset", "ts"]), None)
-    if batch is None:
-        return offset
-    later = compute.greater_equal(batch.column("ts").cast(pa.int64()), moment)
-    place = compute.index(later, True).as_py()
-    return int(batch.column("offset")[max(place, 0)].as_py())
+    return reader.row_at(moment, None if options.fail_on_data_loss else skip)
 
 
 FEW = 4

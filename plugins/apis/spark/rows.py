@@ -80,7 +80,7 @@ def _commits(
 ) -> Iterator[Any]:
     while True:
         try:
-            yield from reader.stored(first, end, columns, _skip if skip_lost else None)
+            yield from reader.stored(first, end, columns, skip if skip_lost else None)
             return
         except OutOfRange as lost:
             if not skip_lost:
@@ -88,5 +88,5 @@ def _commits(
             first = lost.stop
 
 
-def _skip(damage: Damaged) -> None:
+def skip(damage: Damaged) -> None:
     """Go on behind damaged rows."""

@@ -51,7 +51,9 @@ class JournalSource:
         self._batches: Iterator[Any] | None = None
         self._follow = follow
         self._end = offset_of(self._reader, end)
-        self._stop = self._end  # of ``_batches``: with ``follow``, where the journal ended when they were begun
+        self._stop = (
+            self._end
+        )  # of ``_batches``: with ``follow``, where the journal ended when they were begun
 
     def read(self) -> Chunk:
         """Read the next rows.  Raises ``OutOfRange``, and ``Damaged`` unless that is taken."""

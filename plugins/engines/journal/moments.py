@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from plugins.protocols.journal_format.errors import Damaged
     from plugins.protocols.journal_format.reader import JournalReader
 
 Moment = int | str | datetime
@@ -32,6 +33,10 @@ def offset_of(reader: JournalReader, moment: Moment) -> int:
     if isinstance(moment, int):
         return moment
     if isinstance(moment, datetime):
-        return reader.offset_at(round(moment.timestamp() * 1_000_000))
+        return reader.row_at(round(moment.timestamp() * 1_000_000), _leave_it)
     bounds = reader.bounds()
     return bounds.end if moment == "latest" else bounds.earliest
+
+
+def _leave_it(damage: Damaged) -> None:
+    """Who reads on is told."""

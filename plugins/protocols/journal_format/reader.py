@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from plugins.protocols.journal_format.decode import flat, rows_schema
 from plugins.protocols.journal_format.errors import OutOfRange
+from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.names import SegmentName, segment_names
 from plugins.protocols.journal_format.segment import OnDamage, Segment
 
@@ -123,12 +124,34 @@ class JournalReader:
 
     def offset_at(self, ts: int) -> int:
         """Return the first offset of the first batch with a row at or after ``ts`` (microseconds since 1970 UTC)."""
+        entry = self._entry_at(ts)
+        return self.bounds().end if entry is None else entry.offset
+
+    def row_at(self, ts: int, on_damage: OnDamage | None = None) -> int:
+        """Return the offset of the first row at or after ``ts``; the journal's end if there is none.
+
+        Raises ``Damaged``; if ``on_damage`` takes it, the damaged batch counts as one row.
+        """
+        from pyarrow import compute
+
+        entry = self._entry_at(ts)
+        if entry is None:
+            return self.bounds().end
+        batch = next(self.batches(entry.offset, entry.end, ["offset", "ts"], on_damage), None)
+        if batch is None:
+            return entry.offset
+        later = compute.greater_equal(batch.column("ts").cast(pa.int64()), ts)
+        place = compute.index(later, True).as_py()
+        return int(batch.column("offset")[max(place, 0)].as_py())
+
+    def _entry_at(self, ts: int) -> Entry | None:
+        """Return the first batch with a row at or after ``ts``."""
         for segment in self.segments():
             last = segment.last()
             if last is not None and last.max_ts >= ts:
                 entries = segment.entries()
-                return entries[bisect_left(entries, ts, key=lambda entry: entry.max_ts)].offset
-        return self.bounds().end
+                return entries[bisect_left(entries, ts, key=lambda entry: entry.max_ts)]
+        return None
 
     def _segment_with(self, offset: int, stop: int) -> Segment | None:
         """Return a segment to read from ``offset`` on; None at the end of what is committed."""

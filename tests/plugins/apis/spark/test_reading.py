@@ -27,13 +27,15 @@ from plugins.apis.spark.batch_reader import BatchReader, PushdownReader, Rows
 from plugins.apis.spark.columns import SCHEMA, wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
 from plugins.apis.spark.options import ReadOptions
-from plugins.apis.spark.planning import ranges, row_at
+from plugins.apis.spark.planning import ranges
 from plugins.apis.spark.rows import BATCH_ROWS
 from plugins.apis.spark.stream_reader import StreamReader
 from plugins.protocols.journal_format.consumers import positions
-from plugins.protocols.journal_format.errors import OutOfRange
+from plugins.protocols.journal_format.errors import Damaged, OutOfRange
+from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import ROWS
+from plugins.protocols.journal_format.segment import Segment
 from tests.plugins.apis.spark.journals import EPOCH, Journal
 
 ALL = SCHEMA
@@ -171,13 +173,27 @@ def test_times_bound_what_is_read_to_the_row(journal: Journal) -> None:
 
 def test_a_moment_within_a_commit_is_found(journal: Journal) -> None:
     journal.numbers(20)
-    assert [row_at(JournalReader(journal.path), EPOCH + late) for late in (-5, 0, 1, 1000, 1001)] == [
+    assert [JournalReader(journal.path).row_at(EPOCH + late) for late in (-5, 0, 1, 1000, 1001)] == [
         0,
         0,
         10,
         10,
         20,
     ]
+
+
+def test_a_moment_within_a_damaged_commit_stops_only_who_may_lose_nothing(journal: Journal) -> None:
+    journal.numbers(30)
+    data = journal.path / "00000000000000000000-0000.arrows"
+    good = data.read_bytes()
+    at = Segment(journal.path, SegmentName(0, 0)).entries()[1].position + 50
+    data.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    within = {"startingTimestamp": EPOCH + 1000, "endingTimestamp": EPOCH + 2001}
+    with pytest.raises(Damaged, match="offsets 10 to 19"):
+        _read(journal, **within)
+    assert _read(journal, failOnDataLoss="false", **within) == list(range(20, 30))
+    assert _read(journal, failOnDataLoss="false", endingTimestamp=EPOCH + 1000) == list(range(10))
+    assert _read(journal, startingTimestamp=EPOCH + 1001) == list(range(20, 30)), "which is behind it"
 
 
 def test_what_retention_took_before_the_plan_is_not_missed(journal: Journal) -> None:

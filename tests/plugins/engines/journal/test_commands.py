@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.segment import Segment
-from tests.plugins.engines.journal.conftest import append, bodies_in, numbered
+from tests.plugins.engines.journal.conftest import Clock, append, bodies_in, numbered
 
 FIRST = SegmentName(0, 0)
 
@@ -110,6 +111,29 @@ def test_cat_in_every_form(typed: Any, journal: Path) -> None:
     ]
     _, out, _ = typed("cat", journal, "--exchange", "other")
     assert out == b""
+
+
+def test_times_bound_what_is_shown_to_the_row(typed: Any, tmp_path: Path, clock: Clock) -> None:
+    """Also within a commit: compaction makes one of days."""
+    with JournalWriter(tmp_path, clock=clock) as writer:
+        for first in (0, 5):
+            runs = []
+            for body in numbered(first, first + 5):
+                runs.append((run_of([body]), writer.stamp(), Source()))
+                clock.now += 1
+            writer.append(runs)
+
+    def shown(start: int, end: int) -> list[bytes]:
+        times = (datetime.fromtimestamp(1000 + second, UTC).isoformat() for second in (start, end))
+        bounds = zip(("--from", "--to"), times, strict=True)
+        _, out, _ = typed("cat", tmp_path, "--format", "raw", *(word for bound in bounds for word in bound))
+        return list(out.split())
+
+    assert shown(1, 3) == numbered(1, 3)
+    assert shown(3, 7) == numbered(3, 7)
+    spoil(tmp_path)
+    assert shown(7, 10) == [], "nobody knows which of them are later"
+    assert shown(2, 8) == numbered(2, 5)
 
 
 def test_what_is_typed_wrong_is_said(typed: Any, journal: Path, tmp_path: Path) -> None:
