@@ -156,8 +156,8 @@ class ReplayEngine:
         if runs:
             self._bytes += sum(run.size for run in runs)
             self._going = port.send(runs)
-            if not port.confirms:
-                self._note(playback.sent)
+        # also without any: rows that nobody wants are done as soon as all before them are
+        self._note(self._before + port.confirmed() if port.confirms else playback.sent)
         if self._going:
             due = playback.next_due(host.now())
             if due is not None and due <= host.now():

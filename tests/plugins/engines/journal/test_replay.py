@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
+from kernel import EnginePlan, Envelope, Kernel, RoutePlan, WaterMarks
 from kernel.testing.fixtures import KernelFactory
 from plugins.apis.native.channel import Channel
 from plugins.engines.journal.journal_source import CHUNK_ROWS, JournalSource
@@ -103,6 +103,22 @@ def test_a_consumer_goes_on_where_everything_was_confirmed(
     assert receive(kernel, 400) == numbered(300, 700)
     until(lambda: positions(journal) == {"reader": 700})
     assert receive(play(consumer="reader"), 300) == numbered(700, 1000)
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+def test_rows_that_are_not_wanted_hold_no_consumer_back(
+    kernel_factory: KernelFactory, journal: Path, confirm: bool
+) -> None:
+    with JournalWriter(journal) as writer:
+        append(writer, b"wanted", envelope=Envelope(key="k"))
+        append(writer, *numbered(0, 10))
+    options = {"consumer": "reader", "match": ["k"], "follow": True}
+    kernel = kernel_factory(APP, replay(journal, **options), route(confirm=confirm))
+    assert receive(kernel, 1) == [b"wanted"]
+    until(lambda: positions(journal) == {"reader": 1011})
+    with JournalWriter(journal) as writer:
+        append(writer, *numbered(0, 10))
+    until(lambda: positions(journal) == {"reader": 1021})
 
 
 def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
