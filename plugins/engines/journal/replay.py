@@ -47,6 +47,7 @@ class ReplayEngine:
         self._before = 0  # messages sent before anybody confirmed
         self._position: int | None = None
         self._written: int | None = None
+        self._writing = trio.Lock()
 
     def __repr__(self) -> str:
         return f"<ReplayEngine {self._name} {self._options.path}>"
@@ -198,7 +199,10 @@ class ReplayEngine:
             await self._write_position()
 
     async def _write_position(self) -> None:
-        consumer, position = self._options.consumer, self._position
-        if consumer is not None and position is not None and position != self._written:
-            self._written = position
-            await in_thread(write_position, self._path, consumer, position)
+        consumer = self._options.consumer
+        with trio.CancelScope(shield=True):
+            async with self._writing:  # the one before may take its time
+                position = self._position
+                if consumer is not None and position is not None and position != self._written:
+                    await in_thread(write_position, self._path, consumer, position)
+                    self._written = position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from kernel import EnginePlan, Envelope, Kernel, RoutePlan, WaterMarks
 from kernel.testing.fixtures import KernelFactory
 from plugins.apis.native.channel import Channel
+from plugins.engines.journal import replay as replay_module
 from plugins.engines.journal.journal_source import CHUNK_ROWS, JournalSource
 from plugins.engines.journal.selection import EVERYTHING
 from plugins.engines.journal.writer import JournalWriter
@@ -119,6 +121,29 @@ def test_rows_that_are_not_wanted_hold_no_consumer_back(
     with JournalWriter(journal) as writer:
         append(writer, *numbered(0, 10))
     until(lambda: positions(journal) == {"reader": 1021})
+
+
+def test_a_position_that_takes_its_time_is_written_before_the_last_one(
+    play: Callable[..., Kernel], journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = threading.Event()
+
+    def slowly(path: Path, consumer: str, position: int) -> None:
+        if position < 1000:
+            writing.set()
+            time.sleep(0.5)  # while the replay ends
+        write_position(path, consumer, position)
+
+    monkeypatch.setattr(replay_module, "write_position", slowly)
+    kernel = play(consumer="reader")
+    with kernel.open("app") as app:
+        for count in (900, 100):
+            for _ in range(count):
+                app.receive(timeout=PATIENCE)
+            app.confirm()
+            assert writing.wait(PATIENCE)
+    until(lambda: state_of(kernel) == "ended")
+    assert positions(journal) == {"reader": 1000}
 
 
 def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
