@@ -107,9 +107,9 @@ class ReplayEngine:
     # ------------------------------------------------------------------ reading
 
     def _open(self) -> JournalSource:
-        """Blocks: looks for the offset of a moment."""
+        """Blocks: looks for the offset of a moment, and has retention wait from there on."""
         options = self._options
-        return JournalSource(
+        source = JournalSource(
             self._path,
             start=moment_of(options.start),
             end=moment_of(options.end),
@@ -118,6 +118,9 @@ class ReplayEngine:
             follow=options.follow,
             on_damage=self._on_damage if options.skip_damage else None,
         )
+        if options.consumer is not None and self._path.is_dir():
+            write_position(self._path, options.consumer, source.offset)
+        return source
 
     async def _read(self, source: JournalSource, watch: DirectoryWatch | None) -> None:
         """Read ahead until the end, as fast as it is sent."""

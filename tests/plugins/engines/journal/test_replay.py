@@ -129,7 +129,7 @@ def test_a_position_that_takes_its_time_is_written_before_the_last_one(
     writing = threading.Event()
 
     def slowly(path: Path, consumer: str, position: int) -> None:
-        if position < 1000:
+        if 0 < position < 1000:
             writing.set()
             time.sleep(0.5)  # while the replay ends
         write_position(path, consumer, position)
@@ -144,6 +144,17 @@ def test_a_position_that_takes_its_time_is_written_before_the_last_one(
             assert writing.wait(PATIENCE)
     until(lambda: state_of(kernel) == "ended")
     assert positions(journal) == {"reader": 1000}
+
+
+def test_a_consumer_is_waited_for_from_its_beginning(play: Callable[..., Kernel], journal: Path) -> None:
+    options = {"consumer": "reader", "start": "latest", "follow": True}
+    kernel = play(**options)
+    until(lambda: positions(journal) == {"reader": 1000})
+    kernel.close()
+    kernel.join(PATIENCE)
+    with JournalWriter(journal) as writer:
+        append(writer, *numbered(1000, 1010))
+    assert receive(play(**options), 10) == numbered(1000, 1010), "nothing had been confirmed before"
 
 
 def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
