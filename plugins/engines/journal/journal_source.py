@@ -10,7 +10,7 @@ from plugins.engines.journal.moments import Moment, offset_of
 from plugins.engines.journal.selection import Selection
 from plugins.engines.journal.stored_runs import StoredRuns, TimedRun
 from plugins.protocols.journal_format.consumers import positions
-from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
 
 CHUNK_ROWS = 20_000
@@ -47,6 +47,8 @@ class JournalSource:
         self._on_damage = on_damage
         self._runs = StoredRuns()
         known = positions(path).get(consumer) if consumer else None
+        self._may_miss = known is not None
+        """A consumer that has been here before misses what retention has taken; who asks for an offset wants that."""
         self.offset = offset_of(self._reader, start) if known is None else known
         self._batches: Iterator[Any] | None = None
         self._follow = follow
@@ -56,20 +58,29 @@ class JournalSource:
         )  # of ``_batches``: with ``follow``, where the journal ended when they were begun
 
     def read(self) -> Chunk:
-        """Read the next rows.  Raises ``OutOfRange``, and ``Damaged`` unless that is taken."""
+        """Read the next rows.  Raises ``Damaged`` and ``OutOfRange``, unless ``on_damage`` takes it."""
         if self._batches is None:
             if self._follow:
                 self._stop = self._reader.bounds().end
             self._batches = self._reader.stored(self.offset, self._stop, on_damage=self._on_damage)
         batches: list[tuple[list[TimedRun], int]] = []
+        try:
+            self._read_into(batches, self._batches)
+        except OutOfRange as lost:
+            if not self._may_miss or self._on_damage is None:
+                raise
+            self._on_damage(Damaged(lost.journal, lost.start, lost.stop, "retention did not wait for them"))
+            self._batches, self.offset = None, lost.stop
+            batches.append(([], self.offset))
+        return Chunk(batches, self.offset, not self._follow and self.offset >= self._end)
+
+    def _read_into(self, batches: list[tuple[list[TimedRun], int]], stored_batches: Iterator[Any]) -> None:
         rows = 0
-        for stored in self._batches:
+        for stored in stored_batches:
             self.offset = stored.column("offset")[-1].as_py() + 1
             batches.append((self._runs.of(self._selection.of(stored)), self.offset))
             rows += stored.num_rows
             if rows >= CHUNK_ROWS:
-                break
-        else:
-            self._batches = None
-            self.offset = max(self._stop, self.offset)
-        return Chunk(batches, self.offset, not self._follow and self.offset >= self._end)
+                return
+        self._batches = None
+        self.offset = max(self._stop, self.offset)

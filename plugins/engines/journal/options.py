@@ -78,7 +78,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     consumer: str | None = None
     """Keep the position under this name: the next replay goes on where everything was confirmed, and retention waits for it."""
     skip_damage: bool = True
-    """Tell of damaged rows and go on; otherwise the engine fails there."""
+    """Tell of damaged rows, and of those that retention has taken from a consumer, and go on; otherwise the engine fails there."""
 
     def __post_init__(self) -> None:
         for moment in (self.start, self.end):

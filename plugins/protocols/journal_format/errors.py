@@ -30,5 +30,6 @@ class OutOfRange(JournalError):
         super().__init__(
             f"{journal}: offsets {start} to {stop - 1} are no longer there; the journal begins at offset {stop}"
         )
+        self.journal = journal
         self.start = start
         self.stop = stop

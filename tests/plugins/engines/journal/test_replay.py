@@ -15,10 +15,13 @@ from kernel.testing.fixtures import KernelFactory
 from plugins.apis.native.channel import Channel
 from plugins.engines.journal import replay as replay_module
 from plugins.engines.journal.journal_source import CHUNK_ROWS, JournalSource
+from plugins.engines.journal.options import KeepOptions
+from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.selection import EVERYTHING
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.consumers import positions, write_position
 from plugins.protocols.journal_format.names import SegmentName
+from tests.events import Events
 from tests.plugins.engines.journal.conftest import append, bodies_in, numbered
 
 PATIENCE = 60.0
@@ -155,6 +158,22 @@ def test_a_consumer_is_waited_for_from_its_beginning(play: Callable[..., Kernel]
     with JournalWriter(journal) as writer:
         append(writer, *numbered(1000, 1010))
     assert receive(play(**options), 10) == numbered(1000, 1010), "nothing had been confirmed before"
+
+
+def test_a_consumer_that_may_miss_what_retention_takes_goes_on_behind_it(
+    kernel_factory: KernelFactory, journal: Path
+) -> None:
+    write_position(journal, "reader", 300)
+    with JournalWriter(journal) as writer:
+        writer.roll()
+        append(writer, *numbered(1000, 1010))
+    delete(journal, expired(journal, KeepOptions(bytes=1, for_consumers=False), 0))
+    events = Events()
+    kernel = kernel_factory(APP, replay(journal, consumer="reader"), route(), on_event=events)
+    assert receive(kernel, 10) == numbered(1000, 1010)
+    assert "offsets 300 to 999" in events.wait("damaged").detail
+    until(lambda: state_of(kernel) == "ended")
+    assert positions(journal) == {"reader": 1010}
 
 
 def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
