@@ -19,6 +19,8 @@ PARTITIONS = ("date", "hour", "engine", "route", "exchange", "key", "content_typ
 
 _DERIVED = {"date": "%Y-%m-%d", "hour": "%H"}
 _BATCH = 65_536
+_BATCH_BYTES = 64 << 20
+"""Rows, and bytes of their bodies, that are put together."""
 _FILE = 10_000_000
 """Rows of one file at the most."""
 _ROW_GROUP = 1 << 20
@@ -76,15 +78,16 @@ def _gathered(
 ) -> Iterator[pa.Table]:
     """Put small commits together: Parquet likes large row groups."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for stored in batches:
         wanted = flat(selection.of(stored), ROWS)
         on_rows(stored.num_rows)
         if wanted.num_rows:
             waiting.append(wanted)
             rows += wanted.num_rows
-        if rows >= _BATCH:
+            size += wanted.column("body").nbytes
+        if rows >= _BATCH or size >= _BATCH_BYTES:
             yield pa.Table.from_batches(waiting).combine_chunks()
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting).combine_chunks()

@@ -14,7 +14,8 @@ from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
 
 CHUNK_ROWS = 20_000
-"""About how many rows are read in one go."""
+CHUNK_BYTES = 64 << 20
+"""About how many rows, and bytes of wanted bodies, are read in one go."""
 
 
 class Chunk(NamedTuple):
@@ -75,12 +76,14 @@ class JournalSource:
         return Chunk(batches, self.offset, not self._follow and self.offset >= self._end)
 
     def _read_into(self, batches: list[tuple[list[TimedRun], int]], stored_batches: Iterator[Any]) -> None:
-        rows = 0
+        rows = size = 0
         for stored in stored_batches:
             self.offset = stored.column("offset")[-1].as_py() + 1
-            batches.append((self._runs.of(self._selection.of(stored)), self.offset))
+            runs = self._runs.of(self._selection.of(stored))
+            batches.append((runs, self.offset))
             rows += stored.num_rows
-            if rows >= CHUNK_ROWS:
+            size += sum(run.size for _, run in runs)
+            if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
                 return
         self._batches = None
         self.offset = max(self._stop, self.offset)

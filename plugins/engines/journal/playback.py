@@ -18,6 +18,8 @@ class Playback:
         """Messages that ``due`` has returned."""
         self.waiting = 0
         """Messages that it has not."""
+        self.waiting_bytes = 0
+        """Of their bodies."""
         self._speed = speed
         self._runs: deque[tuple[int, Run]] = deque()
         self._marks: deque[tuple[int, int]] = deque()
@@ -29,6 +31,7 @@ class Playback:
         """Put runs, each with its time in microseconds, behind those that are here; ``end`` is the offset after them."""
         self._runs.extend(runs)
         self.waiting += sum(len(run.bodies) for _, run in runs)
+        self.waiting_bytes += sum(run.size for _, run in runs)
         self._marks.append((self.sent + self.waiting, end))
 
     def due(self, now: float, most: int) -> list[Run]:
@@ -43,6 +46,7 @@ class Playback:
             most -= count
             self.sent += count
             self.waiting -= count
+            self.waiting_bytes -= run.size
             runs.append(run)
         return runs
 

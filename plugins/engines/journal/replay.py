@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
-from plugins.engines.journal.journal_source import CHUNK_ROWS, Chunk, JournalSource
+from plugins.engines.journal.journal_source import CHUNK_BYTES, CHUNK_ROWS, Chunk, JournalSource
 from plugins.engines.journal.moments import moment_of
 from plugins.engines.journal.options import ReplayOptions
 from plugins.engines.journal.playback import Playback
@@ -137,7 +137,7 @@ class ReplayEngine:
             if watch is not None and chunk.offset == before:
                 await trio.lowlevel.wait_readable(watch.fileno())
                 watch.drain()
-            while self._playback.waiting > CHUNK_ROWS:
+            while self._playback.waiting > CHUNK_ROWS or self._playback.waiting_bytes > CHUNK_BYTES:
                 await self._change()
 
     def _on_damage(self, damage: Damaged) -> None:

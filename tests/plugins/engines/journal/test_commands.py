@@ -19,6 +19,7 @@ from kernel import EnginePlan, Envelope, RoutePlan
 from kernel.cli.main import run
 from kernel.contracts.message import run_of
 from kernel.testing.fixtures import KernelFactory
+from plugins.engines.journal import export
 from plugins.engines.journal.commands.group import COMMANDS
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.consumers import positions, write_position
@@ -213,6 +214,25 @@ def test_nothing_is_taken_out_that_could_not_be_written(typed: Any, journal: Pat
     spoil(journal)
     assert typed("compact", journal, "--parquet", tmp_path / "pq")[0] == 1
     assert JournalReader(journal).bounds().earliest == 0
+
+
+def test_large_messages_are_not_all_put_together_before_they_are_exported(
+    typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered: list[int] = []
+
+    def noted(derived: Any, table: Any) -> Any:
+        gathered.append(table.num_rows)
+        return table
+
+    monkeypatch.setattr(export, "_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(export, "_with", noted)
+    with JournalWriter(tmp_path / "large") as writer:
+        for number in range(25):
+            append(writer, b"%01000d" % number)
+    assert typed("export", tmp_path / "large", tmp_path / "pq")[0] == 0
+    assert gathered == [10, 10, 5]
+    assert ds.dataset(tmp_path / "pq").count_rows() == 25
 
 
 def test_export_is_read_by_others(typed: Any, journal: Path, tmp_path: Path) -> None:

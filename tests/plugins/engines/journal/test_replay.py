@@ -13,6 +13,7 @@ import pytest
 from kernel import EnginePlan, Envelope, Kernel, RoutePlan, WaterMarks
 from kernel.testing.fixtures import KernelFactory
 from plugins.apis.native.channel import Channel
+from plugins.engines.journal import journal_source
 from plugins.engines.journal import replay as replay_module
 from plugins.engines.journal.journal_source import CHUNK_ROWS, JournalSource
 from plugins.engines.journal.options import KeepOptions
@@ -209,6 +210,25 @@ def test_following_passes_over_nothing_that_is_added_while_it_catches_up(tmp_pat
                 got += [body for _, run in runs for body in run.bodies]
             append(writer, b"%d" % number)
     assert got == numbered(0, CHUNK_ROWS + 5)
+
+
+def test_large_messages_are_not_all_read_ahead(
+    kernel_factory: KernelFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (journal_source, replay_module):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 10_000)
+    with JournalWriter(tmp_path) as writer:
+        for number in range(100):
+            append(writer, b"%01000d" % number)
+    source = JournalSource(tmp_path, start=0, end="latest", selection=EVERYTHING)
+    assert source.read().offset == 10
+    assert source.read().offset == 20
+    kernel = kernel_factory(APP, replay(tmp_path, speed=0.00001), route())
+    with kernel.open("app") as app:
+        assert int(app.receive(timeout=PATIENCE)) == 0
+        time.sleep(0.2)
+        (figures,) = (engine.counters for engine in kernel.statistics().engines if engine.name == "journal")
+        assert figures["read_to"] <= 20
 
 
 def test_damage_is_told_and_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
