@@ -54,9 +54,8 @@ class JournalSource:
         self._batches: Iterator[Any] | None = None
         self._follow = follow
         self._end = offset_of(self._reader, end)
-        self._stop = (
-            self._end
-        )  # of ``_batches``: with ``follow``, where the journal ended when they were begun
+        self._stop = self._end
+        """The end of ``_batches``: with ``follow``, where the journal ended when they were begun."""
 
     def read(self) -> Chunk:
         """Read the next rows.  Raises ``Damaged`` and ``OutOfRange``, unless ``on_damage`` takes it."""
