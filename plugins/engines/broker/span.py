@@ -69,4 +69,5 @@ class Span(msgspec.Struct, gc=False):
             and self.base == before.base
             and self.redelivered == before.redelivered
             and self.expires_at == before.expires_at
+            and self.place is before.place  # one may have been written, or written again, without the other
         )

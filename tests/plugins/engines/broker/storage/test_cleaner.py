@@ -167,3 +167,24 @@ def test_definitions_survive_the_segments_they_were_made_in() -> None:
     # Positions go on where they were: an acknowledgement of old must not hit a new message.
     publish(after, 1)
     assert numbers(after.reopened(segment_bytes=SMALL).take_all()) == [1]
+
+
+def test_halves_of_a_run_that_come_back_one_by_one_are_both_found_again() -> None:
+    broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
+    queue, busy = broker.declare(), broker.declare("busy")
+    broker.client.consume(queue)
+    broker.vhost.publish(run(*[b"%d:" % number + b"x" * 100 for number in range(10)], persistent=True), 0.0)
+    assert len(broker.client.received()) == 10
+    broker.vhost.unsubscribe(broker.client.receiver.consumers["c"], 0.0)
+    for number in range(1500):  # meanwhile it is moved
+        publish(broker, number, "busy", size=300)
+        broker.client.receiver.take_one(busy, 0.0, settled=True)
+    broker.writer.at_once = False
+    for first, last in ((1, 5), (6, 10)):  # the first half is written again before the second one is back
+        broker.client.receiver.reject(first, last, multiple=False, requeue=True, now=0.0)
+        broker.settle()
+    broker.drain()
+    broker.drain()
+    assert queue.backlog.paged == queue.backlog.size > 0
+    assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == list(range(10))
+    assert numbers(broker.take_all()) == list(range(10))

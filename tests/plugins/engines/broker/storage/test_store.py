@@ -430,6 +430,25 @@ def test_publishers_wait_when_memory_fills_faster_than_the_disk(durable: bool) -
     assert len(broker.take_all()) == 100
 
 
+def test_of_a_run_only_what_was_written_is_looked_for_on_disk() -> None:
+    broker = DurableBroker(queue_bytes=0, at_once=False)
+    queue = broker.declare(durable=False)
+    broker.client.consume(queue)
+    broker.vhost.publish(run(*[b"%d" % number for number in range(10)]), 0.0)
+    assert len(broker.client.received()) == 10
+    broker.vhost.unsubscribe(broker.client.receiver.consumers["c"], 0.0)
+    for first, last in (
+        (1, 5),
+        (6, 10),
+    ):  # the first half is on its way to the disk when the second one comes back
+        broker.client.receiver.reject(first, last, multiple=False, requeue=True, now=0.0)
+        broker.settle()
+    broker.drain()
+    broker.drain()
+    assert queue.backlog.paged == queue.backlog.size > 0
+    assert broker.take_all() == [b"%d" % number for number in range(10)]
+
+
 def test_a_lazy_queue_holds_little() -> None:
     broker = DurableBroker(lazy_bytes=300)
     eager, lazy = broker.declare("eager"), broker.declare("lazy", queue_mode="lazy")
