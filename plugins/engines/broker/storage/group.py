@@ -32,6 +32,8 @@ class Group:
         self.moved: list[Moved] = []
         self.demanded = False
         """Whether somebody waits until it is safe, whatever is in it."""
+        self.cleans = False
+        """Whether it looks for what lives in a segment: then the next one, which does, too, follows at once."""
         self.attempts = 0
         self._marker = marker
 
@@ -46,7 +48,7 @@ class Group:
     @property
     def is_slight(self) -> bool:
         """Whether it has no messages, and is short: it is written where it is made, unless it is to be synced."""
-        return not self.positions and self.size <= _SLIGHT
+        return not (self.positions or self.cleans) and self.size <= _SLIGHT
 
     def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:
         """Add a record; return where it begins and ends."""

@@ -197,6 +197,7 @@ class Log:
         self._next_group += 1
         self._collect(group)
         if cleaning:
+            group.cleans = True
             self.cleaner.step(group)
         self._submit(group)
 

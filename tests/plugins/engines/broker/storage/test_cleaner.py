@@ -188,3 +188,22 @@ def test_halves_of_a_run_that_come_back_one_by_one_are_both_found_again() -> Non
     assert queue.backlog.paged == queue.backlog.size > 0
     assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == list(range(10))
     assert numbers(broker.take_all()) == list(range(10))
+
+
+def test_a_long_stretch_of_dead_records_is_passed_over_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "_PIECE", 16)  # a record with each group
+    broker = DurableBroker(segment_bytes=100_000, at_once=False)
+    queue = broker.declare()
+    broker.declare("old")
+
+    def pass_through(count: int) -> None:
+        for number in range(count):
+            publish(broker, number)
+            broker.writer.wait()
+            broker.client.receiver.take_one(queue, 0.0, settled=True)
+
+    pass_through(400)
+    publish(broker, 1, "old")
+    pass_through(10_000)
+    assert broker.store.log.cleaner.cleaned > 0
+    assert numbers(broker.take_all("old")) == [1]
