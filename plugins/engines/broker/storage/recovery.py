@@ -14,6 +14,7 @@ import msgspec
 from plugins.engines.broker.storage.definition_records import (
     FORMAT,
     Definition,
+    QueueDefinition,
     decode_definition,
     decode_number,
     decode_ranges,
@@ -62,6 +63,8 @@ class Recovery:
         self.found = Recovered()
         self._report = report
         self._latest: dict[tuple[int, int], Page] = {}
+        self._highest: dict[int, int] = {}
+        """By queue: the highest priority that it tells from others, where that is known."""
 
     def read(self) -> None:
         """Read all segments; the log goes on after them."""
@@ -136,6 +139,8 @@ class Recovery:
         else:
             definition = decode_definition(kind, bytes(record.payload))
             found.definitions[definition.number] = definition
+            if isinstance(definition, QueueDefinition):
+                self._highest[definition.number] = definition.arguments.get("x-max-priority", 0)
 
     def _take_messages(self, segment: Segment, record: Record) -> None:
         head = decode_head(record.payload)
@@ -143,7 +148,8 @@ class Recovery:
         for queue, base, start, stop, expires in head.entries:
             segment.has(queue, base + start, base + stop)
             size = head.size * (stop - start) // head.messages
-            latest = self._latest.get((queue, head.priority))
+            priority = min(head.priority, self._highest.get(queue, head.priority))
+            latest = self._latest.get((queue, priority))
             first, last = base + start, base + stop
             if latest is not None and latest.extend(piece, first, last, size, mortal=bool(expires)):
                 continue
@@ -156,19 +162,20 @@ class Recovery:
                 expires_at=expires - self.log.clock_ahead if expires else None,
                 redelivered=True,
             )
-            self._latest[queue, head.priority] = page
-            self.found.pages.setdefault(queue, []).append((head.priority, page))
+            self._latest[queue, priority] = page
+            self.found.pages.setdefault(queue, []).append((priority, page))
 
     def backlog_of(self, kept: Kept) -> Backlogs:
         """Return the messages of a queue that live; the log knows them then."""
         gone = self.found.settled.get(kept.number) or Intervals()
+        highest = self._highest.get(kept.number, 0)
         living: list[tuple[int, Page]] = []
         # The latest first: of a message that was written again, this is the one.
         for priority, page in reversed(self.found.pages.get(kept.number, [])):
             ranges = [gap for first, stop in page.ranges for gap in gone.missing(first, stop)]
             for first, stop in page.ranges:
                 gone.add(first, stop)
-            living += [(priority, part) for part in self._parts(page, ranges)]
+            living += [(min(priority, highest), part) for part in self._parts(page, ranges)]
         living.sort(key=_first)
         living = _untangled(living)
         kept.live = Intervals(sorted(one for _, page in living for one in page.ranges))

@@ -184,6 +184,18 @@ def test_priorities_keep_their_order() -> None:
     assert before.reopened().take_all() == [b"1", b"4", b"5", b"0", b"2", b"6", b"3"]
 
 
+@pytest.mark.parametrize("highest", [None, 3])
+def test_priorities_that_a_queue_does_not_tell_apart_leave_the_order_alone(highest: int | None) -> None:
+    before = DurableBroker(queue_bytes=0)
+    before.declare(**({} if highest is None else {"max_priority": highest}))
+    for number, priority in enumerate([5, 9, 5, 5, 9, 3, 9, 5]):
+        before.vhost.publish(persistent(b"%d" % number, priority=priority), 0.0)
+        before.settle()
+    after = before.reopened()
+    assert len([page for lane in after.queue().backlog.lanes for page in lane]) == 1
+    assert after.take_all() == [b"%d" % number for number in range(8)]
+
+
 def test_messages_expire_by_the_time_of_day() -> None:
     before = DurableBroker()
     before.declare()
