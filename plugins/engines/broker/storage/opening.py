@@ -16,6 +16,7 @@ from plugins.engines.broker.storage.definition_records import (
 from plugins.engines.broker.storage.directory import lock_directory, read_marker
 from plugins.engines.broker.storage.disk_store import DiskStore, Report, kept_ranges
 from plugins.engines.broker.storage.files import DirectoryFiles
+from plugins.engines.broker.storage.paging import weigh
 from plugins.engines.broker.storage.recovery import Recovery
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.storage.writer import WriterThread
@@ -147,4 +148,8 @@ def _define_queue(vhost: VirtualHost, definition: QueueDefinition, recovery: Rec
     )
     assert queue.kept is not None, "the store keeps what it restores"
     pages, next_position = recovery.backlog_of(queue.kept)
+    if queue.policy.max_length_bytes is not None:
+        # By an estimate it would shed, or refuse, what it has room for.
+        for _, page in pages:
+            page.size = weigh(page)
     queue.restore(pages, max(next_position, definition.next_position))

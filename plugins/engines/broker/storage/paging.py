@@ -45,6 +45,16 @@ def read_page(page: Page) -> list[Span]:
     return _spans(page, _joined(found))
 
 
+def weigh(page: Page) -> int:
+    """Return how large the bodies of a page's messages are together; if they cannot be read, what it says itself."""
+    wanted = Intervals(page.ranges)
+    try:
+        found = [one for piece in page.pieces for one in _found_in(piece, page.kept, wanted)]
+    except OSError:
+        return page.size  # told when it is read
+    return sum(len(body) for _, bodies, *_ in found for body in bodies)
+
+
 def will_read(page: Page) -> None:
     """Have the operating system fetch a page."""
     files = page.kept.log.files

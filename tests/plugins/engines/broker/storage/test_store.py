@@ -196,6 +196,23 @@ def test_priorities_that_a_queue_does_not_tell_apart_leave_the_order_alone(highe
     assert after.take_all() == [b"%d" % number for number in range(8)]
 
 
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_a_limit_of_bytes_goes_by_what_waits_and_not_by_what_was_taken(overflow: str) -> None:
+    before = DurableBroker()
+    before.declare(max_length_bytes=1000, overflow=overflow)
+    for _ in range(3):
+        before.vhost.publish(persistent(b"x" * 900), 0.0)
+        before.settle()
+        before.take_all()
+    before.vhost.publish(numbered(0, 3), 0.0)
+    before.settle()
+    after = before.reopened()
+    after.settle()
+    assert (after.queue().backlog.count, after.queue().backlog.size) == (3, 3)
+    after.vhost.publish(numbered(3, 4), 0.0)
+    assert after.take_all() == [b"0", b"1", b"2", b"3"]
+
+
 def test_messages_expire_by_the_time_of_day() -> None:
     before = DurableBroker()
     before.declare()
