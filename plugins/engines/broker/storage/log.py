@@ -259,6 +259,9 @@ class Log:
         self._removals = attempt.removals + self._removals
         attempt.group.attempts += 1
         if attempt.error is not None:
+            if attempt.head is not None:
+                # Were it not deleted at once, it would outlive what settles its messages.
+                self._removals.append(attempt.segment)
             self._on_failed(attempt.group, attempt.error)
             return
         segment = attempt.segment

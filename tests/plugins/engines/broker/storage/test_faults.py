@@ -88,6 +88,26 @@ def test_after_a_failed_sync_the_file_is_not_trusted_any_more() -> None:
         assert numbers(lost.take_all()) == list(range(10))
 
 
+def test_a_new_segment_that_failed_and_could_not_be_deleted_brings_nothing_back() -> None:
+    broker = DurableBroker(segment_bytes=1000, at_once=False)
+    broker.declare()
+    broker.drain()
+    sync, remove = failing("sync", 1), failing("remove", 1)
+
+    def fail(operation: str) -> OSError | None:
+        return (sync(operation) or remove(operation)) if len(broker.disk.names()) > 1 else None
+
+    broker.disk.fail = fail
+    for number in range(30):  # the second one begins a new file
+        publish(broker, number, number + 1, size=500)
+        broker.drain()
+        assert numbers(broker.take_all()) == [number]
+    broker.drain()
+    assert broker.store.statistics()["write_failures"] == 1
+    assert broker.disk.names() == [segment.name for segment in broker.store.log.segments]
+    assert numbers(broker.reopened().take_all()) == []
+
+
 def test_a_new_segment_makes_the_last_one_safe_too() -> None:
     broker = DurableBroker(segment_bytes=2000)
     queue = broker.declare()
