@@ -77,6 +77,8 @@ class AmqpEngine:
         self._busy: dict[ConnectionHost, None] = {}
         self._listener: Listener | None = None
         self._soon = False
+        self._flushing = False
+        """Whether the store is being told to write, which it may do at once."""
         self._disk_is_behind = False
         """Whether publishers wait because too much does for the disk."""
         self._armed: float | None = None
@@ -280,7 +282,9 @@ class AmqpEngine:
                     connection.block(low)
             connection.finish(now)
         # Last: the writer would fight for the interpreter's lock while clients are told.
+        self._flushing = True
         self.broker.store.flush()
+        self._flushing = False
         if self._busy or self.broker.touched:
             self._finish_soon()
         self._arm()
@@ -301,7 +305,8 @@ class AmqpEngine:
             self._disk_is_behind = False
             for connection in list(self._connections):
                 connection.go_on()
-        self.finish_turn(self.host.now())
+        if not self._flushing:  # otherwise the turn is not over yet, and looks itself whether there is more
+            self.finish_turn(self.host.now())
 
     def _held(self) -> int:
         """Octets of memory that messages take: those that wait, and those that are outstanding."""

@@ -10,8 +10,12 @@ from typing import Any
 import pika
 import pytest
 
+from plugins.engines.amqp import connection_host, session
 from plugins.engines.amqp.options import BindingOptions, ExchangeOptions, QueueOptions
+from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.methods import basic
 from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.still_host import StillServer
 from tests.plugins.engines.broker.client import run
 
 pytestmark = pytest.mark.peer("pika")
@@ -132,6 +136,27 @@ def test_clients_hear_nothing_before_it_is_safe(busy_disk: tuple[Server, threadi
     for thread, answers in asked:
         thread.join(60)
         assert len(answers) == 1
+
+
+def test_a_long_queue_is_handed_over_in_many_turns(
+    still: Callable[..., StillServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connection_host, session):
+        monkeypatch.setattr(module, "WINDOW_BYTES", 1)  # a message at a time
+    server = still(data_dir=str(tmp_path), queues=(QueueOptions(name="q"),))
+    client = server.connect()
+    store = server.engine.broker.store
+    server.engine.feed.vhost.publish(run(*[b"x"] * 300, key="q", persistent=True), server.host.now())
+    server.engine.finish_turn(server.host.now())
+    while store.safe < store.mark:
+        server.host.turn()
+    client.send(
+        basic.Consume(queue="q", consumer_tag="c", no_ack=True)
+    )  # each handed over is written down as settled
+    assert server.host.turn()
+    assert server.engine.feed.vhost.queues["q"].backlog.count > 290
+    events = client.read_all()
+    assert sum(len(event.run) for event in events if isinstance(event, Delivered)) == 300
 
 
 def test_routes_are_confirmed_what_is_safe(busy_disk: tuple[Server, threading.Event]) -> None:
