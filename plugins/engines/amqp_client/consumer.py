@@ -50,7 +50,7 @@ class Consumer(Role):
         self._exclusive = exclusive
         self._arguments = arguments
         self._quota = quota or Quota()
-        self._done_before = 0
+        self._done_before = self._quota.acknowledged
         """Of the quota, before this life of the channel."""
         self._handed_on = 0
         """In this life of the channel."""
@@ -69,7 +69,6 @@ class Consumer(Role):
             self._consume()
 
     def _consume(self) -> None:
-        self._done_before, self._handed_on = self._quota.acknowledged, 0
         if self._quota.finished:
             self._finish()
             return
@@ -146,5 +145,6 @@ class Consumer(Role):
     def lost(self) -> None:
         """What is not acknowledged will be delivered again."""
         super().lost()
+        self._done_before, self._handed_on = self._quota.acknowledged, 0
         self.subscription.alive = False
         self.subscription = Subscription(self.channel, self.subscription.no_ack)

@@ -146,6 +146,19 @@ def test_what_is_lost_with_a_connection_counts_once() -> None:
     assert world.what()[-1] == "finished"
 
 
+def test_what_came_before_the_server_cancelled_counts_once() -> None:
+    world = InMemory(consume=({"queue": "q", "stop_after": 5},))
+    world.deliver(1, b"0", b"1", b"2")
+    world.say(3, basic.Cancel(consumer_tag="client", nowait=True))
+    world.host.run(until=10.0)
+    world.deliver(4, b"3")  # the channel is the same, and its tags go on
+    assert "finished" not in world.what()
+    world.deliver(5, b"4", b"5")
+    assert world.port.count() == 5
+    assert world.acknowledged[-1] == (3, 5, True)
+    assert world.what()[-1] == "finished"
+
+
 def test_a_limit_without_acknowledgements_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="stop_after needs acknowledgements"):
         msgspec.convert({"queue": "q", "no_ack": True, "stop_after": 3}, ConsumeOptions)
