@@ -101,6 +101,9 @@ class LinkConsumer(Consumer):
             run = run.under(envelope)
         self.session.intake.arrived(self.subscription, last, run)
 
+    def _gone(self) -> None:
+        self.session.is_gone(self._queue)
+
     def lost(self) -> None:
         """The channel has ended."""
         super().lost()

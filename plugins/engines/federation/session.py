@@ -100,6 +100,13 @@ class FederationSession(Session):
         if code == ReplyCode.PRECONDITION_FAILED:
             self.federation.as_they_are.add(what)
 
+    def is_gone(self, queue: str) -> None:
+        """Somebody has deleted a queue upstream: it is to be declared again, with what leads to it."""
+        self._queues.discard(queue)
+        for each in self._exchanges:
+            if each.queue == queue:
+                each.forget()
+
     def stopped(self, count: int) -> None:
         """Messages that have been here, or too far, end here."""
         self.federation.messages_stopped += count

@@ -273,6 +273,19 @@ def test_a_broker_that_goes_and_comes_finds_what_was_kept(site: Make) -> None:
         until(lambda: client.ask(queue.Declare(queue="q", durable=True), queue.DeclareOk).message_count == 10)
 
 
+def test_what_somebody_deletes_upstream_is_made_again(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("k")
+    down.follow(up.address)
+    until(lambda: bool(up.kernel.inspect("consumers").rows))
+    up.client.ask(queue.Delete(queue="federation: feed -> down"), queue.DeleteOk)
+    down.events.wait("cancelled", "link")
+    until(lambda: bool(up.kernel.inspect("consumers").rows))
+    up.publish(("k", b"x"))
+    assert down.bodies(1) == [b"x"]
+    assert down.figures()["reconnects"] == 0
+
+
 def test_a_link_shows_how_it_stands(site: Make) -> None:
     up, down = site("up"), site("down")
     down.follow(up.address)

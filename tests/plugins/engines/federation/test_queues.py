@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plugins.protocols.amqp091.events import Delivered
-from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.federation.conftest import Site, until
 
 Make = Callable[..., Site]
@@ -121,3 +121,14 @@ def test_nothing_is_lost_when_the_wire_is_cut(site: Make) -> None:
         down.events.wait("connected", "link", cut + 2)
     while len(got) < 2000:
         got.update(int(body) for event in _delivered(down, 1) for body in event.run.bodies)
+
+
+def test_a_queue_that_is_deleted_upstream_is_made_again(site: Make) -> None:
+    up, down = _pair(site)
+    _consume(down, 10)
+    until(lambda: bool(up.kernel.inspect("consumers").rows))
+    up.client.ask(queue.Delete(queue="jobs"), queue.DeleteOk)
+    down.events.wait("cancelled", "link")
+    until(lambda: bool(up.kernel.inspect("consumers").rows))
+    _put(up, 0, 3)
+    assert sum(len(event.run) for event in _delivered(down, 3)) == 3
