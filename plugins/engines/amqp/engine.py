@@ -301,12 +301,21 @@ class AmqpEngine:
 
     def _on_stored(self) -> None:
         """More is safe: tell those who wait for it, and read those again who had to wait for the disk."""
-        if self._disk_is_behind and self.feed.going and not self.broker.store.full:
-            self._disk_is_behind = False
-            for connection in list(self._connections):
-                connection.go_on()
+        if self._disk_is_behind:
+            self._go_on()
         if not self._flushing:  # otherwise the turn is not over yet, and looks itself whether there is more
             self.finish_turn(self.host.now())
+
+    def _go_on(self) -> None:
+        """The disk has caught up, or the routes have room: read again whom nothing else is in the way of."""
+        was_behind, self._disk_is_behind = self._disk_is_behind, self.broker.store.full
+        if self._disk_is_behind:
+            return
+        if was_behind:
+            self.host.soon(self.on_output)
+        if self.feed.going:
+            for connection in list(self._connections):
+                connection.go_on()
 
     def _held(self) -> int:
         """Octets of memory that messages take: those that wait, and those that are outstanding."""
@@ -348,9 +357,7 @@ class AmqpEngine:
     def on_writable(self) -> None:
         """The routes have room again: read the publishers."""
         self.feed.going = True
-        if not self._disk_is_behind:
-            for connection in list(self._connections):
-                connection.go_on()
+        self._go_on()
 
     def on_confirmed(self, count: int) -> None:
         """The routes have confirmed: so can we."""

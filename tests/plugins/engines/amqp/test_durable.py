@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pika
 import pytest
 
@@ -168,6 +169,59 @@ def test_routes_are_confirmed_what_is_safe(busy_disk: tuple[Server, threading.Ev
     free.set()
     assert port.arrived.wait(60)
     assert port.confirmed_in == 2
+
+
+@pytest.fixture
+def slow_disk(
+    still: Callable[..., StillServer], tmp_path: Path
+) -> Iterator[tuple[StillServer, Callable[[], None]]]:
+    """A server with a queue whose disk does nothing until it is told to, and for which little may wait."""
+    server = still(data_dir=str(tmp_path), queues=(QueueOptions(name="q"),))
+    kept = server.engine.kept
+    assert kept is not None
+    store, free = kept.store, threading.Event()
+    store.options = msgspec.structs.replace(store.options, most_waiting_bytes=1000)
+
+    def wait() -> Callable[[], None]:
+        free.wait(60)
+        return lambda: None
+
+    def go() -> None:
+        free.set()
+        while store.safe < store.mark:
+            server.host.turn()
+        server.host.settle()
+
+    server.engine.finish_turn(server.host.now())
+    go()
+    free.clear()
+    kept._writer.submit(wait)
+    yield server, go
+    free.set()
+
+
+def waiting(server: StillServer) -> int:
+    server.host.settle()
+    return server.engine.feed.vhost.queues["q"].backlog.count
+
+
+def test_publishers_go_on_whatever_was_the_last_in_their_way(
+    slow_disk: tuple[StillServer, Callable[[], None]],
+) -> None:
+    server, go = slow_disk
+    port = server.host.ports["broker"]
+    port.routes.append("a route that is full")
+    port.room = False
+    client = server.connect()
+    for body in (b"x" * 2000, b"waits"):
+        client.connection.publish(1, run(body, key="q", persistent=True))
+        client.write()
+        assert waiting(server) == 1
+    go()
+    assert waiting(server) == 1
+    port.room = True
+    server.engine.on_writable()
+    assert waiting(server) == 2
 
 
 def test_what_the_options_declare_is_there_once(serve: Serve, tmp_path: Path) -> None:
