@@ -350,7 +350,9 @@ class AmqpEngine:
     def on_output(self) -> None:
         """The routes have something for the broker."""
         now = self.host.now()
-        if not self.alarm_watch.alarms.raised and self.feed.receive(now):
+        self._disk_is_behind = self._disk_is_behind or self.broker.store.full
+        waits = self._disk_is_behind or self.alarm_watch.alarms.raised
+        if not waits and self.feed.receive(now):
             self.host.soon(self.on_output)
         self.finish_turn(now)
 

@@ -224,6 +224,19 @@ def test_publishers_go_on_whatever_was_the_last_in_their_way(
     assert waiting(server) == 2
 
 
+def test_routes_wait_for_the_disk_like_publishers(
+    slow_disk: tuple[StillServer, Callable[[], None]],
+) -> None:
+    server, go = slow_disk
+    port = server.host.ports["broker"]
+    for body in (b"x" * 2000, b"waits"):
+        port.waiting.append(run(body, key="q", persistent=True))
+        server.engine.on_output()
+        assert waiting(server) == 1
+    go()
+    assert waiting(server) == 2
+
+
 def test_what_the_options_declare_is_there_once(serve: Serve, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "data_dir": str(tmp_path),
