@@ -53,8 +53,11 @@ class Confirms:
         """Return what the publisher can be told, now that routes and store have come so far."""
         ready = min(self._ready(confirmed), self._safe(safe))
         verdicts: list[Verdict] = []
-        while self._refused and self._refused[0][1] <= ready:
+        while self._refused and self._refused[0][0] <= ready:
             first, last = self._refused.popleft()
+            if last > ready:  # the routes have confirmed a part of its run
+                self._refused.appendleft((ready + 1, last))
+                last = ready
             self._tell(first - 1, verdicts, accepted=True)
             self._tell(last, verdicts, accepted=False)
         self._tell(ready, verdicts, accepted=True)

@@ -43,3 +43,15 @@ def test_what_others_sent_over_the_routes_does_not_count() -> None:
     confirms.add(1, 1, 0)
     assert confirms.verdicts(101) == []
     assert confirms.verdicts(102) == [Verdict(3, accepted=True, single=False)]
+
+
+def test_what_was_refused_is_not_accepted_because_routes_have_confirmed_a_part_of_its_run() -> None:
+    confirms = Confirms()
+    confirms.add(10, 4, 10)
+    assert confirms.verdicts(7) == [
+        Verdict(4, accepted=True, single=False),
+        Verdict(7, accepted=False, single=False),
+    ]
+    assert confirms.verdicts(10) == [Verdict(10, accepted=False, single=False)]
+    confirms.add(1, 1, 0)
+    assert confirms.verdicts(10) == [Verdict(11, accepted=True, single=True)]
