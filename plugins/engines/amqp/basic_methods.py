@@ -59,6 +59,7 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
         channel.reply(basic.GetEmpty())
         return
     tag, span = taken
+    channel.send_deliveries()  # their tags come before this one, so they do
     channel.session.connection.send_get_ok(
         channel.number, tag, span.redelivered, queue.backlog.count, span.as_run()
     )
@@ -78,4 +79,5 @@ def recover_async(channel: Channel, method: basic.RecoverAsync, now: float) -> N
 def _recover(channel: Channel, *, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedHere("requeue=false")
+    channel.send_deliveries()  # what is requeued was delivered before the answer, and not after it
     channel.receiver.recover()
