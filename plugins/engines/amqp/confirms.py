@@ -66,10 +66,12 @@ class Confirms:
     def waits_for(self, confirmed: int) -> tuple[int, int]:
         """Return what the routes and what the store has to reach for the next message; 0: nothing."""
         routes = store = 0
+        following = self.told + 1
         if self._waiting:
-            mark, _, count = self._waiting[0]
-            routes = max(confirmed, mark - count) + 1
-        if self._unsafe:
+            mark, last, count = self._waiting[0]
+            if last - count < following:
+                routes = max(confirmed, mark - count) + 1
+        if self._unsafe and self._unsafe[0][1] <= following:
             store = self._unsafe[0][0]
         return routes, store
 

@@ -13,8 +13,8 @@ import pytest
 
 from plugins.engines.amqp import connection_host, session
 from plugins.engines.amqp.options import BindingOptions, ExchangeOptions, QueueOptions
-from plugins.protocols.amqp091.events import Delivered
-from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.events import Acknowledged, Delivered
+from plugins.protocols.amqp091.methods import basic, confirm
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.still_host import StillServer
 from tests.plugins.engines.broker.client import run
@@ -235,6 +235,25 @@ def test_routes_wait_for_the_disk_like_publishers(
         assert waiting(server) == 1
     go()
     assert waiting(server) == 2
+
+
+def test_a_confirm_that_waits_for_the_disk_alone_waits_for_no_later_message_on_a_route(
+    slow_disk: tuple[StillServer, Callable[[], None]],
+) -> None:
+    server, go = slow_disk
+    port = server.host.ports["broker"]
+    port.routes.append("feed -> journal")
+    port.confirms = True
+    client = server.connect()
+    client.ask(confirm.Select(), confirm.SelectOk)
+    client.connection.publish(1, run(b"for the disk", key="q", persistent=True))
+    client.connection.publish(1, run(b"for the route", key="elsewhere"))
+    client.write()
+    server.host.settle()
+    server.engine.on_confirmed(1)
+    assert not [event for event in client.read() if isinstance(event, Acknowledged)]
+    go()
+    assert [event.last_delivery_tag for event in client.read() if isinstance(event, Acknowledged)] == [1]
 
 
 def test_what_the_options_declare_is_there_once(serve: Serve, tmp_path: Path) -> None:
