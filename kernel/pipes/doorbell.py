@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 _ONE = (1).to_bytes(8, "little")
+_LONGEST = 3600.0
+"""Seconds of one ``wait``: 25 days are more milliseconds than ``poll`` can be asked for."""
 
 
 class Doorbell:
@@ -49,8 +51,11 @@ class Doorbell:
             self.on_ring()
 
     def wait(self, timeout: float | None) -> bool:
-        """Sleep until rung, at most ``timeout`` seconds; the caller set ``sleeping`` and looked again."""
-        if timeout is not None and not self._poll.poll(max(timeout, 0) * 1000):
+        """Sleep until rung, at most ``timeout`` seconds; the caller set ``sleeping`` and looked again.
+
+        False: nobody rang, though the time may not be up yet.
+        """
+        if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
             self.sleeping = False
             return False
         os.read(self._read_fd, 4096)

@@ -28,7 +28,7 @@ _TURNS_BEFORE_TRIO = 1000
 """How many turns the engines may have before trio looks around, though nothing says that it should."""
 
 FOR_EVER = 3600.0
-"""Seconds; trio waits a day at the most."""
+"""Seconds that one sleep lasts at the most: trio waits a day, and epoll cannot be asked for 25 days."""
 
 
 class Loop:
@@ -148,7 +148,7 @@ class Loop:
         if self.mailbox.posted:
             return 0
         if self._timers:
-            left = max(self.next_timer() - trio.current_time(), 0)
+            left = min(max(self.next_timer() - trio.current_time(), 0), FOR_EVER)
             return left if timeout is None else min(timeout, left)
         return timeout
 

@@ -152,3 +152,8 @@ def test_many_writers_wake_one_reader() -> None:
         thread.join()
     box.bell.close()
     assert [arrived.count(number) for number in range(writers)] == [each] * writers
+
+
+def test_a_wait_may_be_longer_than_the_system_can_be_asked_for(mailbox: Mailbox) -> None:
+    threading.Timer(0.05, mailbox.bell.ring).start()
+    assert mailbox.bell.wait(30 * 86_400)

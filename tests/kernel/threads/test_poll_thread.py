@@ -393,3 +393,12 @@ def test_whoever_is_posted_to_in_answer_to_an_answer_is_woken(rig: Rig) -> None:
             ours.bell.sleeping = True
             assert ours.posted or ours.bell.wait(5), f"a wake-up was lost in round {number}"
     ours.bell.close()
+
+
+def test_a_timer_may_be_set_for_next_month(rig: Rig) -> None:
+    def live(host: Any) -> None:
+        host.set_timer(host.now() + 30 * 86_400, boom, "later")
+
+    rig.run("patient", Engine(live))
+    time.sleep(0.05)  # asleep by then
+    assert rig.call(lambda: 1) == 1
