@@ -7,10 +7,13 @@ the writer sees the flag.  Measured round trip of this hand-over: 7.7 us (``queu
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 from collections.abc import Callable
 from typing import Any
+
+_log = logging.getLogger(__name__)
 
 _ONE = (1).to_bytes(8, "little")
 _LONGEST = 3600.0
@@ -25,7 +28,7 @@ class Doorbell:
     def __init__(self) -> None:
         self.sleeping = False
         self.on_ring: Callable[[], Any] | None = None
-        """Called as well when the bell is rung, in the thread that rings."""
+        """Called as well when the bell is rung, in the thread that rings; what it raises is logged."""
         if hasattr(os, "eventfd"):
             self._read_fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC)
         else:  # macOS
@@ -48,7 +51,10 @@ class Doorbell:
         except OSError:  # closed, between the writer's look and its ring
             pass
         if self.on_ring is not None:
-            self.on_ring()
+            try:
+                self.on_ring()
+            except Exception:  # the application's own fault: no thread of the kernel pays for it
+                _log.exception("a callback on arrival failed")
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until rung, at most ``timeout`` seconds; the caller set ``sleeping`` and looked again.

@@ -368,6 +368,7 @@ class Channel:
             self._loose.plug(None)
             self._closed = self._closed or "it was closed"
             self._port.close()
+            self._mailbox.bell.on_ring = None
             self._dispatcher.give_back_slot(self._slot)
 
     def dispose(self) -> None:

@@ -8,8 +8,12 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
+from kernel.contracts.errors import WouldBlock
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan, RoutePlan
+from tests.system.conftest import listener, route
 
 PARTS = (
     EnginePlan(name="a", kind="native"),
@@ -66,3 +70,31 @@ def test_the_descriptor_serves_asyncio(kernel_factory: KernelFactory) -> None:
         return bytes(b.receive_nowait())
 
     assert asyncio.run(wait()) == b"hello"
+
+
+def test_a_callback_that_fails_is_no_concern_of_the_thread_that_brought_the_message(
+    kernel_factory: KernelFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel = kernel_factory(listener(), EnginePlan(name="b", kind="native"), route("net", "b"))
+    b = kernel.open("b")
+    b.on_arrival(lambda: 1 / 0)  # as of a loop that is closed already
+    with kernel.open("line", "direct", address=f"backend+tcp://{kernel.address_of('net')}") as line:
+        for body in (b"one", b"two"):
+            line.send(body)
+            assert b.receive(timeout=5) == body
+            b.fileno()
+    assert "a callback on arrival failed" in caplog.text
+
+
+def test_nobody_is_called_back_once_the_channel_is_closed(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(*PARTS[:2], route("a", "b", confirm=True))
+    calls: list[str] = []
+    b = kernel.open("b")
+    with kernel.open("a") as a:
+        a.send(b"x", timeout=5)
+        a.on_arrival(lambda: calls.append("late"))
+        with pytest.raises(WouldBlock):
+            a.receive_nowait()
+    assert b.receive(timeout=5) == b"x"
+    b.confirm()
+    assert calls == []
