@@ -46,7 +46,7 @@ class Kernel:
         self._threads: dict[str, Any] = {}
         self._homes: dict[str, Any] = {}
         self._apis: list[Any] = []
-        self._specs: dict[str, list[RouteSpec]] = {}
+        self._specs: list[tuple[RoutePlan, RouteSpec]] = []
         self._state = "new"
         self._guests: Any = None
         self._lock = threading.Lock()
@@ -267,19 +267,24 @@ class Kernel:
             marks=plan.marks,
             confirm=plan.confirm,
         )
-        self._specs.setdefault(plan.label, []).append(spec)
+        self._specs.append((plan, spec))
         self.dispatcher.add_route(spec)
         self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
 
     def remove_route(self, plan: RoutePlan) -> None:
-        """Disconnect; what is in its pipes is still delivered."""
+        """Disconnect; what is in its pipes is still delivered.
+
+        Routes that look alike may differ in what their label does not say: of those, the one that is just like ``plan``.
+        """
         self._running()
-        specs = self._specs.get(plan.label)
-        if not specs:
+        alike = [pair for pair in self._specs if pair[0].label == plan.label]
+        if not alike:
             raise UnknownName(f"there is no route {plan.label!r}")
-        self.dispatcher.remove_route(specs.pop())
+        pair = next((pair for pair in alike if pair[0] == plan), alike[0])
+        self._specs.remove(pair)
+        self.dispatcher.remove_route(pair[1])
         routes = list(self.plan.routes)
-        routes.remove(next(route for route in routes if route.label == plan.label))
+        routes.remove(pair[0])
         self.plan = msgspec.structs.replace(self.plan, routes=tuple(routes))
 
     def apply(self, plan: Plan) -> list[str]:

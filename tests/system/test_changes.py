@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kernel.contracts.errors import KernelError, TimedOut
+from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory, plan_of
-from kernel.topology.plan import ThreadPlan
+from kernel.topology.plan import Plan, ThreadPlan
 from tests.events import Events
 from tests.system.conftest import dialler, listener, route
 
@@ -192,6 +193,18 @@ def test_applying_a_plan_touches_only_what_changes(kernel_factory: KernelFactory
     kernel.apply(fewer)
     kernel.wait_running()
     assert kernel.address_of("kept") == address or kernel.plan.threads == fewer.threads
+
+
+def test_of_routes_with_one_label_the_right_one_is_replaced(kernel_factory: KernelFactory) -> None:
+    def plan(*exchanges: str) -> Plan:
+        return plan_of(*(route("a", "b", exchange=exchange) for exchange in exchanges))
+
+    kernel = kernel_factory(*plan("x", "y").routes)
+    a, b = kernel.open("a"), kernel.open("b")
+    kernel.apply(plan("z", "y"))
+    for exchange in ("x", "y", "z"):
+        a.send_message(Message(exchange.encode(), Envelope(exchange=exchange)), timeout=60)
+    assert receive_until(b, b"z") == [b"y", b"z"]
 
 
 def test_a_listener_of_events_that_raises_takes_nothing_down(kernel_factory: KernelFactory) -> None:
