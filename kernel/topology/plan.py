@@ -7,7 +7,8 @@ Where something stands in its file (``line``) is part of its history, not of its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ DEFAULT_THREAD = "poll-1"
 """The poll thread that a plan without threads gets."""
 
 _DEFAULT_MARKS = WaterMarks()
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 class ThreadPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,11 +117,16 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def diff(old: Plan, new: Plan) -> PlanChange:
-    """Return what to do to get from ``old`` to ``new``; what both have is not touched."""
+def diff(old: Plan, new: Plan, homes: Mapping[str, str] = _NOWHERE) -> PlanChange:
+    """Return what to do to get from ``old`` to ``new``; what both have is not touched.
+
+    ``homes``: the threads of engines for which ``old`` says none, as a running system has chosen them.
+    """
     threads_removed, threads_added = _compare(old.threads, new.threads)
     gone = {thread.name for thread in threads_removed}
-    engines_removed, engines_added = _compare(old.engines, new.engines, lambda it: it.thread in gone)
+    engines_removed, engines_added = _compare(
+        old.engines, new.engines, lambda it: (it.thread or homes.get(it.name)) in gone
+    )
     moved = {engine.name for engine in engines_removed}
     routes_removed, routes_added = _compare(
         old.routes, new.routes, lambda it: it.source in moved or not moved.isdisjoint(it.targets)

@@ -290,9 +290,8 @@ class Kernel:
     def apply(self, plan: Plan) -> list[str]:
         """Become what ``plan`` says without touching what does not change; return what was done, a line each."""
         self._check(plan)
-        change = diff(
-            self.plan, plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
-        )
+        new = plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
+        change = diff(self.plan, new, {name: thread.name for name, thread in self._homes.items()})
         for route in change.routes_removed:
             self.remove_route(route)
         for engine in change.engines_removed:

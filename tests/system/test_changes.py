@@ -207,6 +207,28 @@ def test_of_routes_with_one_label_the_right_one_is_replaced(kernel_factory: Kern
     assert receive_until(b, b"z") == [b"y", b"z"]
 
 
+def test_engines_without_a_thread_of_their_own_survive_the_one_they_live_in(
+    kernel_factory: KernelFactory,
+) -> None:
+    parts = listener("first"), listener("second"), route("first", "app"), route("second", "app")
+    kernel = kernel_factory(ThreadPlan(name="one"), ThreadPlan(name="two"), *parts)
+    threads: tuple[tuple[ThreadPlan, ...], ...] = (
+        (ThreadPlan(name="one"),),
+        (ThreadPlan(name="one", options={"spin": 0.001}),),
+        (ThreadPlan(name="two"),),
+    )
+    for changed in threads:
+        kernel.apply(plan_of(*changed, *parts))
+        kernel.wait_running()
+        assert {state.name for state in kernel.engine_states()} == {"first", "second"}
+        app = kernel.open("app")
+        for name in ("first", "second"):
+            with kernel.open("line", "direct", address=f"backend+tcp://{kernel.address_of(name)}") as line:
+                line.send(name.encode())
+                assert app.receive(timeout=10) == name.encode()
+        app.close()
+
+
 def test_a_listener_of_events_that_raises_takes_nothing_down(kernel_factory: KernelFactory) -> None:
     def raises(_: object) -> None:
         raise ZeroDivisionError
