@@ -10,23 +10,29 @@ from kernel.contracts.router import Outlet
 
 
 class Reply:
-    """The one whose port is called ``envelope.reply_to``.  Whoever answers sends under the envelope it got."""
+    """The one whose port is called ``envelope.reply_to``.  Whoever answers sends under the envelope it got.
+
+    Of several of one name it is the one that came last.
+    """
 
     def __init__(self) -> None:
-        self._outlets: dict[str, Outlet] = {}
+        self._outlets: dict[str, list[Outlet]] = {}
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """A port that may have asked something."""
-        self._outlets[outlet.target] = outlet
+        self._outlets.setdefault(outlet.target, []).append(outlet)
 
     def detach(self, outlet: Outlet) -> None:
         """Answers to it are unrouted from now on, and counted."""
-        self._outlets.pop(outlet.target, None)
+        namesakes = self._outlets[outlet.target]
+        namesakes.remove(outlet)
+        if not namesakes:
+            del self._outlets[outlet.target]
 
     def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
         """The asker, or nobody when it has gone."""
-        outlet = self._outlets.get(run.envelope.reply_to)
-        return [(outlet, run)] if outlet is not None else ()
+        namesakes = self._outlets.get(run.envelope.reply_to)
+        return [(namesakes[-1], run)] if namesakes else ()
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Nobody chooses here."""

@@ -142,3 +142,16 @@ def test_reply_goes_to_the_port_that_the_envelope_names() -> None:
     router.detach(b)
     assert router.choose(run) == ()
     router.detach(a)
+
+
+def test_of_ports_of_one_name_the_last_is_answered_and_none_takes_the_others_along() -> None:
+    router = Reply()
+    first, second, third = (FakeOutlet("asker") for _ in range(3))
+    run = run_of([b""], Envelope(reply_to="asker"))
+    for outlet in (first, second, third):
+        router.attach(outlet, {})
+    for gone, answered in ((first, third), (third, second)):
+        router.detach(gone)
+        assert [outlet for outlet, _ in router.choose(run)] == [answered]
+    router.detach(second)
+    assert router.choose(run) == ()
