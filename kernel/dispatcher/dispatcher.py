@@ -140,6 +140,8 @@ class Dispatcher:
                 _, source, target = self._forget(pipe)
                 if target is port:
                     source.post(partial(source.detach_out, pipe))
+                else:
+                    pipe.end()  # the port may not even have heard of it
         port.end_outgoing()
 
     # ------------------------------------------------------------------ routes

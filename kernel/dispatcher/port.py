@@ -291,6 +291,8 @@ class Port:
     @_blamed
     def attach_out(self, spec: object, pipe: Pipe, options: dict[str, Any]) -> None:
         """A destination has joined one of our routes."""
+        if self.closed:  # in the meantime; the pipe has ended
+            return
         for route in self.routes:
             if route.spec is spec:
                 pipe.on_writable = partial(self._on_pipe_writable, route, pipe)

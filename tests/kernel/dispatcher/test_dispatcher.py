@@ -378,3 +378,18 @@ def test_statistics_may_be_read_while_ports_leave(system: System) -> None:
     port.close()
     assert system.dispatcher.pipes() == []
     assert [each.name for each in system.dispatcher.ports()] == ["a"]
+
+
+def test_a_source_that_goes_before_it_hears_of_a_destination_leaves_no_pipe_behind(system: System) -> None:
+    system.route("a", "b", confirm=True)
+    system.port("b")
+    for _ in range(3):
+        system.port("a")
+        system.port("late", group="b")
+        system.ports["a"].close()
+        assert system.take("late") == system.take("b") == []
+        for name in ("late", "b"):
+            assert len(system.ports[name]._queue) == 0
+            assert not system.ports[name].must_confirm
+        system.turn()
+        system.ports["late"].close()
