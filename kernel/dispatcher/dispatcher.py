@@ -47,6 +47,8 @@ class Dispatcher:
         self._pipes: dict[Pipe, tuple[RouteSpec, Port, Port]] = {}
         self._pipes_of: dict[Port, set[Pipe]] = defaultdict(set)
         self._slot_of: dict[Port, ThreadSlot] = {}
+        self._removed: list[tuple[Pipe, Port, Port]] = []
+        """Pipes of routes that are no more, with their ends, from whose readers confirmations may still come."""
         self.past = PastFigures()
 
     # ------------------------------------------------------------------ threads and ports
@@ -142,6 +144,10 @@ class Dispatcher:
                     source.post(partial(source.detach_out, pipe))
                 else:
                     pipe.end()  # the port may not even have heard of it
+            for pipe, source, target in self._removed:
+                if target is port:
+                    source.post(partial(source.detach_out, pipe))
+            self._removed = [ends for ends in self._removed if port not in ends]
         port.end_outgoing()
 
     # ------------------------------------------------------------------ routes
@@ -159,8 +165,11 @@ class Dispatcher:
         """Disconnect: what is in the pipes is still read; messages on other routes notice nothing."""
         with self._lock:
             self._specs.remove(spec)
+            self._removed = [ends for ends in self._removed if not ends[0].settled()]
             for pipe in [pipe for pipe, ends in self._pipes.items() if ends[0] is spec]:
-                self._forget(pipe)
+                _, source, target = self._forget(pipe)
+                if spec.confirm:
+                    self._removed.append((pipe, source, target))
             for source in self._groups[spec.source]:
                 source.post(partial(source.detach_route, spec))
 

@@ -283,9 +283,9 @@ class Port:
         """A route is no more: its pipes end once they are read empty."""
         for route in [route for route in self.routes if route.spec is spec]:
             self.routes.remove(route)
-            for pipe in route.pipes:
-                pipe.end()
+            self.abandoned += route.end()
         self._topology_changed()
+        self._on_pipe_confirmed()
         self._writable_again()
 
     @_blamed
@@ -318,6 +318,10 @@ class Port:
                 if route.owes(pipe.engine):
                     self.patience.await_return(route, pipe.engine)
                 break
+        else:
+            if self._ledger:  # its route has gone before
+                self._ledger.release(pipe)
+                self.abandoned += sum(map(len, pipe.drain()))
         self._topology_changed()
         self._on_pipe_confirmed()
         self._writable_again()

@@ -224,6 +224,13 @@ class Route:
         """No port of this engine has come back for what one of them left; return how many messages that is."""
         return _abandon(self._owed.pop(engine)) if self.owes(engine) else 0
 
+    def end(self) -> int:
+        """There is no such route any more: its pipes end; return how many messages were abandoned that wait for one."""
+        for pipe in self.pipes:
+            self._pay(pipe, pipe)
+            pipe.end()
+        return _abandon(self.held) + sum(map(_abandon, self._owed.values()))
+
     def subscribe(self, pipe: Pipe, pattern: str) -> None:
         """The far end wants what matches."""
         self._router.subscribe(pipe, pattern)

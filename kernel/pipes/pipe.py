@@ -299,6 +299,10 @@ class Pipe:
         """What was taken and not confirmed: what a new conversation has to send again, in order."""
         return list(self._retained)
 
+    def settled(self) -> bool:
+        """Whether it has ended and all is confirmed.  Any thread."""
+        return self.ended and self.confirmed >= self.written
+
     def drain(self) -> list[Run]:
         """Take out all that was not confirmed, taken or not, to be handed over to somebody else.  No way back."""
         runs = [*self._retained, *_runs_of([self._items.popleft() for _ in range(len(self._items))])]

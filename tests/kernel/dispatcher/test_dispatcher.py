@@ -393,3 +393,72 @@ def test_a_source_that_goes_before_it_hears_of_a_destination_leaves_no_pipe_behi
             assert not system.ports[name].must_confirm
         system.turn()
         system.ports["late"].close()
+
+
+def test_what_waits_in_a_route_that_is_removed_holds_up_no_confirmation(system: System) -> None:
+    system.port("a")
+    system.port("b")
+    spec = system.route("a", "b", "absent", confirm=True)
+    system.turn()
+    system.send("a", b"1", b"2")
+    assert system.take("b") == [b"1", b"2"]
+    system.ports["b"].confirm(2)
+    system.turn()
+    assert system.ports["a"].confirmed() == 0
+    system.dispatcher.remove_route(spec)
+    system.turn()
+    assert system.ports["a"].confirmed() == 2
+    assert system.ports["a"].abandoned == 2
+    assert system.owners["a"].confirmations == [2]
+
+
+def test_what_waits_for_a_full_pipe_of_a_route_that_is_removed_is_still_delivered(system: System) -> None:
+    system.port("a")
+    system.port("b", subscriptions=["k"])
+    spec = system.route("a", "b", router="by-key", high=1)
+    system.turn()
+    for body in (b"1", b"2", b"3"):
+        system.ports["a"].send([make_run(body, key="k")])
+    system.dispatcher.remove_route(spec)
+    system.turn("a")
+    assert system.take("b") == [b"1", b"2", b"3"]
+    assert system.ports["a"].abandoned == 0
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3])
+def test_a_destination_may_leave_after_its_route_without_having_confirmed(system: System, taken: int) -> None:
+    system.port("a")
+    system.port("b")
+    spec = system.route("a", "b", confirm=True)
+    system.route("a", "c", confirm=True)
+    system.port("c")
+    system.turn()
+    system.send("a", b"1")
+    system.send("a", b"2", b"3")
+    assert len(system.take("b", taken)) == taken
+    assert len(system.take("c")) == 3
+    system.ports["c"].confirm(3)
+    system.dispatcher.remove_route(spec)
+    system.turn()
+    assert system.ports["a"].confirmed() == 0
+    system.ports["b"].close()
+    system.turn()
+    assert system.ports["a"].confirmed() == 3
+    assert system.ports["a"].abandoned == 3
+
+
+def test_a_destination_still_confirms_what_came_by_a_route_that_is_gone(system: System) -> None:
+    system.port("a")
+    system.port("b")
+    for _ in range(3):
+        spec = system.route("a", "b", confirm=True)
+        system.turn()
+        system.send("a", b"1", b"2")
+        system.dispatcher.remove_route(spec)
+        assert system.take("b") == [b"1", b"2"]
+        system.ports["b"].confirm(2)
+        system.turn()
+    assert system.ports["a"].confirmed() == 6
+    system.ports["b"].close()
+    system.turn()
+    assert system.ports["a"].abandoned == 0
