@@ -18,8 +18,6 @@ from itertools import islice
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, run_of
 from kernel.dispatcher.dispatcher import Dispatcher
@@ -27,20 +25,11 @@ from kernel.pipes.run_reader import RunReader
 from plugins.apis.native.bodies import checked
 from plugins.apis.native.loose_sender import loose_sender
 from plugins.apis.native.options import NativeOptions
+from plugins.apis.native.statistics import ChannelStatistics
 
 _log = logging.getLogger(__name__)
 
 _ALL = 1 << 30
-
-
-class ChannelStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel at one moment."""
-
-    name: str
-    waiting: int
-    """Messages that were taken from the pipes and not yet received."""
-    unconfirmed: int
-    """Messages sent on confirming routes that are not confirmed yet."""
 
 
 class Channel:
@@ -62,6 +51,7 @@ class Channel:
         ``timeout`` seconds (``TimedOut``)."""
         self._unread = RunReader()
         self._unconfirmed = 0
+        self._watched = False
         self._envelopes: dict[str, Envelope] = {}
         self._port = dispatcher.open_port(
             self._slot, name, name, self, {"subscriptions": list(options.subscriptions)}
@@ -131,7 +121,7 @@ class Channel:
         self._loose.give_back()
         if not self._port.has_room_for(run):
             self._port.stop()
-            self._wait(lambda: self._port.has_room_for(run), timeout, "no room to send")
+            self._wait_aside(lambda: self._port.has_room_for(run), timeout, "no room to send")
             if loose and self._loose.refill(run.bodies[0]):
                 return
         self._port.send((run,))
@@ -261,7 +251,7 @@ class Channel:
         self._check()
         self._mailbox.process()
         if not self.all_confirmed():
-            self._wait(self.all_confirmed, timeout, "not all is confirmed")
+            self._wait_aside(self.all_confirmed, timeout, "not all is confirmed")
 
     # ------------------------------------------------------------------ waiting
 
@@ -271,7 +261,7 @@ class Channel:
         For select, asyncio's ``add_reader`` or any other loop; ``WouldBlock`` arms it anew.
         """
         bell = self._mailbox.bell
-        bell.sleeping = True
+        self._watched = bell.sleeping = True
         if self._posted or self.has_something():
             bell.ring()
         return bell.fileno()
@@ -308,6 +298,14 @@ class Channel:
                 raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
             left = min(left, self._patience_left())
             bell.wait(left if left < math.inf else None)
+
+    def _wait_aside(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
+        """Wait for something else than messages: of those that came meanwhile the descriptor still has to tell."""
+        try:
+            self._wait(done, timeout, what)
+        finally:
+            if self._watched:
+                self.fileno()
 
     async def wait_in_trio(self) -> None:
         """Wait, as a trio task, until something has changed: then it is time to try again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 import threading
 import time
@@ -98,3 +99,36 @@ def test_nobody_is_called_back_once_the_channel_is_closed(kernel_factory: Kernel
     assert b.receive(timeout=5) == b"x"
     b.confirm()
     assert calls == []
+
+
+@pytest.mark.parametrize("aside", ["no room at once", "no room for a while", "not confirmed", "confirmed"])
+def test_waiting_for_something_else_hides_no_arrival(kernel_factory: KernelFactory, aside: str) -> None:
+    kernel = kernel_factory(
+        *(EnginePlan(name=name, kind="native") for name in "abc"),
+        route("a", "b"),
+        route("b", "c", confirm=True, marks={"high": 1}),
+    )
+    a, b, c = map(kernel.open, "abc")
+    with pytest.raises(WouldBlock):
+        b.receive_nowait()
+    descriptor = b.fileno()
+    for number in range(3):
+        b.send(b"fills the pipe")
+        a.send(b"%d" % number)
+        if aside == "confirmed":
+            c.receive()
+            c.confirm()
+            b.wait_confirmed(5)
+        else:
+            with pytest.raises(WouldBlock):
+                if aside == "not confirmed":
+                    b.wait_confirmed(0)
+                else:
+                    b.send(b"", timeout=0 if aside == "no room at once" else 0.01)
+        assert select.select([descriptor], [], [], 5)[0], "something has come, and nobody says so"
+        assert b.receive_nowait() == b"%d" % number
+        if aside != "confirmed":
+            c.receive_many(timeout=5)
+        with pytest.raises(WouldBlock):
+            b.receive_nowait()
+        assert not select.select([descriptor], [], [], 0)[0], "nothing is there"
