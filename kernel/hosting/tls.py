@@ -43,12 +43,17 @@ async def handshake(
 ) -> ssl.SSLSocket:
     """Shake hands on a connected socket, which is closed if that fails (``ConnectionLost``)."""
     connected.setblocking(False)
-    wrapped = context.wrap_socket(
-        connected,
-        server_side=server_side,
-        do_handshake_on_connect=False,
-        server_hostname=None if server_side else server_name,
-    )
+    try:
+        connected.getpeername()  # a socket whose peer has reset it by now would be lost in the wrapping
+        wrapped = context.wrap_socket(
+            connected,
+            server_side=server_side,
+            do_handshake_on_connect=False,
+            server_hostname=None if server_side else server_name,
+        )
+    except OSError as error:
+        connected.close()
+        raise ConnectionLost(f"TLS handshake failed: {error}") from None
     try:
         with trio.fail_after(seconds):
             while True:

@@ -214,6 +214,27 @@ def test_a_tls_peer_that_never_shakes_hands_is_given_up(
     server.close()
 
 
+@pytest.mark.parametrize("said", [b"", b"half a greeting"], ids=["silent", "talking"])
+def test_a_tls_peer_that_is_gone_before_the_handshake_is_just_gone(
+    kernel_factory: KernelFactory, certificates: Certificates, said: bytes
+) -> None:
+    server = Server(
+        kernel_factory, address="backend+tls://127.0.0.1:0", tls={"certificate": certificates.server}
+    )
+    (thread,) = server.kernel._threads.values()
+    for times in (1, 2):
+        accept = threading.Event()
+        thread.mailbox.post(accept.wait)  # meanwhile the system alone accepts
+        peer = server.connect()
+        peer.sendall(said)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        accept.set()
+        assert "handshake" in server.events.wait("refused", times=times).detail
+    assert server.events.count("failed") == 0
+    server.close()
+
+
 # ---------------------------------------------------------------------- water marks from end to end
 
 
