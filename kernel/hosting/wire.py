@@ -111,6 +111,9 @@ class TlsWire:
             return b"".join(received) if received else None
         except ssl.SSLEOFError:
             pass
+        except OSError:
+            if not received:
+                raise  # else the next call finds the end, too
         return b"".join(received)
 
     def send(self, buffers: deque[Buffer]) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernel.contracts.loan import lend
 from kernel.contracts.message import Buffer
-from kernel.hosting.wire import PlainWire, drop_sent
+from kernel.hosting.wire import PlainWire, TlsWire, drop_sent
 
 
 @pytest.fixture
@@ -35,6 +35,28 @@ def test_nothing_to_read_is_none_and_the_end_is_empty(ends: Ends) -> None:
     assert wire.receive(2) == b"c"
     peer.close()
     assert wire.receive(2) == b""
+
+
+class ResetTls:
+    """A TLS socket whose peer has sent something and then reset the connection."""
+
+    def __init__(self) -> None:
+        self._left = [b"abc", b"def"]
+
+    def recv(self, most: int) -> bytes:
+        if not self._left:
+            raise ConnectionResetError
+        return self._left.pop(0)
+
+    def pending(self) -> int:
+        return 0
+
+
+def test_what_came_over_tls_before_a_reset_is_received() -> None:
+    wire = TlsWire(ResetTls())  # type: ignore[arg-type]
+    assert wire.receive(100) == b"abcdef"
+    with pytest.raises(ConnectionResetError):
+        wire.receive(100)
 
 
 def test_all_buffers_are_written_in_order(ends: Ends) -> None:
