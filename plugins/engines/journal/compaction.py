@@ -58,6 +58,8 @@ def compact(
                 done.append(_compact(journal, group, compression, on_rows))
             except Damaged as damage:
                 on_damage(damage)
+            except FileNotFoundError:
+                pass  # retention has taken some of them meanwhile
         return done
 
 

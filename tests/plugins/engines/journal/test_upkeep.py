@@ -173,6 +173,23 @@ def test_what_a_killed_compaction_has_written_never_stands_for_all_of_it(
     assert bodies_in(killed) == numbered(0, 30)
 
 
+def test_what_retention_takes_meanwhile_is_not_compacted(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third, *_ = starts(journal)
+    size = JournalReader(journal).summaries()[0].bytes
+
+    def taken(_: int) -> None:
+        if starts(journal)[0] < third:
+            delete(journal, JournalReader(journal).summaries()[:2])
+
+    monkeypatch.setattr(compaction, "ROWS", 4)
+    done = compact(journal, segment_bytes=2 * size + 100, on_rows=taken)
+    assert {path.name for path in journal.glob(f"{SegmentName(first, 1)}*")} == set()
+    assert [one.name.base for one in done] == [start for start in starts(journal)[:-1]]
+    assert bodies_in(journal) == numbered(third, 30)
+
+
 def test_multi_part_messages_and_sources_survive_compaction(tmp_path: Path) -> None:
     with JournalWriter(tmp_path, WriterSettings(roll_bytes=1)) as writer:
         for number in range(3):
