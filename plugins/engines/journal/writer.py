@@ -147,13 +147,13 @@ class JournalWriter:
         if not self._segment.entries:
             return False
         self._check_room(0)
+        self._segment.sync()  # first: a segment that follows says that this one is safe
         try:
             following = SegmentWriter.begin(
                 self.disk, self.path, SegmentName(self.next_offset, 0), self._now()
             )
         except OSError as error:
             raise _as_full(error, self.path) from error
-        self._segment.sync()
         self._segment.close()
         self._segment = following
         return True

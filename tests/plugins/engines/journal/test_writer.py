@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
+from plugins.protocols.journal_format.schema import STORED_BYTES
 from tests.plugins.engines.journal.conftest import Clock, LimitedDisk, append, bodies_in, numbered
 
 
@@ -123,6 +125,24 @@ def test_a_disk_that_is_full_when_a_segment_begins(tmp_path: Path, small: Writer
         disk.room = 1 << 40
         append(writer, b"5")
     assert bodies_in(tmp_path) == numbered(0, 6)
+
+
+def test_a_disk_that_fails_when_a_segment_ends_leaves_nothing_open(tmp_path: Path) -> None:
+    failing: list[OSError] = []
+
+    class BrokenDisk(LimitedDisk):
+        def sync(self, fd: int) -> None:
+            if failing and os.fstat(fd).st_size > len(STORED_BYTES):  # rows
+                raise failing.pop()
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with JournalWriter(tmp_path, disk=BrokenDisk()) as writer:
+        append(writer, b"0")
+        failing.append(OSError(5, "Input/output error"))
+        with pytest.raises(OSError, match="Input/output error"):
+            writer.roll()
+        assert len(JournalReader(tmp_path).segments()) == 1
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_some_of_the_disk_is_left_to_others(tmp_path: Path) -> None:
