@@ -69,7 +69,7 @@ class SegmentWriter:
             disk.sync_directory(journal)
             file = DataFile(disk, data, data_path, len(STORED_BYTES))
         except OSError:
-            for fd, path in ((data, data_path), (index, index_path)):
+            for fd, path in ((index, index_path), (data, data_path)):  # an index without data would be in the way
                 if fd >= 0:
                     disk.close(fd)
                     path.unlink()

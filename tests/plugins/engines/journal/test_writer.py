@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -12,9 +13,14 @@ from plugins.engines.journal import segment_writer
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE
+from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from plugins.protocols.journal_format.schema import STORED_BYTES
 from tests.plugins.engines.journal.conftest import Clock, LimitedDisk, append, bodies_in, numbered
+
+
+HEADERS = len(STORED_BYTES) + SIZE
+"""Bytes of a segment without rows."""
 
 
 def test_what_is_appended_is_there_at_once(tmp_path: Path) -> None:
@@ -125,6 +131,38 @@ def test_a_disk_that_is_full_when_a_segment_begins(tmp_path: Path, small: Writer
         disk.room = 1 << 40
         append(writer, b"5")
     assert bodies_in(tmp_path) == numbered(0, 6)
+
+
+def test_a_segment_that_could_not_begin_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if who takes it back is killed on the way."""
+
+    class Killed(BaseException):
+        pass
+
+    class FullDisk(LimitedDisk):
+        def sync_directory(self, path: Path) -> None:
+            if not self.room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    def dying(path: Path, missing_ok: bool = False) -> None:
+        if path.exists():
+            unlink(path)
+            raise Killed
+
+    unlink = Path.unlink
+    disk = FullDisk()
+    with JournalWriter(tmp_path, disk=disk) as writer:
+        append(writer, b"0")
+        disk.room = HEADERS
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", dying)
+            with pytest.raises(Killed):
+                writer.roll()
+    with JournalWriter(tmp_path) as writer:
+        append(writer, b"1")
+    assert bodies_in(tmp_path) == numbered(0, 2)
 
 
 def test_a_disk_that_fails_when_a_segment_ends_leaves_nothing_open(tmp_path: Path) -> None:
