@@ -116,14 +116,15 @@ def _compact(
 ) -> Compacted:
     name = SegmentName(group[0].name.base, max(segment.name.generation for segment in group) + 1)
     disk = Disk()
-    try:
-        entries = _write_data(disk, name.data_path(journal), group, BatchEncoder(compression), on_rows)
-    except BaseException:
-        name.data_path(journal).unlink(missing_ok=True)
-        raise
     created = group[0].header.created
     header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), created)
-    write_index(journal, header, entries, disk)
+    try:
+        entries = _write_data(disk, name.data_path(journal), group, BatchEncoder(compression), on_rows)
+        write_index(journal, header, entries, disk)
+    except BaseException:
+        if not name.index_path(journal).exists():
+            name.data_path(journal).unlink(missing_ok=True)
+        raise
     before = sum(map(_size, group))
     for segment in group:
         segment.name.index_path(journal).unlink(missing_ok=True)

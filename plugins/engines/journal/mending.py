@@ -108,8 +108,10 @@ def write_index(journal: Path, header: Header, entries: list[Entry], disk: Disk)
     written = path.with_name(f".{path.name}.new")
     written.unlink(missing_ok=True)
     fd = disk.create(written)
-    disk.write(fd, [encode_header(header), *map(encode_entry, entries)])
-    disk.sync(fd)
-    disk.close(fd)
+    try:
+        disk.write(fd, [encode_header(header), *map(encode_entry, entries)])
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
     written.replace(path)
     disk.sync_directory(journal)

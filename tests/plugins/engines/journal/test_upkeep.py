@@ -21,7 +21,7 @@ from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
-from tests.plugins.engines.journal.conftest import Clock, append, bodies_in, numbered
+from tests.plugins.engines.journal.conftest import Clock, LimitedDisk, append, bodies_in, numbered
 
 SECOND = 1_000_000
 
@@ -171,6 +171,23 @@ def test_what_a_killed_compaction_has_written_never_stands_for_all_of_it(
         assert run(["journal", "repair", str(killed)]) == 0
     JournalWriter(killed).close()
     assert bodies_in(killed) == numbered(0, 30)
+
+
+def test_a_disk_that_is_full_when_all_but_the_index_is_written_gets_its_room_back(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = LimitedDisk()
+    monkeypatch.setattr(compaction, "Disk", lambda: disk)
+
+    def filled(rows: int) -> None:
+        disk.room = 10
+
+    files = {path.name for path in journal.glob("*.arrows")}
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match="No space left"):
+        compact(journal, on_rows=filled)
+    assert {path.name for path in journal.glob("*.arrows")} == files
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_what_retention_takes_meanwhile_is_not_compacted(
