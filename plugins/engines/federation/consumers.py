@@ -66,6 +66,8 @@ class LinkConsumer(Consumer):
         """What is wanted may have changed."""
         if not self.is_open or self.wanted == self._consuming:
             return
+        if not self._consuming and not self.session.is_there(self._queue):
+            return
         self._consuming = not self._consuming
         if self._consuming:
             super().opened()
@@ -73,8 +75,7 @@ class LinkConsumer(Consumer):
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
 
     def opened(self) -> None:
-        """Ask for messages, if they are wanted."""
-        self._consuming = False
+        """Ask for messages, if they are wanted and it does not yet."""
         self.look()
 
     def received(self, method: Method) -> None:

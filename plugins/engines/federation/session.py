@@ -34,8 +34,10 @@ class FederationSession(Session):
         self.upstream = Place(self.options.upstream_name, self.options.vhost)
         self._changed = False
         self._logged_in = False
-        self._queues: set[str] = set()
-        """Those that are declared upstream."""
+        self._asked: set[str] = set()
+        """Queues that the upstream was asked for."""
+        self._there: set[str] = set()
+        """Those that are declared."""
         self._exchanges = [
             UpstreamExchange(name, self.here, self.options, federation.as_they_are)
             for name in self.options.exchanges
@@ -81,6 +83,15 @@ class FederationSession(Session):
         for each in self._links:
             each.look()
 
+    def is_there(self, queue: str) -> bool:
+        """Whether a queue is declared upstream."""
+        return queue in self._there
+
+    def is_gone(self, queue: str) -> None:
+        """A queue upstream is there no more: it is declared again, with all that leads to it."""
+        self._asked.discard(queue)
+        self._there.discard(queue)
+
     def changed(self) -> None:
         """Something here is not as it was."""
         self.look()
@@ -90,6 +101,7 @@ class FederationSession(Session):
 
     def declared(self) -> None:
         """Everything that was wanted when it began to be declared is there."""
+        self._there = set(self._asked)
         super().declared()
         self.look()
         if self._changed:
@@ -100,13 +112,6 @@ class FederationSession(Session):
         if code == ReplyCode.PRECONDITION_FAILED:
             self.federation.as_they_are.add(what)
 
-    def is_gone(self, queue: str) -> None:
-        """Somebody has deleted a queue upstream: it is to be declared again, with what leads to it."""
-        self._queues.discard(queue)
-        for each in self._exchanges:
-            if each.queue == queue:
-                each.forget()
-
     def stopped(self, count: int) -> None:
         """Messages that have been here, or too far, end here."""
         self.federation.messages_stopped += count
@@ -114,21 +119,23 @@ class FederationSession(Session):
     def _requests(self, _: str) -> list[Request]:
         self._changed = False
         if not self.declarations.up:
-            self._queues.clear()
+            self._asked.clear()
         requests: list[Request] = []
         for each in self._exchanges:
             state = self.federation.exchanges[each.name]
-            if not self.declarations.up or not self.federation.broker_is_there:
+            if each.queue not in self._asked or not self.federation.broker_is_there:
                 each.forget()
             if state is None:  # deleted, or away with its broker
                 requests += each.removal()
+                self.is_gone(each.queue)
             else:
+                self._asked.add(each.queue)
                 hops = self.options.max_hops
                 wanted = wanted_upstream(state.bindings, self.here, each.name, self.upstream, hops)
                 requests += each.requests(state, wanted)
         for name, here in self.federation.queues.items():
-            if here is not None and name not in self._queues:
-                self._queues.add(name)
+            if here is not None and name not in self._asked:
+                self._asked.add(name)
                 requests.append(_declare_queue(name, here, self.federation.as_they_are))
         return requests
 

@@ -171,11 +171,12 @@ def test_who_wants_nothing_of_an_exchange_that_is_not_there(site: Make) -> None:
     down.follow(up.address)
     down.events.wait("connected", "link")
     assert up.bound("down") == set()
-    down.client.ask(exchange.Declare(exchange="feed", type="topic"), exchange.DeclareOk)
+    down.client.ask(exchange.Declare(exchange="feed", type="topic", durable=True), exchange.DeclareOk)
     down.wants("k")
     until(lambda: up.bound("down") == {"k"})
     up.publish(("k", b"x"))
     assert down.bodies(1) == [b"x"]
+    assert down.figures()["refusals"] == 0
 
 
 def test_nothing_is_acknowledged_upstream_before_it_is_confirmed_here(site: Make) -> None:
@@ -255,6 +256,19 @@ def test_an_exchange_that_is_deleted_leaves_nothing_upstream(site: Make) -> None
     until(lambda: up.bound("down") == {"l"})
     up.publish(("l", b"x"))
     assert down.bodies(1) == [b"x"]
+
+
+def test_what_is_kept_for_a_link_and_was_deleted_upstream_is_made_anew(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("k")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"k"} and len(up.kernel.inspect("consumers").rows) == 1)
+    up.client.ask(queue.Delete(queue=KEPT), queue.DeleteOk)
+    until(lambda: KEPT in _names(up, "queues") and len(up.kernel.inspect("consumers").rows) == 1)
+    until(lambda: up.bound("down") == {"k"})
+    up.publish(("k", b"x"))
+    assert down.bodies(1) == [b"x"]
+    assert down.figures()["reconnects"] == 0
 
 
 def test_a_broker_that_goes_and_comes_finds_what_was_kept(site: Make) -> None:
