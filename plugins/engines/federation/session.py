@@ -108,9 +108,11 @@ class FederationSession(Session):
             self.declarations.declare()
 
     def declaration_refused(self, what: str, code: int) -> None:
-        """What was declared otherwise will do as it is."""
+        """What was declared otherwise will do as it is; what is there no more is declared as it is here."""
         if code == ReplyCode.PRECONDITION_FAILED:
             self.federation.as_they_are.add(what)
+        elif code == ReplyCode.NOT_FOUND:
+            self.federation.as_they_are.discard(what)
 
     def stopped(self, count: int) -> None:
         """Messages that have been here, or too far, end here."""

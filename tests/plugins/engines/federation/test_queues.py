@@ -136,3 +136,17 @@ def test_a_queue_that_is_deleted_upstream_is_declared_and_consumed_from_again(si
     _put(up, 0, 3)
     assert [bytes(body) for event in _delivered(down, 3) for body in event.run.bodies] == [b"0", b"1", b"2"]
     assert down.figures()["reconnects"] == 0
+
+
+def test_a_queue_that_was_used_as_it_is_and_is_deleted_is_declared_as_it_is_here(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants(name="jobs")
+    up.client.ask(queue.Declare(queue="jobs", durable=True), queue.DeclareOk)
+    down.follow(up.address, queues=["jobs"])
+    assert "406" in down.events.wait("refused", "link").detail
+    _consume(down, 10)
+    until(lambda: len(up.kernel.inspect("consumers").rows) == 1)
+    up.client.ask(queue.Delete(queue="jobs"), queue.DeleteOk)
+    until(lambda: "jobs" in _names(up) and len(up.kernel.inspect("consumers").rows) == 1)
+    (row,) = up.kernel.inspect("queues").rows
+    assert row["durable"] is False
