@@ -202,12 +202,19 @@ class ConnectionHost:
         self._armed = None
         if self._waits:
             self._excuse()
-        now = self._host.now()
-        deadline = self._connection.next_deadline()
-        if deadline is not None and deadline <= now:
+        if self._is_due() and self._watched[0]:
+            self._on_readable()  # a thread that was busy must not call its peer silent
+        if self.ended:
+            return
+        if self._is_due():
+            now = self._host.now()
             self._take([self._connection.handle_timeout(now)], now)
-        elif not self.ended:
+        else:
             self._arm()
+
+    def _is_due(self) -> bool:
+        deadline = self._connection.next_deadline()
+        return deadline is not None and deadline <= self._host.now()
 
     # To the socket
 
