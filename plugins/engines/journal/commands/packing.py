@@ -16,8 +16,9 @@ from plugins.engines.journal.commands.common import (
     selection_of,
 )
 from plugins.engines.journal.export import PARTITIONS, export_parquet
+from plugins.engines.journal.lock import compaction_lock
 from plugins.engines.journal.moments import Moment, offset_of
-from plugins.engines.journal.retention import delete
+from plugins.engines.journal.moving import abandon_move, begin_move, finish_move, is_noted, note_move
 from plugins.protocols.journal_format.reader import JournalReader
 
 _MEBIBYTE = 1 << 20
@@ -57,6 +58,8 @@ def compact(
     told = DamageTold()
     if parquet is not None:
         return _move_to_parquet(journal, parquet, compression, by)
+    with compaction_lock(journal):
+        finish_move(journal)
     segment_bytes = segment_mb * _MEBIBYTE
     groups = compaction.candidates(journal, segment_bytes)
     rows = sum(segment.end - segment.name.base for group in groups for segment in group)
@@ -131,19 +134,27 @@ def export(
 def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple[str, ...]) -> int:
     """Export what is sealed, and delete it from the journal once the files are written."""
     reader = JournalReader(journal)
-    sealed = reader.summaries()[:-1]
-    if not sealed:
-        click.echo("there is nothing to compact")
-        return 0
-    first, stop = sealed[0].start, sealed[-1].end
-    told = DamageTold()
-    with progress("exporting", stop - first) as step:
-        rows = export_parquet(
-            reader, directory, first, stop, by=by, compression=compression, on_rows=step, on_damage=told
-        )
+    with compaction_lock(journal):
+        finish_move(journal)
+        sealed = reader.summaries()[:-1]
+        if not sealed:
+            click.echo("there is nothing to compact")
+            return 0
+        first, stop = sealed[0].start, sealed[-1].end
+        told = DamageTold()
+        place = begin_move(journal, directory)
+        try:
+            with progress("exporting", stop - first) as step:
+                rows = export_parquet(
+                    reader, place, first, stop, by=by, compression=compression, on_rows=step, on_damage=told
+                )
+            if told.places:
+                click.echo("kernel: as some rows are damaged, nothing was taken out of the journal", err=True)
+                return 1
+            note_move(journal, directory, stop)
+        finally:
+            if not is_noted(journal):
+                abandon_move(journal, directory)
+        finish_move(journal)
     click.echo(f"{rows:,} rows in {directory}")
-    if told.places:
-        click.echo("kernel: as some rows are damaged, nothing was taken out of the journal", err=True)
-        return 1
-    delete(journal, sealed)
     return 0

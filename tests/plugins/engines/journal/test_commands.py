@@ -19,7 +19,8 @@ from kernel import EnginePlan, Envelope, RoutePlan
 from kernel.cli.main import run
 from kernel.contracts.message import run_of
 from kernel.testing.fixtures import KernelFactory
-from plugins.engines.journal import export
+from plugins.engines.journal import export, moving
+from plugins.engines.journal.commands import packing
 from plugins.engines.journal.commands.group import COMMANDS
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.consumers import positions, write_position
@@ -208,6 +209,66 @@ def test_compact_to_parquet_takes_what_is_sealed_out(typed: Any, journal: Path, 
     assert earliest > 0
     moved = sorted(ds.dataset(tmp_path / "pq").to_table().column("offset").to_pylist())
     assert moved == list(range(earliest))
+
+
+class Killed(BaseException):
+    """What a test kills a command with."""
+
+
+def _kill_at(owner: Any, name: str, call: int, patch: pytest.MonkeyPatch) -> None:
+    """Have a call of this function, counted from 0, and all that come after it, not happen."""
+    real, calls = getattr(owner, name), iter(range(100))
+
+    def dying(*arguments: Any, **options: Any) -> Any:
+        if next(calls) >= call:
+            raise Killed
+        return real(*arguments, **options)
+
+    patch.setattr(owner, name, dying)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["moved again", "compacted"])
+@pytest.mark.parametrize(
+    "owner,name,call",
+    [
+        (packing, "note_move", 0),
+        (packing, "finish_move", 1),
+        (Path, "replace", 1),
+        (Path, "replace", 2),
+        (Path, "unlink", 1),
+        (moving.shutil, "rmtree", 1),
+    ],
+)
+def test_a_move_to_parquet_that_was_killed_leaves_each_row_in_one_place(
+    typed: Any,
+    journal: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    call: int,
+    again: bool,
+) -> None:
+    words = ["compact", journal, "--parquet", tmp_path / "pq", "--by", "key"]
+    with monkeypatch.context() as patch:
+        _kill_at(owner, name, call, patch)
+        patch.setattr(packing, "abandon_move", lambda *_: None)  # who is killed tidies nothing
+        with pytest.raises(Killed):
+            typed(*words)
+    with JournalWriter(journal) as writer:
+        writer.roll()
+        append(writer, b"last")
+    assert typed(*(words if again else words[:2]))[0] == 0
+    reader = JournalReader(journal)
+    left = [row for batch in reader.batches(reader.bounds().earliest) for row in batch["offset"].to_pylist()]
+    assert sorted(_offsets(tmp_path / "pq") + left) == list(range(22))
+    assert not again or left == [21]
+
+
+def _offsets(directory: Path) -> list[int]:
+    """Return those that readers of Parquet find."""
+    table = ds.dataset(directory, partitioning="hive").to_table()
+    return list(table.column("offset").to_pylist()) if "offset" in table.schema.names else []
 
 
 def test_nothing_is_taken_out_that_could_not_be_written(typed: Any, journal: Path, tmp_path: Path) -> None:

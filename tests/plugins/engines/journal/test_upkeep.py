@@ -193,7 +193,7 @@ def test_a_disk_that_is_full_when_all_but_the_index_is_written_gets_its_room_bac
 def test_what_retention_takes_meanwhile_is_not_compacted(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, third, *_ = starts(journal)
+    first, _, third, *_ = starts(journal)
     size = JournalReader(journal).summaries()[0].bytes
 
     def taken(_: int) -> None:
@@ -203,7 +203,7 @@ def test_what_retention_takes_meanwhile_is_not_compacted(
     monkeypatch.setattr(compaction, "ROWS", 4)
     done = compact(journal, segment_bytes=2 * size + 100, on_rows=taken)
     assert {path.name for path in journal.glob(f"{SegmentName(first, 1)}*")} == set()
-    assert [one.name.base for one in done] == [start for start in starts(journal)[:-1]]
+    assert [one.name.base for one in done] == starts(journal)[:-1]
     assert bodies_in(journal) == numbered(third, 30)
 
 

@@ -18,7 +18,6 @@ from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from plugins.protocols.journal_format.schema import STORED_BYTES
 from tests.plugins.engines.journal.conftest import Clock, LimitedDisk, append, bodies_in, numbered
 
-
 HEADERS = len(STORED_BYTES) + SIZE
 """Bytes of a segment without rows."""
 
