@@ -69,10 +69,8 @@ class SegmentWriter:
             disk.sync_directory(journal)
             file = DataFile(disk, data, data_path, len(STORED_BYTES))
         except OSError:
-            for fd, path in (
-                (index, index_path),
-                (data, data_path),
-            ):  # an index without data would be in the way
+            # the index first: one without data would be in the way
+            for fd, path in ((index, index_path), (data, data_path)):
                 if fd >= 0:
                     disk.close(fd)
                     path.unlink()
