@@ -71,7 +71,8 @@ def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
         last = segment.last()
         if last is None:
             continue
-        if not groups or size + last.stop > segment_bytes:
+        is_neighbour = groups and groups[-1][-1].end == segment.name.base
+        if not is_neighbour or size + last.stop > segment_bytes:
             groups.append([])
             size = 0
         groups[-1].append(segment)

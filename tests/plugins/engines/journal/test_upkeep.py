@@ -140,6 +140,19 @@ def test_what_is_damaged_is_left_alone_and_told(journal: Path) -> None:
     assert {path.name for path in journal.glob("*-0001*")} == set()
 
 
+def test_rows_on_both_sides_of_a_gap_do_not_become_neighbours(journal: Path) -> None:
+    """Somebody has moved away a segment that was damaged."""
+    _, second, third, *_ = starts(journal)
+    for path in journal.glob(f"{SegmentName(second, 0)}.*"):
+        path.unlink()
+    compact(journal)
+    offsets = [row for batch in JournalReader(journal).batches(third) for row in batch["offset"].to_pylist()]
+    assert offsets == list(range(third, 30))
+    assert bodies_in(journal, third) == numbered(third, 30)
+    assert run(["journal", "repair", str(journal)]) == 0
+    assert bodies_in(journal, third) == numbered(third, 30)
+
+
 def test_two_do_not_compact_at_once(journal: Path) -> None:
     with (
         compaction_lock(journal),
