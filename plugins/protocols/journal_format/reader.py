@@ -14,10 +14,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from plugins.protocols.journal_format.decode import flat, rows_schema
-from plugins.protocols.journal_format.errors import OutOfRange
+from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.names import SegmentName, segment_names
-from plugins.protocols.journal_format.segment import OnDamage, Segment
+from plugins.protocols.journal_format.segment import OnDamage, Segment, raise_damage
 
 EVERYTHING = 1 << 62
 """Later than any offset."""
@@ -110,10 +110,18 @@ class JournalReader:
     ) -> Iterator[pa.RecordBatch]:
         """The same as they are stored (``schema.STORED``), with the stored columns that ``columns`` need."""
         offset = start
-        while True:
+        while offset < stop:
             segment = self._segment_with(offset, stop)
             if segment is None:
-                return
+                later = [name.base for name in segment_names(self.path) if name.base > offset]
+                segment = self._segment_with(offset, stop)  # what was looked at first may have grown, or gone
+                if segment is None and not later:
+                    return
+            if segment is None:
+                behind = min(later[0], stop)
+                (on_damage or raise_damage)(Damaged(str(self.path), offset, behind, "in no segment"))
+                offset = behind
+                continue
             try:
                 for end, batch in segment.stored(offset, stop, columns, on_damage):
                     offset = end

@@ -137,7 +137,7 @@ class Segment:
 
         Each commit's CRC is looked at.  Without ``on_damage``, damage raises ``Damaged``.
         """
-        tell = on_damage or _raise
+        tell = on_damage or raise_damage
         entries = self._entries_between(start, stop)
         if entries is None:
             entries = self.entries(tell)
@@ -270,5 +270,6 @@ def _read_fully(readinto: Callable[[memoryview], int | None], view: memoryview) 
     return done
 
 
-def _raise(damage: Damaged) -> None:
+def raise_damage(damage: Damaged) -> None:
+    """What is done with damage that nobody takes."""
     raise damage

@@ -8,7 +8,7 @@ import pytest
 
 from kernel.contracts.message import run_of
 from plugins.protocols.journal_format.consumers import forget, positions, write_position
-from plugins.protocols.journal_format.errors import JournalError, OutOfRange
+from plugins.protocols.journal_format.errors import Damaged, JournalError, OutOfRange
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from tests.plugins.protocols.journal_format.conftest import write_segment
@@ -71,6 +71,22 @@ def test_rows_that_retention_has_taken_are_named(journal: Path) -> None:
     ) as gone:
         offsets(reader, 2)
     assert (gone.value.start, gone.value.stop) == (2, 6)
+
+
+def test_rows_that_are_in_no_segment_are_named_and_do_not_end_the_journal(journal: Path) -> None:
+    SegmentName(6, 0).index_path(journal).unlink()
+    reader = JournalReader(journal)
+    damage: list[Damaged] = []
+    found = [
+        row for batch in reader.batches(3, on_damage=damage.append) for row in batch["offset"].to_pylist()
+    ]
+    assert found == [3, 4, 5, *range(12, 16)]
+    assert [(one.start, one.stop) for one in damage] == [(6, 12)]
+    with pytest.raises(Damaged, match="offsets 8 to 11: in no segment"):
+        offsets(reader, 8)
+    assert offsets(reader, 0, 6) == list(range(6))
+    with pytest.raises(Damaged, match="offset 8: in no segment"):
+        offsets(reader, 8, 9)
 
 
 def test_a_new_generation_supersedes_all_that_it_stands_for(journal: Path) -> None:
