@@ -63,6 +63,8 @@ class Recovery:
         self.found = Recovered()
         self._report = report
         self._latest: dict[tuple[int, int], Page] = {}
+        self._end: tuple[Segment, int] | None = None
+        """Where the last record of a clean end is."""
         self._highest: dict[int, int] = {}
         """By queue: the highest priority that it tells from others, where that is known."""
 
@@ -73,7 +75,16 @@ class Recovery:
             self._read_segment(segment, last=segment is segments[-1])
         if any(segment.size for segment in segments) and not self.found.records:
             self._set_aside(segments)
+        if self.found.clean is not None:
+            self._begin_again()
         self.log.resume(segments)
+
+    def _begin_again(self) -> None:
+        """Take the clean end away: what is delivered from here on is not written down, and after a crash nobody knows it."""
+        assert self._end is not None, "it was read"
+        segment, start = self._end
+        self.log.files.truncate(segment.name, start)
+        segment.size = start
 
     def _set_aside(self, segments: list[Segment]) -> None:
         """Nothing can be read: the first write of all was torn, or this is not what it seems to be."""
@@ -128,6 +139,7 @@ class Recovery:
                 found.settled.setdefault(queue, Intervals()).add(first, stop)
         elif kind == Kind.CLEAN:
             found.clean = {}
+            self._end = segment, record.start
             for queue, first, stop in decode_ranges(record.payload):
                 found.clean.setdefault(queue, Intervals()).add(first, stop)
         elif kind == Kind.DROP:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
@@ -240,11 +241,25 @@ def test_after_a_clean_end_it_is_known_what_was_delivered() -> None:
     queue = before.declare()
     before.vhost.publish(numbered(0, 3), 0.0)
     before.client.receiver.take_one(queue, 0.0, settled=False)
-    after = DurableBroker(before.close())
+    disk = before.close()
+    after = DurableBroker(disk.after_kill())
     assert after.take() == [(b"0", True), (b"1", False), (b"2", False)]
     # And only the end that was the last one counts.
-    again = DurableBroker(DurableBroker(before.disk.after_kill()).close())
+    again = DurableBroker(DurableBroker(disk.after_kill()).close())
     assert again.take() == [(b"0", True), (b"1", False), (b"2", False)]
+
+
+def test_a_crash_soon_after_a_start_is_a_crash() -> None:
+    before = DurableBroker()
+    before.declare()
+    before.vhost.publish(numbered(0, 3), 0.0)
+    after = DurableBroker(before.close())
+    assert after.client.receiver.take_one(after.queue(), 0.0, settled=False)  # nothing is written about that
+    for seed in range(3):
+        assert all(redelivered for _, redelivered in after.reopened().take())
+        assert all(
+            redelivered for _, redelivered in DurableBroker(after.disk.after_power_loss(Random(seed))).take()
+        )
 
 
 def test_what_cannot_be_restored_now_is_kept_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
