@@ -121,6 +121,7 @@ class DiskStore:
     def drop_queue(self, queue: Queue) -> None:
         if queue.scratched is not None:
             self.scratch.close_queue(queue.scratched)
+            self.scratch.cleaner.forget_dead()  # nothing is written about it that would have it look
             queue.scratched = None
         if queue.kept is not None:
             self.queues.pop(queue.kept.number, None)

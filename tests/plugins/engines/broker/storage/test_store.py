@@ -459,6 +459,23 @@ def test_transient_messages_are_paged_as_well() -> None:
     assert broker.scratch.syncs == 0
 
 
+@pytest.mark.parametrize("how", ["purge", "delete"])
+def test_a_queue_that_goes_gives_back_what_it_had_on_the_disk(how: str) -> None:
+    broker = DurableBroker(queue_bytes=0, segment_bytes=1000)
+    queue = broker.declare(durable=False)
+    for _ in range(100):
+        broker.vhost.publish(run(b"x" * 100), 0.0)
+        broker.settle()
+    assert broker.scratch.used() > 10_000
+    if how == "purge":
+        queue.purge(0.0)
+    else:
+        broker.vhost.delete_queue("q", None, 0.0)
+    broker.settle()
+    assert broker.scratch.used() < 2000
+    assert len(broker.scratch.names()) <= 2
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_publishers_wait_when_memory_fills_faster_than_the_disk(durable: bool) -> None:
     broker = DurableBroker(at_once=False, queue_bytes=1000, most_waiting_bytes=5000)
