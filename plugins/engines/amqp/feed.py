@@ -85,7 +85,7 @@ class Feed:
             self._publish(run, now)
             count += len(run.bodies)
         self.messages_in += count
-        if count:
+        if count and port.must_confirm:  # otherwise the port does not count them either
             self._take_responsibility(count)
         return port.has_input()
 

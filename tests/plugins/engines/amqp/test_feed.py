@@ -87,6 +87,7 @@ def test_what_routes_bring_is_published(
         queues=(QueueOptions(name="q"),),
     )
     port = server.feed_port
+    port.must_confirm = True
     with RawClient(server.port) as client:
         client.ask(queue.Bind(queue="q", exchange="feed"), queue.BindOk)
         client.ask(queue.Bind(queue="q", exchange="amq.direct", routing_key="q"), queue.BindOk)
@@ -120,6 +121,7 @@ def test_what_amqp_cannot_say_is_refused_and_reported(
     serve: Callable[..., Server], envelope: Envelope
 ) -> None:
     server = serve(queues=(QueueOptions(name="q"),))
+    server.feed_port.must_confirm = True
     server.feed_port.waiting.extend(
         [run_of([b"bad", b"bad"], envelope), run_of([b"good"], Envelope(key="q"))]
     )
