@@ -95,6 +95,9 @@ class Importer:
         if hashing is None:
             raise ValueError(f"hashing_algorithm {user.hashing_algorithm!r} is none of {', '.join(HASHINGS)}")
         password = Password.from_hash(user.password_hash, hashing) if user.password_hash else Password()
+        limit = user.limits.get("max-connections", -1)
+        if not isinstance(limit, int):
+            raise ValueError(f"max-connections is {limit!r}, not a number")
         tags = user.tags.split(",") if isinstance(user.tags, str) else user.tags
         account = self._users.accounts.get(user.name)
         if account is None:
@@ -106,9 +109,6 @@ class Importer:
             account.permissions = dict.fromkeys(self._broker.vhosts, account.everywhere) | account.permissions
             account.everywhere = None
         account.password = password
-        limit = user.limits.get("max-connections", -1)
-        if not isinstance(limit, int):
-            raise ValueError(f"max-connections is {limit!r}, not a number")
         account.max_connections = limit if limit >= 0 else None
         account.tags = tuple(tag for tag in tags if tag)
 

@@ -184,6 +184,18 @@ def test_what_cannot_be_made_is_named_with_its_place(
     assert "queues" in document or "good" in broker.vhost("/").queues, "the rest is made all the same"
 
 
+def test_a_user_of_whom_something_is_complained_is_left_as_it_was(
+    run: Callable[..., Imported], users: Users
+) -> None:
+    wrong = {"password_hash": TEST12_HASH, "limits": {"max-connections": "few"}}
+    imported = run(users=[{"name": "guest", **wrong}, {"name": "new", **wrong}])
+    assert len(imported.complaints) == 2
+    assert "new" not in users.accounts
+    login = users.log_in("PLAIN", b"\0guest\0guest", loopback=True)
+    assert login is not None
+    assert login.account.everywhere == Permissions()
+
+
 @pytest.mark.parametrize("what", ["policies", "parameters", "global_parameters", "topic_permissions"])
 def test_what_there_is_not_is_said(run: Callable[..., Imported], what: str) -> None:
     imported = run(**{what: [{"name": "a"}, {"name": "b"}]})
