@@ -235,7 +235,7 @@ class DiskStore:
     def _look_at_memory(self) -> None:
         """Count what queues hold beyond what they may; it is on its way to the disk."""
         self._excess = sum(
-            queue.backlog.size - queue.backlog.paged - queue.most_resident for queue in self._over
+            max(0, queue.backlog.size - queue.backlog.paged - queue.most_resident) for queue in self._over
         )
 
     def _write(self, queue: Queue, span: Span) -> None:

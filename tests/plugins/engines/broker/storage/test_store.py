@@ -510,6 +510,22 @@ def test_of_a_run_only_what_was_written_is_looked_for_on_disk() -> None:
     assert broker.take_all() == [b"%d" % number for number in range(10)]
 
 
+def test_what_one_queue_has_too_little_another_has_not_less_too_much() -> None:
+    broker = DurableBroker(at_once=False, queue_bytes=10_000, most_waiting_bytes=5000)
+    for name in ("emptied", "long"):
+        broker.declare(name, durable=False)
+        for _ in range(101):
+            broker.vhost.publish(run(b"x" * 100, key=name), 0.0)
+        broker.settle()
+    assert len(broker.take_all("emptied")) == 101
+    for _ in range(60):  # the writer has begun, and is slow
+        broker.vhost.publish(run(b"x" * 100, key="long"), 0.0)
+        broker.settle()
+    assert broker.store.full
+    broker.drain()
+    assert not broker.store.full
+
+
 def test_a_lazy_queue_holds_little() -> None:
     broker = DurableBroker(lazy_bytes=300)
     eager, lazy = broker.declare("eager"), broker.declare("lazy", queue_mode="lazy")
