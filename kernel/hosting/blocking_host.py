@@ -7,13 +7,14 @@ received or kept alive but while the application is in a call.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from kernel.contracts.errors import (
     ConnectionLost,
@@ -30,6 +31,8 @@ READ_SIZE = 32 * 1024
 """Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
 
 _FOR_EVER = 365 * 86400.0
+_LONGEST = 3600.0
+"""Seconds of one wait: 25 days are more milliseconds than ``poll`` can be asked for."""
 
 
 class BlockingHost:
@@ -47,6 +50,10 @@ class BlockingHost:
         self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _long_way)
         self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _long_way)
         self._ready = RunReader()
+        self._short_cut_taken = False
+        self._due = math.inf  # when the protocol wants to be called
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
         self._lost = ""
         protocol.handle_timeout(time.monotonic())
         self._flush()
@@ -94,6 +101,9 @@ class BlockingHost:
                 data = self._no_data(error)
             body = self._decode_one(data)
             if body is not None:
+                self._short_cut_taken = True
+                if time.monotonic() >= self._due:
+                    self._do_what_is_due_quietly()
                 return body
             if not self._take_in(data):
                 self._fill(None)
@@ -134,15 +144,40 @@ class BlockingHost:
         """Read until a message is there."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
-            if deadline is not None:
-                left = max(deadline - time.monotonic(), 0)
-                if not select.select([self._socket], [], [], left)[0]:
+            if deadline is not None and not self._await_bytes(deadline):
+                if time.monotonic() >= deadline:
                     raise TimedOut(f"nothing received from {self.peer} within {timeout} s")
+                continue
             try:
                 data = self._recv(READ_SIZE)
             except OSError as error:
                 data = self._no_data(error)
             self._take_in(data)
+
+    def _await_bytes(self, deadline: float) -> bool:
+        """Wait until something can be read, or is due; return whether something can be read."""
+        due = min(self._protocol.next_deadline() or deadline, deadline)
+        if self._poll.poll(min(max(due - time.monotonic(), 0), _LONGEST) * 1000):
+            return True
+        if time.monotonic() < deadline:
+            self._do_what_is_due()
+        return False
+
+    def _do_what_is_due(self) -> None:
+        now = time.monotonic()
+        if self._short_cut_taken:  # which does not look at the clock
+            self._short_cut_taken = False
+            self._protocol.receive_data(b"", now)
+        self._protocol.handle_timeout(now)
+        self._due = self._protocol.next_deadline() or math.inf
+        self._flush()
+
+    def _do_what_is_due_quietly(self) -> None:
+        """The same beside a message that has come, which is not to be lost; if the wire is, the next call says so."""
+        try:
+            self._do_what_is_due()
+        except ConnectionLost:
+            pass
 
     def _take_in(self, data: bytes) -> bool:
         """Give bytes to the protocol; return whether messages are ready."""
@@ -153,6 +188,8 @@ class BlockingHost:
                 protocol.receive_eof(now)
                 self._lose(None)
             self._ready.add(protocol.receive_data(data, now))
+            if now >= self._due:
+                self._do_what_is_due()
         except RemoteProtocolError as error:
             self._ready.add(error.runs)
             self._lost = f"{self.peer}: {error}"
@@ -166,20 +203,19 @@ class BlockingHost:
     def _no_data(self, error: OSError) -> bytes:
         """The kernel's timeout passed (SO_RCVTIMEO): do what is due, then read on."""
         while isinstance(error, BlockingIOError):
-            self._protocol.handle_timeout(time.monotonic())
-            self._flush()
+            self._do_what_is_due()
             try:
                 return self._recv(READ_SIZE)
             except OSError as another:
                 error = another
         self._lose(error)
-        raise AssertionError("not reached")
 
     def _set_kernel_timeout(self) -> None:
         """Have a blocking read return when the protocol wants to be called, at no extra call a read."""
         deadline = self._protocol.next_deadline()
-        if deadline is None or deadline == float("inf"):
+        if deadline is None or deadline == math.inf:
             return
+        self._due = deadline
         seconds = min(max(deadline - time.monotonic(), 0.01), _FOR_EVER)
         packed = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
@@ -188,15 +224,14 @@ class BlockingHost:
         """Wait until messages may be sent."""
         protocol = self._protocol
         while not protocol.ready_to_send():
-            now = time.monotonic()
-            due = min(protocol.next_deadline() or deadline, deadline)
-            if select.select([self._socket], [], [], max(due - now, 0))[0]:
-                self._take_in(self._recv(READ_SIZE))
+            if self._await_bytes(deadline):
+                try:
+                    data = self._recv(READ_SIZE)
+                except OSError as error:
+                    self._lose(error)
+                self._take_in(data)
             elif time.monotonic() >= deadline:
                 raise ConnectionLost(f"{self.peer}: the handshake did not end in time")
-            else:
-                protocol.handle_timeout(time.monotonic())
-                self._flush()
 
     def _flush(self) -> None:
         data = self._protocol.data_to_send()
@@ -208,7 +243,7 @@ class BlockingHost:
         except OSError as error:
             self._lose(error)
 
-    def _lose(self, error: OSError | None) -> None:
+    def _lose(self, error: OSError | None) -> NoReturn:
         self._lost = f"{self.peer}: {error or 'closed by the peer'}"
         raise ConnectionLost(self._lost) from error
 

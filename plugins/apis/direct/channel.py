@@ -55,7 +55,11 @@ def open_direct(
     if connected.family != socket.AF_UNIX:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     protocol: Any = kind.create(protocol_options, "server" if options.mode == "listen" else "client")
-    return DirectChannel(connected, protocol, str(address), options.timeout)
+    try:
+        return DirectChannel(connected, protocol, str(address), options.timeout)
+    except BaseException:
+        connected.close()
+        raise
 
 
 def _connect(address: Address, timeout: float) -> socket.socket:
