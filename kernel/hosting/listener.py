@@ -100,7 +100,7 @@ class Listener:
 
 def _listen(address: Address, backlog: int) -> list[socket.socket]:
     if address.transport == "unix":
-        return [_listen_unix(address.place, backlog)]
+        return [listen_unix(address.place, backlog)]
     sockets: list[socket.socket] = []
     port = address.port
     flags = socket.AI_PASSIVE
@@ -126,16 +126,19 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
     return sockets
 
 
-def _listen_unix(path: str, backlog: int) -> socket.socket:
+def listen_unix(path: str, backlog: int) -> socket.socket:
     """Bind a unix socket; one that a dead process has left is replaced, a living one is not."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
             with socket.socket(socket.AF_UNIX) as probe:
+                probe.setblocking(False)  # somebody who does not accept may have no place for one more
                 try:
                     probe.connect(path)
                 except ConnectionRefusedError:
                     os.unlink(path)
+                except BlockingIOError:
+                    pass
         sock.bind(path)
         sock.listen(backlog)
     except OSError as error:

@@ -12,6 +12,7 @@ import msgspec
 from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.blocking_host import BlockingHost
+from kernel.hosting.listener import listen_unix
 from kernel.plugins import PluginRegistry
 from plugins.apis.direct.options import DirectOptions
 
@@ -76,15 +77,14 @@ def _accept(address: Address, timeout: float, on_listening: Callable[[str], obje
         listener = socket.create_server((address.host, address.port))
         where = f"{address.protocol}+tcp://{address.host}:{listener.getsockname()[1]}"
     else:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(address.place)
-        listener.listen()
+        listener = listen_unix(address.place, 1)
         where = str(address)
-    with listener:
-        listener.settimeout(timeout)
-        if on_listening is not None:
-            on_listening(where)
-        connected = listener.accept()[0]
-    if address.transport == "unix":
-        Path(address.place).unlink(missing_ok=True)
-    return connected
+    try:
+        with listener:
+            listener.settimeout(timeout)
+            if on_listening is not None:
+                on_listening(where)
+            return listener.accept()[0]
+    finally:
+        if address.transport == "unix":
+            Path(address.place).unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,3 +105,14 @@ def test_a_reset_during_the_handshake_is_a_lost_connection() -> None:
         with pytest.raises(ConnectionLost):
             open_direct(PluginRegistry.load(), "line", options)
         accepting.join()
+
+
+def test_a_unix_socket_that_nobody_called_at_is_no_obstacle_to_the_next_one(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(place))
+    options = DirectOptions(address=f"backend+unix://{place}", mode="listen", timeout=0.01)
+    for _ in range(2):
+        with pytest.raises(ConnectionLost, match="timed out"):
+            open_direct(PluginRegistry.load(), "line", options)
+        assert not place.exists()
