@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -96,6 +97,22 @@ def test_a_place_that_is_taken_is_refused_and_nothing_is_left_open(tmp_path: Pat
         listen(f"backend+{transport}://{first.address}", [])
     assert open_descriptors() == before
     first.close()
+
+
+def test_a_unix_socket_of_somebody_who_does_not_accept_is_taken_all_the_same(tmp_path: Path) -> None:
+    path = f"{tmp_path}/s"
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(socket.socket(socket.AF_UNIX))
+        busy.bind(path)
+        busy.listen(0)
+        for _ in range(2):  # the second finds no place
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect(path)
+        with pytest.raises(OSError, match="cannot listen on"):
+            listen(f"backend+unix://{path}", [])
+        assert Path(path).exists()
 
 
 EXHAUSTION = """
