@@ -82,9 +82,10 @@ class ControlServer:
             asked = msgspec.json.decode(request, type=dict[str, Any])
             what, engine = asked.get("what"), asked.get("engine")
             answer = self._look(what) if engine is None else self._do(engine, what, asked.get("argument"))
+            return msgspec.json.encode({"at": time.monotonic(), **answer}, enc_hook=str)
         except Exception as error:  # whatever it is, it must not end this thread
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        return msgspec.json.encode({"at": time.monotonic(), **answer}, enc_hook=str)
+            said = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+            return msgspec.json.encode({"at": time.monotonic(), "error": said})
 
     def _look(self, what: Any) -> dict[str, Any]:
         if what == "status":
@@ -172,6 +173,8 @@ def _somebody_listens(path: str | Path) -> bool:
         probe.settimeout(PATIENCE)
         try:
             probe.connect(str(path))
+        except (BlockingIOError, TimeoutError):  # somebody does, who is busy with others
+            return True
         except OSError:
             return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -75,6 +76,16 @@ def test_nonsense_is_answered_with_an_error_and_nothing_breaks(
     assert ask(server.path, "queues")["rows"]
 
 
+def test_an_answer_that_cannot_be_written_down_is_an_error_and_nothing_breaks(
+    server: ControlServer, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "operate", lambda *_: "\udcff")  # half a character
+    for _ in range(2):
+        with pytest.raises(KernelError, match="Error: "):
+            ask(server.path, "anything", engine="broker")
+    assert ask(server.path, "queues")["rows"]
+
+
 def test_an_unknown_question_is_an_error_that_names_the_known(server: ControlServer) -> None:
     with pytest.raises(KernelError, match="unknown request 'weather'; known: status, queues"):
         ask(server.path, "weather")
@@ -102,6 +113,21 @@ def test_what_a_dead_process_left_is_replaced_and_a_living_one_is_not(kernel: Ke
         with pytest.raises(KernelError, match="no control socket at"):
             ControlServer(kernel, path)
         assert ask(server.path, "queues")["rows"]
+
+
+def test_one_who_has_no_time_for_more_is_alive(kernel: Kernel, path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(socket.socket(socket.AF_UNIX))
+        busy.bind(str(path))
+        busy.listen(0)
+        for _ in range(2):  # the second finds no place
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect(str(path))
+        with pytest.raises(KernelError, match="no control socket at"):
+            ControlServer(kernel, path)
+        assert path.exists()
 
 
 def test_nobody_answers_where_nobody_listens(path: Path) -> None:
