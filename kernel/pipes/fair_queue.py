@@ -70,11 +70,12 @@ class FairQueue:
                 self._next = 0
             pipe = self._pipes[self._next]
             runs = pipe.take(max(most // self._active, 1))
+            ended = pipe.ended  # looked at first: what is written before the end is there by now
             if pipe.more():
                 self._next += 1
             else:
                 self._deactivate(pipe)
-                if pipe.ended:
+                if ended:
                     self.detach(pipe)
                     if self.on_ended is not None:
                         self.on_ended(pipe)

@@ -139,3 +139,31 @@ def test_active_pipes_are_those_with_something_whatever_happens(steps: list[tupl
                 queue.activate(pipe)
         assert set(queue.pipes) == attached
         assert set(queue.pipes[: queue.active]) == {each for each in attached if each.more()}
+
+
+class HastyPipe(Pipe):
+    """Its writer writes once more and leaves just after the reader has found it empty."""
+
+    def more(self) -> bool:
+        found = super().more()
+        if not found and not self.ended:
+            self.write(run_of([b"last"]))
+            self.end()
+        return found
+
+
+def test_what_is_written_just_before_the_end_is_read() -> None:
+    queue = FairQueue()
+    ready: list[Any] = []
+    pipe = HastyPipe("p", WaterMarks(), post_to_reader=ready.append, post_to_writer=_ignore)
+    queue.attach(pipe)
+    put(queue, pipe, b"first")
+    ready.clear()
+    got = []
+    while (taken := queue.take(10)) is not None or ready:
+        got += [bytes(body) for run in (taken[1] if taken else []) for body in run.bodies]
+        if ready:
+            ready.clear()
+            queue.activate(pipe)
+    assert got == [b"first", b"last"]
+    assert len(queue) == 0
