@@ -125,7 +125,11 @@ class Route:
         if not chosen:
             if self._nobody_has_room():
                 self.held.append(run, page)
-            elif not self._vacant:
+                return
+            if self.spec.one_of_many:  # a reader may have made room since the router looked
+                chosen = self._router.choose(run)
+        if not chosen:
+            if not self._vacant:
                 self.unrouted += len(run.bodies)
             return
         if self.spec.by_content:

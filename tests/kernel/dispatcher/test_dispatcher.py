@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from kernel.contracts.message import run_of
-from tests.kernel.dispatcher.conftest import Owner, System, make_run
+from kernel.contracts.message import Run, run_of
+from kernel.contracts.router import Outlet
+from kernel.routing.round_robin import RoundRobin
+from tests.kernel.dispatcher.conftest import ROUTERS, Owner, System, make_run
 
 
 def test_a_message_reaches_the_target_of_its_route(system: System) -> None:
@@ -462,3 +464,30 @@ def test_a_destination_still_confirms_what_came_by_a_route_that_is_gone(system: 
     system.ports["b"].close()
     system.turn()
     assert system.ports["a"].abandoned == 0
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+def test_room_that_is_made_while_the_router_looks_is_used(
+    system: System, monkeypatch: pytest.MonkeyPatch, confirm: bool
+) -> None:
+    got: list[bytes] = []
+
+    class Overtaken(RoundRobin):
+        def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
+            choice = super().choose(run)
+            if not choice:
+                got.extend(system.take("w"))
+            return choice
+
+    monkeypatch.setitem(ROUTERS, "overtaken", (Overtaken, True, False))
+    system.route("a", "w", "v", router="overtaken", high=1, confirm=confirm)
+    system.port("a")
+    system.port("w")
+    system.port("v")
+    system.turn()
+    system.ports["a"].send([make_run(b"%d" % number) for number in range(6)])
+    system.turn()
+    while system.ports["w"].has_input() or system.ports["v"].has_input():
+        got += system.take("w") + system.take("v")
+        system.turn()
+    assert sorted(got) == [b"%d" % number for number in range(6)]
