@@ -364,7 +364,7 @@ class Association:
     def _on_sack(self, chunk: Sack, path: Path, now: float) -> None:
         if self.state not in SENDING:
             return
-        if self.sender.on_sack(chunk, now) or not chunk.window:
+        if self.sender.on_sack(chunk, now) or self.sender.is_refused():
             self.paths.errors = 0  # a peer whose window is closed is alive as well (6.1, A)
 
     def _on_forward(self, chunk: Forward, path: Path, now: float) -> None:

@@ -120,10 +120,15 @@ class Sender:
                     self.outstanding.lose(probe, probe.path, now)
                 else:
                     self._probe = probe
-            if not sack.window:
+            if self.is_refused():
                 for path in self.outstanding.paths:
                     path.errors = 0
         return progress
+
+    def is_refused(self) -> bool:
+        """Whether the peer, as it said last, has no room for what it lacks: it is alive, however often that is repeated."""
+        bundles = self.outstanding.bundles
+        return self.peer_window <= 0 or (bool(bundles) and bundles[0].size > self.peer_window)
 
     # ------------------------------------------------------------------ filling packets
 

@@ -173,6 +173,21 @@ def test_a_closed_window_stops_the_sender_and_an_open_one_lets_it_go_on() -> Non
     network.run_until(lambda: len(network.b.messages) == 100)
 
 
+def test_a_peer_that_has_a_little_room_left_but_too_little_is_not_taken_for_gone() -> None:
+    few = msgspec.structs.replace(QUICK, association_tries=5, rto_most=1.0)
+    network = Network(a=few, b=msgspec.structs.replace(QUICK, receive_window=10_000))
+    ours, _ = network.open()
+    network.b.takes = False
+    for _ in range(20):
+        ours.send(0, bytes(1100))
+    network.run(60)
+    assert ours.sender.peer_window == 100
+    assert not network.a.told(What.LOST)
+    assert not network.a.told(What.PATH_DOWN)
+    network.b.takes = True
+    network.run_until(lambda: len(network.b.messages) == 20)
+
+
 def test_what_was_refused_for_want_of_room_is_sent_again_as_soon_as_there_is_some() -> None:
     network = Network(b=msgspec.structs.replace(QUICK, receive_window=20_000))
     ours, _ = network.open()
