@@ -64,7 +64,8 @@ class Output:
         self.limited = False
         current = paths.current()
         current.rest(now)
-        if sender is not None and (forward := sender.outstanding.forward()) is not None:
+        room = current.probing.size - packets.HEADER.size & ~3
+        if sender is not None and (forward := sender.outstanding.forward(room)) is not None:
             self._replies.appendleft((current.address, chunks.encode(forward)))
             if current.retransmission_due is None:
                 current.retransmission_due = now + current.rto

@@ -14,6 +14,8 @@ MISSES = 3
 """Reports that a TSN is missing after which it is sent again."""
 
 _MOST_OUTSTANDING = 1 << 15
+_FORWARD_HEAD, _SKIPPED_STREAM, _SKIPPED_MESSAGE = 8, 4, 8
+"""Bytes of FORWARD-TSN without streams, and of each of them; in I-FORWARD-TSN they have more."""
 
 
 class Outstanding:
@@ -271,21 +273,28 @@ class Outstanding:
                 at += 1
         self.forward_due = self.advanced > self.cumulative
 
-    def forward(self) -> Forward | None:
-        """Return the chunk that tells the peer what not to wait for; None when it need not be told now."""
+    def forward(self, room: int) -> Forward | None:
+        """Return the chunk, of ``room`` bytes at the most, that tells the peer what not to wait for; None: it need not be told now.
+
+        What has no room is told when this is acknowledged (RFC 3758, 3.5, C4).
+        """
         if not self.forward_due:
             return None
         self.forward_due = False
+        most = (room - _FORWARD_HEAD) // (_SKIPPED_MESSAGE if self.interleaved else _SKIPPED_STREAM)
         skipped: dict[tuple[int, bool], int] = {}
+        advanced = self.cumulative
         for bundle in self.bundles:
-            if bundle.last > self.advanced:
-                break
             message = bundle.messages[0]  # all are one message's where it was given up
+            stream = message.stream, message.terms.unordered
+            if bundle.last > self.advanced or (len(skipped) == most and stream not in skipped):
+                break
+            advanced = bundle.last
             if self.interleaved or not message.terms.unordered:
-                skipped[message.stream, message.terms.unordered] = message.number
+                skipped[stream] = message.number
         mask = MASK32 if self.interleaved else MASK16
         return Forward(
-            cumulative=self.advanced & MASK32,
+            cumulative=advanced & MASK32,
             skipped=tuple(
                 (stream, number & mask, unordered) for (stream, unordered), number in skipped.items()
             ),

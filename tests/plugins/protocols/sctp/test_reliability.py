@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.schedule import Name, Outgoing, Schedule, Terms
 from tests.plugins.protocols.sctp.network import QUICK, Network, Weather
 
@@ -54,6 +55,24 @@ def test_what_shared_a_packet_with_something_given_up_is_sent_again_at_once() ->
     network.run_until(lambda: bool(network.b.messages))
     assert network.b.messages[0].data == b"reliable"
     assert network.now - begun < 2 * rto
+
+
+@pytest.mark.parametrize("options", [QUICK, PLAIN])
+def test_what_is_given_up_on_more_streams_than_a_packet_names_holds_nothing_up(options: SctpOptions) -> None:
+    many = msgspec.structs.replace(options, streams_out=1000)
+    network = Network(a=many, b=many)
+    ours, _ = network.open()
+    ours.paths.all[0].window = 1 << 20
+    network.cut[0] = True
+    given_up = [
+        ours.send(stream, b"old", terms=Terms(expires=network.now + 0.05)) for stream in range(600)
+    ]
+    network.run(0.06)
+    network.cut[0] = False
+    handles = [ours.send(stream, b"new") for stream in range(600)]
+    network.run_until(lambda: all(handle.is_acknowledged() for handle in handles), most=10)
+    assert all(handle.abandoned for handle in given_up)
+    assert [message.data for message in network.b.messages] == [b"new"] * 600
 
 
 def test_without_the_peers_consent_only_what_was_never_sent_is_given_up() -> None:
