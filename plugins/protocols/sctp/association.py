@@ -60,7 +60,7 @@ class Association:
         self.restarts = 0
         self._addresses = addresses
         self._touched = touched
-        self._closing = Closing(self)
+        self.closing = Closing(self)
         self._resetting = Resetting(self)
         self._handlers = self._all_handlers()
         self._timer: float | None = None
@@ -95,7 +95,7 @@ class Association:
     def close(self, now: float) -> None:
         """Say good-bye when the peer has everything."""
         self._touched[self] = None
-        self._closing.begin(now)
+        self.closing.begin(now)
 
     def rank_stream(self, stream: int, *, priority: int = 0, weight: float = 1.0) -> None:
         """Tell the schedule what a stream is worth: lower priorities go first, weights are shares of the bytes."""
@@ -127,19 +127,16 @@ class Association:
         """Return when ``handle_timeout``, and ``data_to_send`` after it, is to be called."""
         if self.state is State.CLOSED:
             return None
-        due = self.paths.deadline() + self._closing.deadlines()
-        due += [
-            at
-            for at in (self._timer, self._resetting.timer, self.receiver.sack_due if self.receiver else None)
-            if at is not None
-        ]
+        due = self.paths.deadline() + self.closing.deadlines()
+        sack_due = self.receiver.sack_due if self.receiver else None
+        due += [at for at in (self._timer, self._resetting.timer, sack_due) if at is not None]
         return min(due, default=None)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
         if self._timer is not None and self._timer <= now:
             self._repeat_setup(now)
-        self._closing.handle_timeout(now)
+        self.closing.handle_timeout(now)
         self._resetting.handle_timeout(now)
         for path in self.paths.all:
             if self.state is State.CLOSED:
@@ -156,7 +153,7 @@ class Association:
         sender = self.sender if self.state in SENDING else None
         receiver = self.receiver if self.state is not State.CLOSED else None
         made = self.output.flush(self.paths, sender, receiver, now)
-        if sender is not None and (self._resetting.go_on(now) or self._closing.go_on(now)):
+        if sender is not None and (self._resetting.go_on(now) or self.closing.go_on(now)):
             made += self.output.flush(self.paths, None, receiver, now)
         return made
 
@@ -270,7 +267,7 @@ class Association:
         self.paths.all.clear()
         self.paths.errors = 0
         self.sender = Sender(self.options, cookie.tsn, self.paths.all)
-        self._closing = Closing(self)
+        self.closing = Closing(self)
         self._resetting = Resetting(self)
         self._handlers = self._all_handlers()
         self._agree(cookie.offer, source)
@@ -342,9 +339,9 @@ class Association:
             Type.REDUCED: lambda chunk, _, __: self.output.congestion.on_reduced(chunk),
             Type.ERROR: self._on_error,
             Type.ABORT: self._on_abort,
-            Type.SHUTDOWN: self._closing.on_shutdown,
-            Type.SHUTDOWN_ACK: self._closing.on_shutdown_ack,
-            Type.SHUTDOWN_COMPLETE: self._closing.on_shutdown_complete,
+            Type.SHUTDOWN: self.closing.on_shutdown,
+            Type.SHUTDOWN_ACK: self.closing.on_shutdown_ack,
+            Type.SHUTDOWN_COMPLETE: self.closing.on_shutdown_complete,
         }
 
     def _on_data(self, run: Any, path: Path, now: float) -> None:
@@ -356,7 +353,7 @@ class Association:
             while receiver.invalid_streams:
                 stream = receiver.invalid_streams.pop()
                 self.report(path, Parameter(Cause.INVALID_STREAM, stream.to_bytes(2, "big") + b"\0\0"))
-            self._closing.data_came(now)
+            self.closing.data_came(now)
             self._resetting.data_came(path)
         receiver.packet_done(now)
         self.output.sack_to = path.address

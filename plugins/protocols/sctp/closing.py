@@ -81,13 +81,17 @@ class Closing:
         if self._association.state is State.SHUTDOWN_SENT:
             self._say(now)
 
+    def answer_again(self, now: float) -> None:
+        """The peer has not got our SHUTDOWN ACK, or we have not got its answer."""
+        self._say(now)
+
     def on_shutdown(self, chunk: Shutdown, path: Path, now: float) -> None:
         association = self._association
         if association.state is State.SHUTDOWN_SENT:  # both at once
             association.state = State.SHUTDOWN_ACK_SENT
             self._say(now)
         elif association.state is State.SHUTDOWN_ACK_SENT:
-            self._say(now)
+            self.answer_again(now)
         elif association.state in SENDING:
             if association.state is not State.SHUTDOWN_RECEIVED:
                 association.state = State.SHUTDOWN_RECEIVED

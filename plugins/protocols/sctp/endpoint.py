@@ -163,8 +163,9 @@ class Endpoint:
         if isinstance(first, Plain) and first.kind == Type.COOKIE_ECHO:
             association = self._on_cookie(first.value, packet, source, association, now)
             rest = rest[1:]
-        elif association is None:
+        elif association is None or _is_to_one_before(packet, association):
             self._out_of_the_blue(packet, source)
+            return None
         elif not _is_verified(packet, association):
             self.statistics.wrong_tag += 1
             return None
@@ -204,8 +205,10 @@ class Endpoint:
                 raise Refused(Cause.OUT_OF_RESOURCE, "nobody listens")
             offer, unknown = read_init(init, source, self._options)
             if association is not None:
-                if association.state is State.SHUTDOWN_ACK_SENT:
-                    return  # our SHUTDOWN ACK is repeated anyway
+                if association.state is State.SHUTDOWN_ACK_SENT:  # our peer is over, and has begun anew
+                    self._touched[association] = None
+                    association.closing.answer_again(now)
+                    return
                 _no_new_addresses(offer, association)
         except Refused as refused:
             self.statistics.refused += 1
@@ -306,6 +309,12 @@ def _is_verified(packet: Packet, association: Association) -> bool:
         if isinstance(chunk, (Plain, Listed)) and chunk.kind in _ENDING and chunk.flags & REFLECTED:
             return packet.tag == association.output.peer_tag != 0
     return packet.tag == association.tag
+
+
+def _is_to_one_before(packet: Packet, association: Association) -> bool:
+    """Whether a SHUTDOWN ACK is for an association that was over before this one began (8.5.1, E)."""
+    kinds = {chunks.kind_of(chunk) for chunk in packet.control}
+    return association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED) and Type.SHUTDOWN_ACK in kinds
 
 
 def _is_stale_cookie(chunk: Chunk) -> bool:

@@ -265,6 +265,24 @@ def test_both_sides_may_close_at_once() -> None:
     network.run_until(lambda: bool(network.a.told(What.CLOSED) and network.b.told(What.CLOSED)))
 
 
+def test_whoever_connects_again_at_once_ends_what_the_peer_has_left_of_the_association_before() -> None:
+    network = Network()
+    ours, theirs = network.open()
+    ours.close(network.now)
+    network.run_until(lambda: ours.state is State.SHUTDOWN_SENT)
+    network.run_until(lambda: theirs.state is State.SHUTDOWN_ACK_SENT)
+    theirs.paths.all[0].rto = 5.0
+    ours.abort()  # of which the peer hears nothing
+    network.a.endpoint.data_to_send(network.now)
+    network.a.events.clear()
+    network.b.events.clear()
+    begun = network.now
+    network.connect()
+    network.run_until(lambda: bool(network.a.told(What.UP)))
+    assert network.now - begun < 2 * QUICK.rto_initial
+    assert [event.what for event in network.b.events] == [What.CLOSED, What.UP]
+
+
 def test_an_abort_is_told_to_the_peer() -> None:
     network = Network()
     ours, _ = network.open()
