@@ -390,7 +390,9 @@ class Association:
         self.output.reply(path.address, chunks.encode(Listed(Type.ERROR, (cause,))))
 
     def end(self, what: What, detail: str = "") -> None:
-        """There is nothing more to come."""
+        """There is nothing more to come; that is told once."""
+        if self.state is State.CLOSED:
+            return
         self.state = State.CLOSED
         self._timer = None
         self.output.forget()

@@ -283,6 +283,20 @@ def test_whoever_connects_again_at_once_ends_what_the_peer_has_left_of_the_assoc
     assert [event.what for event in network.b.events] == [What.CLOSED, What.UP]
 
 
+def test_the_end_is_told_once_though_several_timers_say_so() -> None:
+    network = Network(a=msgspec.structs.replace(QUICK, association_tries=1, heartbeat=0.3))
+    ours, _ = network.open()
+    network.run(1)
+    network.cut[0] = True
+    network.run_until(lambda: ours.paths.all[0].heartbeat_sent is not None)
+    ours.send(0, b"x")
+    ours.paths.errors = 1
+    network.a.endpoint.data_to_send(network.now)
+    network.now += 10  # the host had other things to do
+    network.run(5)
+    assert len(network.a.told(What.LOST)) == 1
+
+
 def test_an_abort_is_told_to_the_peer() -> None:
     network = Network()
     ours, _ = network.open()
