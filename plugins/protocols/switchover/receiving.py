@@ -197,15 +197,15 @@ class ReceivingSide:
     def data_to_send(self, now: float) -> list[bytes]:
         """Return and forget what is to be written to the sender."""
         told = (self.next, self._confirmed)
-        if self._ack_at is not None and self._ack_at <= now:
+        if self._welcomed and self._ack_at is not None and self._ack_at <= now:
             self._ack_at = None
             self._untold_bytes = 0
-            if self._welcomed and told != self._told:
+            if told != self._told:
                 self._told = told
                 self._out.append(frames.ack(*told))
         out, self._out = self._out, []
         return out
 
     def next_deadline(self) -> float | None:
-        """Return when ``data_to_send`` will have something."""
-        return self._ack_at
+        """Return when ``data_to_send`` will have something; what is new before WELCOME is told after it."""
+        return self._ack_at if self._welcomed else None

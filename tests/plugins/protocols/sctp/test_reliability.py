@@ -64,9 +64,7 @@ def test_what_is_given_up_on_more_streams_than_a_packet_names_holds_nothing_up(o
     ours, _ = network.open()
     ours.paths.all[0].window = 1 << 20
     network.cut[0] = True
-    given_up = [
-        ours.send(stream, b"old", terms=Terms(expires=network.now + 0.05)) for stream in range(600)
-    ]
+    given_up = [ours.send(stream, b"old", terms=Terms(expires=network.now + 0.05)) for stream in range(600)]
     network.run(0.06)
     network.cut[0] = False
     handles = [ours.send(stream, b"new") for stream in range(600)]

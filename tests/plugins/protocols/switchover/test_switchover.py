@@ -235,6 +235,25 @@ def test_a_receiver_that_comes_back_goes_on_where_it_was() -> None:
     _all_arrive(network, *members)
 
 
+def test_what_is_confirmed_between_hello_and_welcome_is_told_after_them() -> None:
+    network = Network()
+    member = network.join("one")
+    member.confirms = False
+    network.send(10)
+    network.run(1.0)
+    network.cut(member)
+    network.connect(member)
+    link, side = member.link, member.side
+    assert link is not None
+    hello = b"".join(side.data_to_send(network.now))
+    side.confirm(side.era, side.next, network.now)
+    network.now += 0.05  # before the answer comes
+    assert side.data_to_send(network.now) == []
+    network.sender.receive(link, hello, network.now)
+    network.run(1.0)
+    assert network.sender.kept.confirmed == 10
+
+
 def test_one_that_comes_back_too_late_is_told_what_it_lost() -> None:
     network = Network(options=SwitchoverOptions(window_bytes=64 * 1024))
     members = [network.join(name) for name in "ab"]
