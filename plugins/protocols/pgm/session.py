@@ -86,7 +86,8 @@ class Session:
         self._early: list[_Early] = []
         self._reassembly = Reassembly(options.max_unit)
         self._fragments = False
-        self._anew = False
+        self._before: list[bytes | Data | None] | None = None
+        """What is ready of what the source sent before it began anew."""
         self._mute = False  # the source says that NAKs would go unanswered
 
     # ------------------------------------------------------------------ data
@@ -249,8 +250,9 @@ class Session:
             if distance(first, heard) < 0:
                 first = heard
         self.window = ReceiveWindow(first, self._options.window_packets, self._options.window_bytes)
-        if self._anew:
-            self.window.ready.append(LOST)  # what follows does not belong to what came before
+        if self._before is not None:
+            self.window.ready = [*self._before, LOST]  # what follows does not belong to what came before
+            self._before = None
         if late:
             self._tell(What.LATE_JOIN, first)
         if first != heard:
@@ -307,9 +309,13 @@ class Session:
         )
 
     def _restart(self, now: float) -> None:
+        assert self.window is not None
         self._tell(What.RESET, detail="it has begun anew")
-        self.window = self.parity = None
-        self._anew = True
+        self.window.give_up_before(after(self.window.lead))
+        self._forget_lost("the source has begun anew")
+        self._before = self.window.ready
+        self.window = self.parity = self.feedback = None
+        self.finished = self._mute = False
         self.recovery.missing.clear()
         self.trail = self._join = self._spm_number = None
 

@@ -309,6 +309,50 @@ def test_a_source_that_begins_anew_under_its_old_name_is_a_reset() -> None:
     assert len(listener.told(What.RESET)) == 1
 
 
+def test_what_a_source_sent_before_it_began_anew_is_delivered_and_what_is_missing_of_it_is_told() -> None:
+    network = Network(receiver=ReceiverOptions(window_packets=100), first=5000)
+    network.run(10)
+    old = network.source
+    old.send([b"here", b"missing", b"behind"])
+    here, _, behind = old.packets_to_send(network.now)
+    new = Source(SourceOptions(), TSI, PORT, PATH, GROUP, first=10)
+    batch = [here, behind, *new.packets_to_send(network.now)]
+    new.send([b"after"])
+    batch += new.packets_to_send(network.now)
+    listener = network.listeners[0]
+    listener.receiver.receive(batch, network.now, "source")  # all of it in one system call
+    network.source = new
+    network.run(0.1)
+    assert listener.units == [b"here", None, b"behind", None, b"after"]
+    assert [(event.first, event.last) for event in listener.told(What.LOST)] == [(5001, 5001)]
+    assert listener.told(What.RESET)
+
+
+def test_a_source_that_gave_up_and_begins_anew_under_its_old_name_is_asked_for_repairs_again() -> None:
+    network = Network(receiver=ReceiverOptions(window_packets=100), first=5000)
+    network.run(10)
+    for packet in network.source.close(Reset(1, unanswered=True)):
+        network.multicast(packet)
+    network.run(0.1)
+    network.source = Source(SourceOptions(), TSI, PORT, PATH, GROUP, first=10)
+    network.run(0.1)
+    lost: list[bytes] = []
+
+    def drop(packet: bytes) -> bool:
+        if b"second" not in packet or lost:
+            return False
+        lost.append(packet)
+        return True
+
+    network.drop = drop
+    network.send([b"first", b"second", b"third"])
+    network.run(1)
+    listener = network.listeners[0]
+    assert lost
+    assert listener.units == [None, b"first", b"second", b"third"]
+    assert not listener.receiver.sessions[TSI].finished
+
+
 def test_two_sources_with_the_same_identifier_are_told_once() -> None:
     network = Network()
     network.send([b"ours"])
