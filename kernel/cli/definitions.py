@@ -100,8 +100,12 @@ def _user(row: Row) -> dict[str, Any]:
 
 
 def as_definitions(exchanges: list[Row], queues: list[Row], bindings: list[Row]) -> dict[str, Any]:
-    """Return what the rows say, without what every broker has by itself and without exclusive queues."""
-    passing = {(row["vhost"], row["name"]) for row in queues if row["exclusive"]}
+    """Return what the rows say, without what every broker has by itself and without exclusive queues.
+
+    Bindings were asked for last: those of what has come since are left out, too.
+    """
+    ends = {("exchange", row["vhost"], row["name"]) for row in exchanges}
+    ends |= {("queue", row["vhost"], row["name"]) for row in queues if not row["exclusive"]}
     return {
         "vhosts": [{"name": name} for name in dict.fromkeys(row["vhost"] for row in exchanges)],
         "exchanges": [
@@ -113,15 +117,17 @@ def as_definitions(exchanges: list[Row], queues: list[Row], bindings: list[Row])
         "bindings": [
             {theirs: row[ours] for ours, theirs in _BINDING.items()}
             for row in bindings
-            if row["source_name"] and not _leads_to(row, passing)
+            if row["source_name"] and _ends(row) <= ends
         ],
     }
 
 
-def _leads_to(binding: Row, queues: set[tuple[str, str]]) -> bool:
-    return (
-        binding["destination_kind"] == "queue" and (binding["vhost"], binding["destination_name"]) in queues
-    )
+def _ends(binding: Row) -> set[tuple[str, str, str]]:
+    """What a binding joins."""
+    return {
+        (binding[f"{end}_kind"], binding["vhost"], binding[f"{end}_name"])
+        for end in ("source", "destination")
+    }
 
 
 def _rows(path: str, what: str, engine: str | None) -> list[Row]:

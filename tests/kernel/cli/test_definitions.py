@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel.cli.definitions import as_definitions
 from kernel.topology.control import ControlServer, ask
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
@@ -81,6 +82,24 @@ def test_export(kernel: Run, path: Path) -> None:
     status, shown, errors = kernel("definitions", "export", "--control", path, "--engine", "one")
     assert (status, errors) == (0, "")
     assert json.loads(shown) == DEFINITIONS
+
+
+def test_bindings_of_what_has_come_during_the_export_are_left_out() -> None:
+    exchanges = [DEFINITIONS["exchanges"][0]]
+    queues = [DEFINITIONS["queues"][0] | {"exclusive": False}]
+    binding = {"vhost": "/", "source_kind": "exchange", "routing_key": "k", "arguments": {}}
+    ends = [
+        ("events", "orders", "queue"),
+        ("events", "new and exclusive", "queue"),
+        ("events", "new", "exchange"),
+        ("new", "orders", "queue"),
+    ]
+    bindings = [
+        binding | {"source_name": source, "destination_name": name, "destination_kind": kind}
+        for source, name, kind in ends
+    ]
+    shown = as_definitions(exchanges, queues, bindings)
+    assert [(each["source"], each["destination"]) for each in shown["bindings"]] == [("events", "orders")]
 
 
 def test_one_of_several_brokers_must_be_named(kernel: Run, path: Path) -> None:
