@@ -217,6 +217,8 @@ class Session:
 
         def again() -> None:
             role.next_try = None
+            if role.finished:
+                return
             if role is not self.declarations:
                 self._to_start[role] = None
             self.declarations.declare()

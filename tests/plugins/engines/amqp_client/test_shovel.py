@@ -162,3 +162,13 @@ def test_what_came_before_the_server_cancelled_counts_once() -> None:
 def test_a_limit_without_acknowledgements_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="stop_after needs acknowledgements"):
         msgspec.convert({"queue": "q", "no_ack": True, "stop_after": 3}, ConsumeOptions)
+
+
+def test_a_consumer_that_finishes_while_it_waits_to_begin_again_has_finished_once() -> None:
+    world = InMemory(consume=({"queue": "q", "stop_after": 2},))
+    world.port.confirms = True
+    world.deliver(1, b"0", b"1")
+    world.say(3, basic.Cancel(consumer_tag="client", nowait=True))
+    world.client.on_confirmed(2)
+    world.host.run(until=10.0)
+    assert world.what() == ["connected", "cancelled", "finished"]
