@@ -63,7 +63,7 @@ class Declarations(Role):
 
     def received(self, method: Method) -> None:
         """One more is there."""
-        if not isinstance(method, _ANSWERS):
+        if not self._under_way or not isinstance(method, _ANSWERS):
             return
         asked = self._requests[self._answers][1]
         if isinstance(method, queue.DeclareOk) and isinstance(asked, queue.Declare) and not asked.queue:
@@ -71,7 +71,7 @@ class Declarations(Role):
         self._answers += 1
         if self._answers < len(self._requests):
             self.name = self._requests[self._answers][0]
-        elif self._under_way:
+        else:
             self._under_way = False
             self.up = True
             self.works()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
-from plugins.protocols.amqp091.methods import basic, channel, connection
+from plugins.protocols.amqp091.methods import basic, channel, connection, queue
 from tests.plugins.engines.amqp_client.in_memory import InMemory
 
 CONSUME = ({"queue": "q", "prefetch": 10},)
@@ -223,3 +223,10 @@ def test_a_server_that_says_that_it_takes_nothing_is_waited_for() -> None:
     world.say(0, connection.Unblocked())
     world.host.run(until=71.0)
     assert world.hosting.ended
+
+
+def test_an_answer_that_nobody_has_asked_for_is_no_harm() -> None:
+    world = InMemory(queues=({"name": "q"},))
+    world.say(1, queue.DeclareOk(queue="q", message_count=0, consumer_count=0))
+    world.feed(b"x")
+    assert world.published == [b"x"]
