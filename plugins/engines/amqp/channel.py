@@ -174,8 +174,13 @@ class Channel:
         if self.reply_queue is not None:
             raise PreconditionFailed("reply consumer already set")
         queue = self.vhost.make_queue(invent_name(REPLY_TO + ".", self.vhost.broker.random), now)
-        self.reply_queue = queue
+        self._reply_to(queue)
         self.start_consumer(tag, queue, arguments, settled=True, exclusive=True, now=now)
+
+    def _reply_to(self, queue: Queue | None) -> None:
+        """Direct replies go there from now on, also those to requests like the ones before."""
+        self.reply_queue = queue
+        self._admitted.clear()
 
     def start_consumer(
         self,
@@ -207,7 +212,7 @@ class Channel:
         self.send_deliveries()
         self.vhost.unsubscribe(consumer, now)
         if consumer.queue is self.reply_queue:
-            self.reply_queue = None
+            self._reply_to(None)
 
     def send_deliveries(self) -> None:
         """Encode what the queues handed over."""
@@ -246,7 +251,7 @@ class Channel:
 
     def _on_cancelled(self, consumer: Consumer) -> None:
         if consumer.queue is self.reply_queue:
-            self.reply_queue = None
+            self._reply_to(None)
         self.session.tell_cancelled(self, consumer.tag)
 
 
