@@ -145,6 +145,17 @@ def test_large_bodies_are_passed_by_reference() -> None:
 # ---------------------------------------------------------------------- formats
 
 
+def test_the_short_cut_of_x_mode_takes_short_messages_only() -> None:
+    client, server = opened()
+    client.send_runs([run_of([b"x" * 235], Envelope(key="k"))], 0)
+    data = sent(client)
+    assert data[0] == len(data) - 1  # as if 255 were the size of a short message
+    assert server.decode_one(data) is None
+    assert plain(server.receive_data(data, 0)) == [(b"x" * 235, "k")]
+    assert opened()[1].decode_one((header(300) + bytes(300))[:256]) is None
+    assert opened()[1].decode_one(header(254) + bytes(254)) == bytes(254)
+
+
 def test_a_listener_recognises_a_dialler_of_the_old_format() -> None:
     server = make()
     assert plain(server.receive_data(b"\x05hello\x00", 0)) == [(b"hello", ""), (b"", "")]
