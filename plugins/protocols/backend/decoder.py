@@ -88,7 +88,7 @@ class Decoder:
             view[:count] = data[:count]
             view.release()
             runs = self.filled(count)
-            return runs + self.decode(data[count:]) if count < len(data) else runs
+            return self._decode_after(runs, data[count:]) if count < len(data) else runs
         if self._rest:
             data = self._rest + data
         self._rest = b""
@@ -101,6 +101,14 @@ class Decoder:
         if position < len(data):
             self._keep(data, position)
         return runs
+
+    def _decode_after(self, runs: list[Run], data: bytes) -> list[Run]:
+        """Decode what came with the end of a large frame; a fault in it takes nothing away."""
+        try:
+            return runs + self.decode(data)
+        except RemoteProtocolError as error:
+            error.runs = [*runs, *error.runs]
+            raise
 
     def room(self) -> memoryview:
         """Where the next bytes belong, while a large frame is being received; empty otherwise."""

@@ -318,6 +318,14 @@ def test_a_frame_that_breaks_the_rules_is_refused_with_what_came_before_it(frame
     assert plain(list(caught.value.runs)) == [(b"ok", "")]
 
 
+def test_a_large_message_counts_as_received_though_a_fault_comes_with_its_end() -> None:
+    _, server = opened()
+    assert server.receive_data(header(40_000) + bytes(20_000), 0) == []
+    with pytest.raises(RemoteProtocolError) as caught:
+        server.receive_data(bytes(20_000) + b"\x02ok" + control_frame(Control.USE, b"\0"), 0)
+    assert plain(list(caught.value.runs)) == [(bytes(40_000), ""), (b"ok", "")]
+
+
 @pytest.mark.parametrize("payload", [b"", b"\xc0", b"\x81\xa7version\x00", b"\x81\xa9envelopes\x00", b"\xff"])
 def test_a_bad_greeting_is_refused(payload: bytes) -> None:
     server = make()
