@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from kernel.contracts.errors import TimedOut
 from kernel.contracts.loan import lend
 from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
-from kernel.topology.plan import EnginePlan
+from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
 from tests.events import Events
 from tests.system.conftest import Certificates, Transport, dialler, listener, route
@@ -234,3 +236,20 @@ def test_an_unknown_protocol_in_an_address_fails_visibly(kernel_factory: KernelF
     )
     kernel_factory(on_event=events).add_engine(plan)
     assert "backend" in events.wait("failed").detail
+
+
+def test_a_tls_dialler_without_a_host_asks_for_localhost(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(
+        str(tmp_path / "server.pem")
+    )
+    server = listener(address="backend+tls://127.0.0.1:0", tls={"certificate": str(tmp_path / "server.pem")})
+    app = EnginePlan(name="app", kind="native")
+    with Kernel(Plan(engines=(server, app), routes=(route("net", "app"),))) as receiving:
+        receiving.wait_running()
+        port = receiving.address_of("net").rpartition(":")[2]
+        client = dialler(f"backend+tls://:{port}", tls={"authorities": str(tmp_path / "ca.pem")})
+        with Kernel(Plan(engines=(client, app), routes=(route("app", "net"),))) as sending:
+            sending.open("app").send(b"hello", timeout=10)
+            assert receiving.open("app").receive(10) == b"hello"

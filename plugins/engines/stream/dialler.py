@@ -102,7 +102,7 @@ class StreamDialler:
         connected = await connect(self._address, self._options)
         if self._tls is None:
             return PlainWire(connected)
-        name = self._options.tls.server_name or self._address.host
+        name = self._options.tls.server_name or self._address.host or "localhost"
         return TlsWire(
             await handshake(
                 connected,
