@@ -251,6 +251,26 @@ def test_a_tls_peer_that_is_gone_before_it_is_looked_at_harms_nobody(
     server.close()
 
 
+def test_connections_that_shake_hands_count_from_the_moment_they_are_accepted(
+    kernel_factory: KernelFactory, certificates: Certificates
+) -> None:
+    server = Server(
+        kernel_factory,
+        address="backend+tls://127.0.0.1:0",
+        tls={"certificate": certificates.server},
+        max_connections=2,
+    )
+    with server.held_up():
+        ends = [server.connect() for _ in range(5)]
+    closed = 0
+    for end in ends[2:]:
+        end.settimeout(10)
+        closed += end.recv(10) == b""
+    assert closed == 3
+    assert server.statistics()["refused"] == 3
+    server.close()
+
+
 # ---------------------------------------------------------------------- water marks from end to end
 
 

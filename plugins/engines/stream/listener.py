@@ -74,11 +74,11 @@ class StreamListener:
         if self._tls is None:
             self._begin(PlainWire(connected), peer)
         else:
+            self._shaking += 1  # at once: others are accepted before the task begins
             self._host.nursery.start_soon(self._shake_hands, connected, peer)
 
     async def _shake_hands(self, connected: socket.socket, peer: str) -> None:
         assert self._tls is not None
-        self._shaking += 1
         try:
             wrapped = await handshake(
                 connected,
