@@ -55,6 +55,8 @@ class BlockingHost:
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
         self._lost = ""
+        self._received = 0  # messages
+        self._owed = False  # whether the application has some of which nothing was confirmed yet
         protocol.handle_timeout(time.monotonic())
         self._flush()
         self._shake_hands(time.monotonic() + handshake)
@@ -95,12 +97,15 @@ class BlockingHost:
     def receive(self, timeout: float | None = None) -> Buffer:
         """Return the next body; wait for it, at most ``timeout`` seconds (``TimedOut``)."""
         if timeout is None and not self._ready:
+            if self._owed:
+                self._confirm()
             try:
                 data = self._recv(READ_SIZE)
             except OSError as error:
                 data = self._no_data(error)
             body = self._decode_one(data)
             if body is not None:
+                self._received += 1
                 self._short_cut_taken = True
                 if time.monotonic() >= self._due:
                     self._do_what_is_due_quietly()
@@ -142,6 +147,8 @@ class BlockingHost:
 
     def _fill(self, timeout: float | None) -> None:
         """Read until a message is there."""
+        if self._owed:
+            self._confirm()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
             if deadline is not None and not self._await_bytes(deadline):
@@ -187,7 +194,10 @@ class BlockingHost:
             if not data:
                 protocol.receive_eof(now)
                 self._lose(None)
-            self._ready.add(protocol.receive_data(data, now))
+            runs = protocol.receive_data(data, now)
+            self._received += sum(map(len, runs))
+            self._owed = self._owed or bool(runs)
+            self._ready.add(runs)
             if now >= self._due:
                 self._do_what_is_due()
         except RemoteProtocolError as error:
@@ -199,6 +209,15 @@ class BlockingHost:
         if protocol.closed() and not self._ready:
             self._lose(None)
         return bool(self._ready)
+
+    def _confirm(self) -> None:
+        """The application has come back for more: what it had is dealt with, if the peer wants to know."""
+        self._owed = False
+        self._protocol.confirm(self._received)
+        try:
+            self._flush()
+        except ConnectionLost:  # what the peer sent before it went can still be read
+            pass
 
     def _no_data(self, error: OSError) -> bytes:
         """The kernel's timeout passed (SO_RCVTIMEO): do what is due, then read on."""

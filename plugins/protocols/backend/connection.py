@@ -224,7 +224,7 @@ class BackendConnection:
     def decode_one(self, data: bytes) -> bytes | None:
         """Return the body if ``data`` is just one plain short message; None when the long way has to be taken."""
         if data and len(data) - 1 == data[0] < LONG and self._decoder.idle() and self.ready_to_send():
-            return data[1:]
+            return data[1:] if self._told is None else None  # whoever is to confirm counts
         return None
 
     def _use(self, run: Run) -> bool:

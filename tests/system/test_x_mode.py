@@ -1,0 +1,33 @@
+"""A direct channel (x-mode) and a kernel at the other end."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel.contracts.errors import TimedOut
+from kernel.testing.fixtures import KernelFactory
+from tests.system.conftest import listener, route
+
+
+def test_what_the_application_has_dealt_with_is_confirmed_when_it_comes_back(
+    kernel_factory: KernelFactory,
+) -> None:
+    serving = kernel_factory(listener(), route("net", "app"), route("app", "net", confirm=True))
+    app = serving.open("app")
+    address = f"backend+tcp://{serving.address_of('net')}"
+    with kernel_factory().open("x", api="direct", address=address) as direct:
+        for number in range(3):
+            app.send(b"%d" % number, timeout=10)
+            assert direct.receive() == b"%d" % number
+            with pytest.raises(TimedOut):
+                app.wait_confirmed(0.05)  # it may still be at it
+            with pytest.raises(TimedOut):
+                direct.receive(timeout=0)
+            app.wait_confirmed(10)
+        app.send_many([b"several"] * 1000)
+        got = 0
+        while got < 1000:
+            got += len(direct.receive_many(timeout=10))
+        with pytest.raises(TimedOut):
+            direct.receive(timeout=0.1)
+        app.wait_confirmed(10)
