@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
+from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import (
     ConnectionLost,
     LocalProtocolError,
@@ -74,11 +75,11 @@ class BlockingHost:
                 except OSError as error:
                     self._lose(error)
                 return
-        self.send_runs((run_of([body], PLAIN if key is None else Envelope(key=key)),))
+        self.send_runs((run_of([checked(body)], PLAIN if key is None else Envelope(key=key)),))
 
     def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
         """Send a batch."""
-        self.send_runs((run_of(bodies, PLAIN if key is None else Envelope(key=key)),))
+        self.send_runs((run_of(all_checked(bodies), PLAIN if key is None else Envelope(key=key)),))
 
     def send_runs(self, runs: Sequence[Run]) -> None:
         """Send runs; ``LocalProtocolError`` when the peer would not take some of it, which is then not sent."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+
 import pytest
 
 from kernel.contracts.errors import TimedOut
@@ -31,3 +33,21 @@ def test_what_the_application_has_dealt_with_is_confirmed_when_it_comes_back(
         with pytest.raises(TimedOut):
             direct.receive(timeout=0.1)
         app.wait_confirmed(10)
+
+
+def test_any_buffer_counts_in_bytes_and_what_is_none_is_refused(kernel_factory: KernelFactory) -> None:
+    serving = kernel_factory(listener(), route("net", "app"))
+    app = serving.open("app")
+    address = f"backend+tcp://{serving.address_of('net')}"
+    numbers = memoryview(array.array("i", [1, 2, 3]))
+    with kernel_factory().open("x", api="direct", address=address) as direct:
+        direct.send(numbers)
+        direct.send_many([numbers, b"2"], key="k")
+        for wrong in ("text", memoryview(b"every other one")[::2]):
+            with pytest.raises(TypeError):
+                direct.send(wrong)
+            with pytest.raises(TypeError):
+                direct.send_many([wrong])
+        direct.send(b"last")
+        got = [bytes(app.receive(10)) for _ in range(4)]
+    assert got == [bytes(numbers), bytes(numbers), b"2", b"last"]

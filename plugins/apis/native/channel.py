@@ -18,11 +18,11 @@ from itertools import islice
 from types import TracebackType
 from typing import Any
 
+from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, run_of
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.pipes.run_reader import RunReader
-from plugins.apis.native.bodies import checked
 from plugins.apis.native.loose_sender import loose_sender
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.statistics import ChannelStatistics
@@ -70,9 +70,7 @@ class Channel:
         self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
     ) -> None:
         """Send a batch under one envelope.  The list is the kernel's from here on: do not change it."""
-        kinds = list(map(type, bodies))  # 12 ns each; a set of them takes 19
-        if kinds.count(bytes) != len(kinds) and set(kinds) - {bytes, bytearray}:
-            bodies = [checked(body) for body in bodies]
+        bodies = all_checked(bodies)
         if bodies:
             self._send_run(run_of(bodies, self._envelope_of(key)), timeout)
 

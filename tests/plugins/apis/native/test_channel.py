@@ -405,6 +405,14 @@ def test_a_body_that_is_no_buffer_is_refused_at_the_call(kernel_factory: KernelF
             send(body)
 
 
+def test_a_view_with_gaps_is_refused_at_the_call(kernel_factory: KernelFactory) -> None:
+    _, a, _ = pair(kernel_factory)
+    view = memoryview(b"every other one")[::2]
+    for send in (a.send, lambda it: a.send_many([it]), lambda it: a.send_parts([it])):
+        with pytest.raises(TypeError, match="gaps"):
+            send(view)
+
+
 def test_a_channel_refuses_another_thread(kernel_factory: KernelFactory) -> None:
     _, a, b = pair(kernel_factory)
     errors: list[BaseException] = []

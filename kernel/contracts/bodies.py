@@ -1,0 +1,38 @@
+"""What may be a body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from kernel.contracts.message import Buffer
+
+
+def checked(body: Any) -> Buffer:
+    """Return a body as something that can be written; ``TypeError`` for what cannot."""
+    if type(body) in (bytes, bytearray):
+        return body  # type: ignore[no-any-return]
+    if type(body) is memoryview and body.itemsize == 1 == body.ndim and body.c_contiguous:
+        return body
+    if isinstance(body, str):
+        _refuse(body)
+    try:
+        return memoryview(body).cast("B")
+    except TypeError:
+        _refuse(body)
+
+
+def all_checked(bodies: Sequence[Any]) -> Sequence[Buffer]:
+    """Return bodies as ``checked`` does; nothing is copied where all are bytes or bytearrays."""
+    kinds = list(map(type, bodies))  # 12 ns each; a set of them takes 19
+    if kinds.count(bytes) != len(kinds) and set(kinds) - {bytes, bytearray}:
+        return list(map(checked, bodies))
+    return bodies
+
+
+def _refuse(body: Any) -> NoReturn:
+    if isinstance(body, memoryview):
+        raise TypeError("a body is one piece of memory; this view has gaps: send bytes(view)")
+    raise TypeError(
+        f"a body is bytes, or anything with the buffer protocol, not {type(body).__name__}: encode it first"
+    )
