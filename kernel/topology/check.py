@@ -143,6 +143,7 @@ class Checker:
 
     def _check_thread(self, path: Path, name: str, thread: str, *, is_api: bool) -> None:
         place = (*path, "thread")
+        shown = self._file.shown(place, thread)
         known = set(self._threads) or {DEFAULT_THREAD}
         if is_api:
             self._file.complain(
@@ -152,7 +153,7 @@ class Checker:
         elif thread not in known:
             self._file.complain(
                 place,
-                f"[engines.{name}] wants thread {thread!r}, which is not there; {nearest(thread, known)}",
+                f"[engines.{name}] wants thread {shown}, which is not there; {nearest(thread, known)}",
             )
 
     def _check_protocol(self, path: Path, options: dict[str, Any]) -> None:
@@ -254,17 +255,20 @@ class Checker:
         for number, target in enumerate(targets):
             if not isinstance(target, str):
                 continue
-            self._check_end((*path, "to", number), "leads to", target)
+            place: Path = (*path, "to", number) if isinstance(to, list) else (*path, "to")
+            self._check_end(place, "leads to", target)
             if target in targets[:number]:
-                self._file.complain((*path, "to", number), f"this route leads to {target!r} twice")
+                shown = self._file.shown(place, target)
+                self._file.complain(place, f"this route leads to {shown} twice")
 
     def _check_end(self, path: Path, verb: str, name: str) -> None:
         if self._file.from_python:
             return  # it may be opened or added later
         engines = self._file.values.get("engines")
         if name not in self._engines and not (isinstance(engines, dict) and name in engines):
-            text = f"this route {verb} {name!r}, which is no engine; {nearest(name, self._engines)}"
-            self._file.complain(path, text)
+            shown = self._file.shown(path, name)
+            hint = nearest(name, self._engines)
+            self._file.complain(path, f"this route {verb} {shown}, which is no engine; {hint}")
 
     # ------------------------------------------------------------------ small change
 
@@ -282,7 +286,8 @@ class Checker:
         return None
 
     def _unknown(self, path: Path, group: str, noun: str, name: str) -> None:
-        self._file.complain(path, f"unknown {noun} {name!r}; {self._registry.hint(group, name)}")
+        shown = self._file.shown(path, name)
+        self._file.complain(path, f"unknown {noun} {shown}; {self._registry.hint(group, name)}")
 
 
 def _same(one: RoutePlan, other: RoutePlan) -> bool:

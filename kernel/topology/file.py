@@ -34,6 +34,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     from_environment: set[Path]
     """Strings that are one variable and nothing else: they may stand for a number or a truth value."""
     complaints: list[str]
+    with_variables: set[Path] = set()
+    """Strings that a variable is at least a part of: never shown, for they may be secrets."""
     from_python: bool = False
     """It is no file at all: what was written down in Python may be of any type that converts."""
 
@@ -44,6 +46,17 @@ class TopologyFile(msgspec.Struct, kw_only=True):
                 return self.lines[path]
             path = path[:-1]
         return 1
+
+    def at(self, path: Path) -> str:
+        """Return the text that stands there."""
+        value: Any = self.values
+        for name in path:
+            value = value[name]
+        return str(value)
+
+    def shown(self, path: Path, value: Any) -> str:
+        """Return a value as a complaint may show it."""
+        return "(from the environment)" if path in self.with_variables else repr(value)
 
     def complain(self, path: Path, text: str) -> None:
         """Note what is wrong with a value."""
@@ -86,6 +99,8 @@ def _interpolated(file: TopologyFile, path: Path, value: Any, environ: Mapping[s
         return [_interpolated(file, (*path, number), each, environ) for number, each in enumerate(value)]
     if not isinstance(value, str) or "$" not in value:
         return value
+    if any(match["name"] for match in _VARIABLE.finditer(value)):
+        file.with_variables.add(path)
     whole = _VARIABLE.fullmatch(value)
     if whole and whole["name"]:
         file.from_environment.add(path)

@@ -61,11 +61,12 @@ def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -
     What came from the environment may be secret, and is not repeated.
     """
     key, colon, _ = text.partition(":")
-    if not colon or key not in values:
-        return path, text
-    if (*path, key) in file.from_environment:
-        text = f"{key}: what the environment says is not good for it"
-    return (*path, key), text
+    place = (*path, key) if colon and key in values else path
+    for told in sorted(file.with_variables, key=str):
+        if told == place or (told[: len(place)] == place and file.at(told) in text):
+            name = ".".join(map(str, told[len(path) :]))
+            return told, f"{name}: what the environment says is not good for it"
+    return place, text
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -167,7 +168,7 @@ def _described(wanted: Any) -> str:
 
 def _shown(file: TopologyFile, path: Path, value: Any) -> str:
     """Show a value in a complaint; never one that came from the environment, for it may be a secret."""
-    if path in file.from_environment:
+    if path in file.with_variables:
         return " (from the environment)"
     if isinstance(value, dict | list):
         return ""

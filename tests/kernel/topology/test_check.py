@@ -246,6 +246,26 @@ def test_a_secret_is_not_printed(registry: PluginRegistry) -> None:
     assert "hunter2" not in complaint
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINK + 'mode = "x${SECRET}"\n',
+        LINK + 'max_connections = "1${SECRET}"\n',
+        LINK.replace("backend+tcp://127.0.0.1:1", "tcp//user:${SECRET}@host"),
+        LINK.replace("backend+tcp", "${SECRET}+tcp"),
+        LINK.replace('"stream"', '"${SECRET}"'),
+        LINK + 'thread = "${SECRET}"\n',
+        '[engines.broker]\nkind = "amqp"\nusers = { u = { password = "p", read = "(${SECRET}" } }\n',
+        LINK + '[[routes]]\nfrom = "link"\nto = "${SECRET}"\n',
+        LINK + '[[routes]]\nfrom = "link"\nto = "link"\nrouter = "${SECRET}"\n',
+    ],
+)
+def test_nor_is_one_that_is_a_part_of_a_text_or_a_name(text: str, registry: PluginRegistry) -> None:
+    found = complaints(text, registry, SECRET="hunter2")
+    assert found
+    assert not [complaint for complaint in found if "hunter2" in complaint]
+
+
 def test_a_file_that_is_not_there_or_not_text_is_a_complaint(
     tmp_path: Path, registry: PluginRegistry
 ) -> None:
