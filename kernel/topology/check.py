@@ -249,13 +249,13 @@ class Checker:
         source, to = table.get("from"), table.get("to")
         if isinstance(source, str):
             self._check_end((*path, "from"), "comes from", source)
-        targets = [to] if isinstance(to, str) else to if isinstance(to, list) else []
-        if to == []:
+        targets = [to] if isinstance(to, str) else to if isinstance(to, list | tuple) else []
+        if isinstance(to, list | tuple) and not to:
             self._file.complain((*path, "to"), "this route leads nowhere: 'to' is empty")
         for number, target in enumerate(targets):
             if not isinstance(target, str):
                 continue
-            place: Path = (*path, "to", number) if isinstance(to, list) else (*path, "to")
+            place: Path = (*path, "to") if isinstance(to, str) else (*path, "to", number)
             self._check_end(place, "leads to", target)
             if target in targets[:number]:
                 shown = self._file.shown(place, target)

@@ -257,6 +257,7 @@ def test_a_secret_is_not_printed(registry: PluginRegistry) -> None:
         LINK + 'thread = "${SECRET}"\n',
         '[engines.broker]\nkind = "amqp"\nusers = { u = { password = "p", read = "(${SECRET}" } }\n',
         LINK + '[[routes]]\nfrom = "link"\nto = "${SECRET}"\n',
+        LINK + '[[routes]]\nfrom = "link"\nto = ["${SECRET}"]\n',
         LINK + '[[routes]]\nfrom = "link"\nto = "link"\nrouter = "${SECRET}"\n',
     ],
 )
@@ -264,6 +265,16 @@ def test_nor_is_one_that_is_a_part_of_a_text_or_a_name(text: str, registry: Plug
     found = complaints(text, registry, SECRET="hunter2")
     assert found
     assert not [complaint for complaint in found if "hunter2" in complaint]
+
+
+def test_a_list_of_destinations_is_checked_also_where_one_is_from_the_environment(
+    registry: PluginRegistry,
+) -> None:
+    text = BOTH + '[[routes]]\nfrom = "app"\nto = ["link", "${WHERE}", "lnik"]\n'
+    assert complaints(text, registry, WHERE="link") == [
+        "f:8: this route leads to (from the environment) twice",
+        "f:8: this route leads to 'lnik', which is no engine; did you mean 'link'?",
+    ]
 
 
 def test_a_file_that_is_not_there_or_not_text_is_a_complaint(

@@ -54,6 +54,14 @@ MISTAKES: dict[str, tuple[list[Any], str]] = {
         [RoutePlan(source="a", targets=("b",), router_options={"no": 1})],
         "route a -> b: [routes.options] of router 'fan-out' has no key 'no'; there are none",
     ),
+    "no destination": (
+        [RoutePlan(source="a", targets=())],
+        "route a -> : this route leads nowhere: 'to' is empty",
+    ),
+    "a destination twice": (
+        [RoutePlan(source="a", targets=("b", "b"))],
+        "route a -> b, b: this route leads to 'b' twice",
+    ),
     "contradiction": (
         [RoutePlan(source="a", targets=("b",), confirm=True, marks=WaterMarks(when_full="drop-oldest"))],
         "route a -> b: confirm = true loses nothing, when_full = 'drop-oldest' throws away: take one of them",
