@@ -58,9 +58,14 @@ class EventLog:
             line = self._for_people(now, what, facts)
         with self._lock:
             try:
-                print(line, file=self._stream, flush=True)
-            except (BrokenPipeError, ValueError):  # nobody reads any more: no reason to stop moving messages
+                print(self._encodable(line), file=self._stream, flush=True)
+            except (OSError, ValueError):  # nobody reads, or a full disk: no reason to stop moving messages
                 pass
+
+    def _encodable(self, line: str) -> str:
+        """Return a line with escapes for what the stream's encoding does not have."""
+        encoding = self._stream.encoding or "utf-8"
+        return line.encode(encoding, "backslashreplace").decode(encoding)
 
     def _for_people(self, now: datetime.datetime, what: str, facts: dict[str, Any]) -> str:
         next_try = facts.pop("next_try", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
@@ -41,3 +42,18 @@ def test_a_reader_that_has_gone_stops_nothing() -> None:
     stream = io.StringIO()
     stream.close()
     EventLog(stream=stream).event(EVENT)
+
+
+def test_a_disk_that_is_full_stops_nothing() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    EventLog(stream=Full()).event(EVENT)
+
+
+def test_what_the_terminal_has_no_letter_for_is_escaped() -> None:
+    kept = io.BytesIO()
+    log = EventLog(stream=io.TextIOWrapper(kept, "ascii"))
+    log.write("ready", detail="Zürich \udcff")
+    assert kept.getvalue().endswith(b"ready        kernel Z\\xfcrich \\udcff\n")
