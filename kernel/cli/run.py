@@ -136,7 +136,7 @@ class Runner:
 
     def _look(self, kernel: Kernel) -> None:
         """Say once that everything is up, when it is."""
-        if self._ready or any(state.state != "running" for state in kernel.engine_states()):
+        if self._ready or not all(state.came_up() for state in kernel.engine_states()):
             return
         self._ready = True
         self._log.write("ready", detail=self._file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kernel import EnginePlan, Kernel, Plan
 
 LISTENER = '[engines.{name}]\nkind = "stream"\naddress = "backend+tcp://127.0.0.1:0"\nmode = "listen"\n'
 
@@ -74,6 +77,23 @@ def test_a_descriptor_tells_a_parent_that_it_is_ready(file: Path) -> None:
             assert ready.read() == "ready\n"
         it.wait_for("ready")
         assert it.stop(signal.SIGTERM) == 0
+
+
+def test_an_engine_that_has_come_to_its_end_before_the_last_is_up_was_up(tmp_path: Path) -> None:
+    kept = {"path": str(tmp_path / "journal")}
+    with Kernel(Plan(engines=(EnginePlan(name="kept", kind="journal", options=kept),))) as kernel:
+        kernel.wait_running()
+    file = tmp_path / "system.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listener = LISTENER.format(name="late").replace(":0", f":{taken.getsockname()[1]}")
+        file.write_text(f'{listener}[engines.replay]\nkind = "journal-replay"\npath = "{kept["path"]}"\n')
+        with running(file) as it:
+            for what in ("failed", "ended"):
+                if what not in [line["what"] for line in it.seen]:
+                    it.wait_for(what)
+            taken.close()
+            it.wait_for("ready")
+            assert it.stop(signal.SIGTERM) == 0
 
 
 def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
