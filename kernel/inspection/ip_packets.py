@@ -97,11 +97,14 @@ _LINKS: dict[int, Callable[[bytes], int]] = {
 def _read(packet: bytes, time: float, cut: int) -> Read:
     version = packet[0] >> 4
     if version == 4:
-        number, source, destination, payload = _ipv4(packet)
+        number, source, destination, at, end = _ipv4(packet)
     elif version == 6:
-        number, source, destination, payload = _ipv6(packet)
+        number, source, destination, at, end = _ipv6(packet)
     else:
         raise _NotIp
+    if end is not None:  # beyond is Ethernet's filling: nothing is missing of which only that was cut off
+        cut = min(cut, max(end - len(packet), 0))
+    payload = packet[at:end]
     if number == TCP:
         return TCP, _segment(source, destination, payload, time, cut)
     ports = [0, 0]
@@ -119,27 +122,27 @@ def _read(packet: bytes, time: float, cut: int) -> Read:
     )
 
 
-def _ipv4(packet: bytes) -> tuple[int, str, str, bytes]:
+def _ipv4(packet: bytes) -> tuple[int, str, str, int, int | None]:
+    """Return the protocol's number, source, destination, and where what is carried begins and ends (None: with the packet)."""
     first, total, fragment, number, source, destination = _IPV4.unpack_from(packet)
     if fragment & 0x3FFF:  # more follow, or others came before
         raise _Fragment
     head = (first & 15) * 4
     if head < 20:
         raise _NotIp
-    payload = packet[
-        head : total or None
-    ]  # 0: the network card cuts it later (TSO); beyond is Ethernet's filling
-    return number, inet_ntoa(source), inet_ntoa(destination), payload
+    # 0: the network card cuts it later (TSO)
+    return number, inet_ntoa(source), inet_ntoa(destination), head, total or None
 
 
-def _ipv6(packet: bytes) -> tuple[int, str, str, bytes]:
+def _ipv6(packet: bytes) -> tuple[int, str, str, int, int | None]:
+    """Return the same of version 6."""
     size, number, source, destination = _IPV6.unpack_from(packet)
-    at, end = 40, 40 + size if size else len(packet)
+    at, end = 40, 40 + size if size else None
     for _ in range(_MOST_EXTENSIONS):
         if number == FRAGMENT:
             raise _Fragment
         if number not in _EXTENSIONS and number != _AUTHENTICATION:
-            return number, inet_ntop(AF_INET6, source), inet_ntop(AF_INET6, destination), packet[at:end]
+            return number, inet_ntop(AF_INET6, source), inet_ntop(AF_INET6, destination), at, end
         length = (packet[at + 1] + 2) * 4 if number == _AUTHENTICATION else (packet[at + 1] + 1) * 8
         number = packet[at]
         at += length
@@ -161,5 +164,5 @@ def _segment(source: str, destination: str, payload: bytes, time: float, cut: in
         syn=bool(flags & 0x02),
         reset=bool(flags & 0x04),
         data=payload[head:],
-        cut=cut,
+        cut=max(cut - max(head - len(payload), 0), 0),  # less what was cut off of the header
     )

@@ -86,9 +86,39 @@ def test_a_segment_of_tcp_with_options() -> None:
 @pytest.mark.parametrize("number", [113, 132])
 def test_what_ip_carries_itself(number: int) -> None:
     for packet in (inet.IP(proto=number, **V4) / b"data", inet6.IPv6(nh=number, **V6) / b"data"):
-        read = IpPackets().read(ip_packets.RAW, bytes(packet), 0.0, 3)
+        read = IpPackets().read(ip_packets.RAW, bytes(packet)[:-3], 0.0, 3)
         assert read is not None
-        assert (read[0], read[1].data, read[1].cut) == (number, b"data", 3)
+        assert (read[0], read[1].data, read[1].cut) == (number, b"d", 3)
+
+
+_TCP_IN_ETHERNET = {
+    "nothing but the link's filling": ("", b"", base.Padding(bytes(6)) if base else None, 56, b"", 0),
+    "a header": ("with options", b"", None, 60, b"", 0),
+    "a header and data": ("with options", b"12345", None, 60, b"", 5),
+    "data": ("with options", b"12345", None, 68, b"12", 3),
+    "data and filling": ("", b"12345", base.Padding(b"\0") if base else None, 55, b"1", 4),
+}
+
+
+@pytest.mark.parametrize("name", _TCP_IN_ETHERNET)
+@pytest.mark.parametrize("version", [4, 6])
+def test_missing_is_what_was_cut_off_of_the_data(name: str, version: int) -> None:
+    options, data, filling, length, left, missing = _TCP_IN_ETHERNET[name]
+    told = [("NOP", 0), ("NOP", 0), ("Timestamp", (1, 2))] if options else []
+    ip = inet.IP(**V4) if version == 4 else inet6.IPv6(**V6)
+    packet = l2.Ether(**MACS) / ip / inet.TCP(sport=1, dport=2, options=told) / data
+    whole = bytes(packet / filling if filling else packet)
+    length += 20 if version == 6 else 0
+    read = IpPackets().read(ip_packets.ETHERNET, whole[:length], 0.0, len(whole) - length)
+    assert read is not None
+    assert (read[1].data, read[1].cut) == (left, missing)
+
+
+def test_of_a_datagram_that_is_whole_nothing_is_missing() -> None:
+    packet = l2.Ether(**MACS) / inet.IP(**V4) / inet.UDP(sport=1, dport=2) / b"data" / base.Padding(bytes(14))
+    read = IpPackets().read(ip_packets.ETHERNET, bytes(packet)[:50], 0.0, 10)
+    assert read is not None
+    assert (read[1].data, read[1].cut) == (b"data", 0)
 
 
 def test_fragments_and_others_are_counted() -> None:
