@@ -82,10 +82,13 @@ class ControlServer:
             asked = msgspec.json.decode(request, type=dict[str, Any])
             what, engine = asked.get("what"), asked.get("engine")
             answer = self._look(what) if engine is None else self._do(engine, what, asked.get("argument"))
-            return msgspec.json.encode({"at": time.monotonic(), **answer}, enc_hook=str)
         except Exception as error:  # whatever it is, it must not end this thread
-            said = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
-            return msgspec.json.encode({"at": time.monotonic(), "error": said})
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answer = {"at": time.monotonic(), **answer}
+        try:
+            return msgspec.json.encode(answer, enc_hook=str)
+        except Exception:  # JSON has no way to say something in it: a client's name that is not UTF-8
+            return msgspec.json.encode(_sayable(answer))
 
     def _look(self, what: Any) -> dict[str, Any]:
         if what == "status":
@@ -100,6 +103,23 @@ class ControlServer:
             return {"done": self._kernel.operate(engine, what, argument, LONGEST_OPERATION)}
         except KernelError as error:
             return {"error": str(error)}
+
+
+def _sayable(value: Any) -> Any:
+    """Return a value that JSON can say: of text that is not Unicode, the rest with escapes."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, dict):
+        return {_sayable(str(name)): _sayable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sayable(each) for each in value]
+    if (
+        value is None
+        or isinstance(value, bool | float)
+        or (isinstance(value, int) and value.bit_length() < 64)
+    ):
+        return value
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def ask(path: str | Path, what: str, patience: float = 3 * PATIENCE, **more: Any) -> dict[str, Any]:
