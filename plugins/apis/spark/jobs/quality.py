@@ -17,7 +17,8 @@ from plugins.apis.spark.jobs.options import QualityOptions
 from plugins.apis.spark.report.findings import Figure, Lines, Report, Table
 
 UNREADABLE = "unreadable"
-_CORRUPT = "_corrupt"
+_FEED, _TEXT, _CORRUPT, _READ = "__feed", "__text", "__corrupt", "__read"
+"""Our columns beside the fields, which may be called anything else."""
 
 
 def violations(feed: DataFrame, options: QualityOptions) -> DataFrame:
@@ -30,11 +31,14 @@ def violations(feed: DataFrame, options: QualityOptions) -> DataFrame:
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     value = F.from_json("text", StructType(schema.fields).add(_CORRUPT, "string"), how)
     whole = told.withColumn("value", value).select(
-        F.struct("offset", "ts", "key").alias("feed"), "text", "value.*"
+        F.struct("offset", "ts", "key").alias(_FEED),
+        F.col("text").alias(_TEXT),
+        F.col("value").isNotNull().alias(_READ),  # of an empty text it is null
+        "value.*",
     )
-    unreadable = F.col("text").isNull() | F.col(_CORRUPT).isNotNull()
+    unreadable = ~F.col(_READ) | F.col(_CORRUPT).isNotNull()
     broken = [
-        _broken(f"{field.name} is missing", F.col(field.name).isNull())
+        _broken(f"{field.name} is missing", F.col(_quoted(field.name)).isNull())
         for field in schema
         if not field.nullable
     ]
@@ -43,7 +47,7 @@ def violations(feed: DataFrame, options: QualityOptions) -> DataFrame:
     names = F.when(unreadable, F.array(F.lit(UNREADABLE))).otherwise(
         F.filter(F.array(*broken), F.isnotnull) if broken else none
     )
-    return whole.select("feed.*", F.explode(names).alias("check"), "text")
+    return whole.select(f"{_FEED}.*", F.explode(names).alias("check"), F.col(_TEXT).alias("text"))
 
 
 def report(feed: DataFrame, options: QualityOptions) -> Report:
@@ -91,6 +95,10 @@ def _samples(found: DataFrame, count: int) -> Table:
         rows=rows_of(samples.limit(count)),
         units={},
     )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _broken(name: str, condition: Column) -> Column:

@@ -54,6 +54,27 @@ def test_json_is_held_to_its_schema_and_checks(spark: Any, journal: Journal) -> 
     ]
 
 
+def test_fields_may_be_called_like_our_columns_and_an_empty_body_is_no_json(
+    spark: Any, journal: Journal
+) -> None:
+    for body in (b'{"text": "a", "feed": 1, "a.b": 2, "key": "x"}', b"{}", b"", b" "):
+        journal.append([body], Envelope(key="k"))
+    fields = "text string not null, feed int, `a.b` int not null, `_corrupt` int, key string, value int, `a``b` int not null"
+    found = quality.violations(
+        spark.read.format("kernel").load(str(journal)),
+        QualityOptions(schema=fields, checks={"odd": "feed = 2"}),
+    )
+    assert sorted((row["offset"], row["key"], row["check"]) for row in found.collect()) == [
+        (0, "k", "a`b is missing"),
+        (0, "k", "odd"),
+        (1, "k", "a.b is missing"),
+        (1, "k", "a`b is missing"),
+        (1, "k", "text is missing"),
+        (2, "k", "unreadable"),
+        (3, "k", "unreadable"),
+    ]
+
+
 AVRO = """{"type": "record", "name": "Place", "fields": [
     {"name": "number", "type": "long"}, {"name": "name", "type": "string"}]}"""
 
