@@ -28,14 +28,16 @@ def dead_letters(feed: DataFrame) -> DataFrame:
         .select(
             "offset",
             "ts",
-            F.element_at(F.col("deaths")[0]["routing-keys"], 1).alias("key"),
+            F.try_element_at(F.col("deaths")[0]["routing-keys"], F.lit(1)).alias("key"),
             F.col("deaths")[0]["queue"].alias("queue"),
             F.col("deaths")[0]["reason"].alias("reason"),
             F.col("deaths")[0]["exchange"].alias("exchange"),
             F.aggregate(
                 "deaths",
                 F.lit(0).cast("long"),
-                lambda total, death: total + F.coalesce(death["count"], F.lit(1)),
+                lambda total, death: F.coalesce(
+                    F.try_add(total, F.coalesce(death["count"], F.lit(1))), total
+                ),
             ).alias("times"),
             F.xxhash64("body").alias("body_hash"),
         )

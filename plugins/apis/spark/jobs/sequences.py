@@ -14,7 +14,7 @@ GAPS_SHOWN = 500
 def numbered(feed: DataFrame, number: str, publisher: str = "engine") -> DataFrame:
     """Return ``offset``, ``publisher`` and ``number`` of all messages that have a number."""
     columns = feed.select(
-        "offset", F.expr(publisher).alias("publisher"), F.expr(number).cast("long").alias("number")
+        "offset", F.expr(publisher).alias("publisher"), F.expr(number).try_cast("long").alias("number")
     )
     return columns.where("number is not null")
 

@@ -134,6 +134,13 @@ def test_gaps_duplicates_and_disorder_are_counted_by_publisher(spark: Any, journ
     ]
 
 
+def test_what_is_no_number_is_not_counted(spark: Any, journal: Journal) -> None:
+    for number in (1, "two", 2, "", 4):
+        journal.append([b""], Envelope(properties={"headers": {"n": number}}))
+    ((_, *figures),) = sequences.summary(_feed(spark, journal), NUMBER).collect()
+    assert figures == [3, 1, 4, 1, 0, 0]
+
+
 def test_sql_finds_the_jobs_as_views(spark: Any, two_seconds: Journal) -> None:
     views = create_views(_feed(spark, two_seconds), number=NUMBER)
     assert len(views) == 8
@@ -196,6 +203,20 @@ def test_dead_letters_are_told_by_cause_and_poison_is_found(spark: Any, journal:
 
 
 # ------------------------------------------------------------------ top, anomalies, windows
+
+
+def test_what_a_client_has_made_up_for_deaths_spoils_no_report(spark: Any, journal: Journal) -> None:
+    whole = {"queue": "q", "reason": "expired", "count": 2, "exchange": "", "routing-keys": ["k"]}
+    odd = {"queue": "odd", "reason": "expired", "count": 2**62, "routing-keys": []}
+    for deaths in ([whole], [odd, odd], "text", 5, [], [5], [None], {"queue": "alone"}):
+        journal.append([b""], Envelope(properties={"headers": {"x-death": deaths}}))
+    found = {
+        row["queue"]: (row["key"], row["times"])
+        for row in dead_letters.dead_letters(_feed(spark, journal)).collect()
+    }
+    assert found["q"] == ("k", 2)
+    assert found["odd"] == (None, 2**62)
+    assert dead_letters.report(_feed(spark, journal), of.DeadLetterOptions()).figures
 
 
 def test_top_is_by_weight(spark: Any, journal: Journal) -> None:
