@@ -19,7 +19,7 @@ def top(feed: DataFrame, by: str = "key", count: int = 20, weight: str = "1") ->
     return (
         weighed.groupBy("value")
         .agg(F.sum("w").alias("weight"), F.count("*").alias("messages"), F.sum("size").alias("bytes"))
-        .withColumn("share", F.expr("weight / sum(weight) over ()"))
+        .withColumn("share", F.expr("try_divide(weight, sum(weight) over ())"))
         .orderBy(F.desc("weight"), "value")
         .limit(count)
     )
@@ -33,7 +33,8 @@ def report(feed: DataFrame, options: TopOptions) -> Report:
     rows = rows_of(top(feed, options.by, options.count, options.weight))
     width = bucket_width(whole)
     values = [row[0] for row in rows]
-    named = feed.withColumn("value", F.expr(options.by).cast("string")).where(F.col("value").isin(values))
+    known = F.col("value").isin(values) | (F.col("value").isNull() & F.lit(None in values))
+    named = feed.withColumn("value", F.expr(options.by).cast("string")).where(known)
     counted = named.groupBy("value", bucket(width).alias("bucket")).agg(
         F.sum(F.expr(options.weight)).alias("weight")
     )
@@ -50,7 +51,9 @@ def report(feed: DataFrame, options: TopOptions) -> Report:
                 title="When they came",
                 columns=[moment(when, whole.last - whole.first) for when in moments(starts)],
                 rows=[str(value) for value in values],
-                values=[[float(cells.get((value, start)) or 0) for start in starts] for value in values],
+                values=[
+                    [max(float(cells.get((value, start)) or 0), 0) for start in starts] for value in values
+                ],
                 unit="",
             ),
             Table(

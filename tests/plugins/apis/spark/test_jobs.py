@@ -15,6 +15,7 @@ from plugins.apis.spark.jobs.feed import Span, bucket_width, buckets, span
 from plugins.apis.spark.jobs.library import create_views
 from plugins.apis.spark.jobs.windows import windows
 from plugins.apis.spark.report.findings import HeatMap, Lines, Report, Table
+from plugins.apis.spark.report.page import page
 from plugins.protocols.journal_format.envelopes import Source
 from tests.plugins.apis.spark.journals import EPOCH, Journal
 
@@ -217,6 +218,22 @@ def test_what_a_client_has_made_up_for_deaths_spoils_no_report(spark: Any, journ
     assert found["q"] == ("k", 2)
     assert found["odd"] == (None, 2**62)
     assert dead_letters.report(_feed(spark, journal), of.DeadLetterOptions()).figures
+
+
+def test_top_has_those_without_a_value_and_those_that_weigh_nothing(spark: Any, journal: Journal) -> None:
+    for body in (b'{"c": "a", "w": -1}', b'{"w": 1}', b'{"w": 2}'):
+        journal.append([body])
+    feed = _feed(spark, journal)
+    country, weight = (f"get_json_object(cast(body as string), '$.{name}')" for name in "cw")
+    counted = _part(top.report(feed, of.TopOptions(by=country)), "When they came")
+    assert [(name, sum(row)) for name, row in zip(counted.rows, counted.values, strict=True)] == [
+        ("None", 2),
+        ("a", 1),
+    ]
+    weighed = top.report(feed, of.TopOptions(by=country, weight=f"cast({weight} as int)"))
+    assert [row[:2] for row in _part(weighed, "The most").rows] == [(None, 3), ("a", -1)]
+    page(weighed)
+    assert _part(top.report(feed, of.TopOptions(weight="0")), "The most").rows == [("", 0.0, 3, 35, None)]
 
 
 def test_top_is_by_weight(spark: Any, journal: Journal) -> None:
