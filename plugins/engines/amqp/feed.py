@@ -46,6 +46,7 @@ class Feed:
         self._waiting_count = 0
         self._unsafe: deque[tuple[int, int]] = deque()
         """What the store has to reach, and how many messages from routes wait for it."""
+        self._refusing = False
         self._last: Envelope | None = None
         self._last_as: Envelope | None = None
         self._last_at = 0
@@ -117,7 +118,19 @@ class Feed:
             return
         if run.multipart:  # AMQP has no parts
             run = run_of([b"".join(parts) for parts in run.bodies])
-        self.vhost.publish(run.under(self._last_as), now)
+        accepted = self.vhost.publish(run.under(self._last_as), now)
+        if accepted is not None:
+            self._count_refused(self._last_as, len(run.bodies) - accepted)
+
+    def _count_refused(self, envelope: Envelope, refused: int) -> None:
+        """Full queues have refused so many messages of a run; a route cannot be told, so that others are, once until one is taken."""
+        self.messages_refused += refused
+        if refused and not self._refusing:
+            self._on_refused(
+                f"a full queue with x-overflow = reject-publish refuses messages to exchange {envelope.exchange!r} with key"
+                f" {envelope.key!r}, which is nothing that a route can be told: with reject-publish-dlx they are laid aside"
+            )
+        self._refusing = refused > 0
 
     def _admit(self, envelope: Envelope) -> Envelope | None:
         """Return the envelope to publish under, or None if AMQP cannot say it or there is no such exchange.

@@ -132,6 +132,25 @@ def test_what_amqp_cannot_say_is_refused_and_reported(
     assert server.feed_port.confirmed_in == 3
 
 
+def test_what_a_full_queue_refuses_of_a_route_is_counted_and_reported_once(
+    serve: Callable[..., Server],
+) -> None:
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    server = serve(queues=(QueueOptions(name="q", arguments=arguments),))
+    server.feed_port.must_confirm = True
+    for _ in range(2):
+        server.feed_port.waiting.append(run_of([b"1", b"2", b"3"], Envelope(key="q")))
+        server.host.call(server.engine.on_output)
+    assert server.engine.statistics()["routed_in_refused"] == 5
+    assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1
+    (event,) = server.host.events
+    assert (event.what, "reject-publish refuses messages to exchange '' with key 'q'" in event.detail) == (
+        "refused",
+        True,
+    )
+    assert server.feed_port.confirmed_in == 6
+
+
 def test_a_mandatory_message_that_a_route_lets_pass_is_not_returned(server: Server) -> None:
     server.feed_port.routes.append("feed -> elsewhere")
     with RawClient(server.port) as client:
