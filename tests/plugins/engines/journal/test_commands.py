@@ -173,6 +173,17 @@ def test_verify_names_damage(typed: Any, journal: Path) -> None:
     assert b"20 rows in" in out
 
 
+def test_what_goes_while_it_is_verified_is_no_damage(
+    typed: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = JournalReader(journal).segments()
+    monkeypatch.setattr(JournalReader, "segments", lambda _: segments)
+    assert typed("compact", journal)[0] == 0
+    status, out, err = typed("verify", journal)
+    assert (status, err) == (0, "")
+    assert out.startswith(b"00000000000000000000-0000 was deleted or compacted meanwhile\n")
+
+
 def test_repair_makes_indexes_good(typed: Any, journal: Path) -> None:
     index = FIRST.index_path(journal)
     good = index.read_bytes()
