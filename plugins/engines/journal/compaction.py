@@ -67,7 +67,7 @@ def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
     """Return neighbouring segments that together make one of up to ``segment_bytes``, and gain by it."""
     groups: list[list[Segment]] = []
     size = 0
-    for segment in JournalReader(journal).segments()[:-1]:
+    for segment in JournalReader(journal).sealed():
         last = segment.last()
         if last is None:
             continue

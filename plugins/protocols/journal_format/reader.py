@@ -81,6 +81,16 @@ class JournalReader:
             end = segment.end
         return found
 
+    def sealed(self) -> list[Segment]:
+        """Return the segments that nobody writes to any more: those before the last one with rows.
+
+        One without any may be taken back, for want of room; the one before is gone on with then.
+        """
+        found = self.segments()
+        while found and not len(found[-1]):
+            found.pop()
+        return found[:-1]
+
     def summaries(self) -> list[SegmentInfo]:
         """Return what there is to know of each segment at a glance."""
         return [_summary(segment) for segment in self.segments()]

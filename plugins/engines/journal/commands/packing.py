@@ -136,11 +136,11 @@ def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple
     reader = JournalReader(journal)
     with compaction_lock(journal):
         finish_move(journal)
-        sealed = reader.summaries()[:-1]
+        sealed = reader.sealed()
         if not sealed:
             click.echo("there is nothing to compact")
             return 0
-        first, stop = sealed[0].start, sealed[-1].end
+        first, stop = sealed[0].name.base, sealed[-1].end
         told = DamageTold()
         place = begin_move(journal, directory)
         try:

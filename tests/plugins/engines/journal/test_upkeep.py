@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from plugins.engines.journal.compaction import compact
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
 from plugins.engines.journal.options import KeepOptions
 from plugins.engines.journal.retention import delete, expired
-from plugins.engines.journal.writer import JournalWriter, WriterSettings
+from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
 from plugins.protocols.journal_format.consumers import write_position
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import Damaged
@@ -151,6 +152,25 @@ def test_rows_on_both_sides_of_a_gap_do_not_become_neighbours(journal: Path) -> 
     assert bodies_in(journal, third) == numbered(third, 30)
     assert run(["journal", "repair", str(journal)]) == 0
     assert bodies_in(journal, third) == numbered(third, 30)
+
+
+@pytest.mark.parametrize("parquet", [False, True])
+def test_a_segment_after_which_the_next_could_not_begin_is_still_written_to(
+    journal: Path, tmp_path_factory: pytest.TempPathFactory, parquet: bool
+) -> None:
+    words = ["--parquet", str(tmp_path_factory.mktemp("pq"))] if parquet else []
+
+    class FullDisk(LimitedDisk):
+        def sync_directory(self, path: Path) -> None:
+            assert run(["journal", "compact", str(journal), *words]) == 0
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with JournalWriter(journal) as writer:
+        writer.disk = FullDisk()
+        with pytest.raises(DiskFull):
+            writer.roll()
+        append(writer, b"30")
+    assert bodies_in(journal)[-1] == b"30"
 
 
 def test_two_do_not_compact_at_once(journal: Path) -> None:
