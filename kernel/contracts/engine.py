@@ -71,8 +71,11 @@ class Port(Interface):
         ...
 
     @property
-    def must_confirm(self) -> bool:
-        """Whether a route in confirms, so that somebody waits for ``confirm``."""
+    def must_confirm(self) -> int:
+        """Whether a route in confirms, so that somebody waits for ``confirm``: then it is not 0.
+
+        Another number than before says that nobody waited meanwhile: what was taken before counts no more.
+        """
         ...
 
     def sent(self) -> int:

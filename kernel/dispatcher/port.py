@@ -70,9 +70,8 @@ class Port:
         self._queue = FairQueue()
         self._queue.on_ended = self._forget_when_confirmed
         self._confirming: set[Pipe] = set()
-        self._taken: deque[list[Any]] = (
-            deque()
-        )  # [pipe, count]: what was taken from confirming pipes, in order
+        self._taken: deque[list[Any]] = deque()  # [pipe, count], in order, while there are confirming pipes
+        self._era = 1
         self._ledger: Ledger | None = None
         self._stopped = False
         self._only: Pipe | None = None
@@ -176,9 +175,9 @@ class Port:
         return self._queue.active > 0
 
     @property
-    def must_confirm(self) -> bool:
-        """Whether somebody waits for ``confirm``."""
-        return bool(self._confirming)
+    def must_confirm(self) -> int:
+        """Whether somebody waits for ``confirm``; another number after nobody did."""
+        return self._era if self._confirming else 0
 
     def confirm(self, count: int) -> None:
         """Take the responsibility for the next ``count`` messages taken, in the order of taking."""
@@ -259,6 +258,7 @@ class Port:
             self._confirming.discard(pipe)
             if not self._confirming:
                 self._taken.clear()
+                self._era += 1
 
     def ready_callback(self, pipe: Pipe) -> Callable[[], None]:
         """What the writer of ``pipe`` posts when it has written."""

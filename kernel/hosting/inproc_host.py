@@ -25,7 +25,7 @@ class InprocEnd:
         self._sent_before = 0
         self._peer_confirmed = 0
         self._waiting_for_room = False
-        self._wanted = False  # whether what is written now is to be confirmed
+        self._wanted = 0  # whether what is written now is to be confirmed: the port's ``must_confirm``
         self._direct = 0  # messages confirmed at once, because nobody further on confirms
 
     def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
@@ -57,7 +57,7 @@ class InprocEnd:
             if not runs:
                 return
             if self.port.must_confirm != self._wanted:
-                self._wanted = not self._wanted
+                self._wanted = self.port.must_confirm
                 self._peer_confirmed = self._outgoing.written  # nobody waits for those before
             self._write(runs)
 

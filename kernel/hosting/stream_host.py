@@ -40,7 +40,7 @@ class StreamHost:
     _sent_before = 0  # what the port had sent for earlier conversations
     _sent = 0  # messages, in this conversation
     _direct = 0  # messages confirmed at once, because nobody further on confirms
-    _wanted = False  # whether what is sent now is to be confirmed
+    _wanted = 0  # whether what is sent now is to be confirmed: the port's ``must_confirm``
     _peer_confirmed = 0
     _unwritten = 0  # messages encoded but not written, for peers that do not confirm
     _body_size = 128
@@ -227,7 +227,8 @@ class StreamHost:
         self._on_open()
         port = self._port = self._open_port(self)
         self._sent_before = port.sent()
-        if port.must_confirm:
+        self._wanted = port.must_confirm
+        if self._wanted:
             self._want_confirm()
             again = port.rewind()
             if again:
@@ -245,7 +246,6 @@ class StreamHost:
 
     def _want_confirm(self) -> None:
         """From the next message on somebody waits for confirmations."""
-        self._wanted = True
         self._peer_confirmed = self._sent  # nobody waits for those before
         self._protocol.want_confirm()
 
@@ -270,8 +270,8 @@ class StreamHost:
             if not runs:
                 return
             if port.must_confirm != self._wanted:
-                self._wanted = False
-                if port.must_confirm:
+                self._wanted = port.must_confirm
+                if self._wanted:
                     self._want_confirm()
             self._send(runs)
             if self.ended:

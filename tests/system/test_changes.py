@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kernel.contracts.errors import KernelError, TimedOut
 from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory, plan_of
-from kernel.topology.plan import Plan, ThreadPlan
+from kernel.topology.plan import EnginePlan, Plan, ThreadPlan
 from tests.events import Events
 from tests.system.conftest import dialler, listener, route
 
@@ -144,6 +145,47 @@ def test_a_route_that_confirms_may_come_after_one_that_does_not(
     with pytest.raises(TimedOut):
         sink.receive(0)
     app.wait_confirmed(10)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "inproc"])
+def test_old_confirmations_are_not_taken_for_those_of_a_source_that_came_later(
+    kernel_factory: KernelFactory, transport: str
+) -> None:
+    parts = listener(), EnginePlan(name="app", kind="native", options={"auto_confirm": False})
+    way_out = route("careful", "out", confirm=True), route("careless", "out")
+    if transport == "tcp":
+        receiving = kernel_factory(*parts, route("net", "app", confirm=True))
+        address = f"backend+tcp://{receiving.address_of('net')}"
+        sending = kernel_factory(dialler(address, name="out"), *way_out)
+    else:
+        receiving = sending = kernel_factory(
+            listener(address="backend+inproc://x"),
+            parts[1],
+            route("net", "app", confirm=True),
+            dialler("backend+inproc://x", name="out"),
+            *way_out,
+        )
+    app = receiving.open("app")
+    with sending.open("careful") as first:
+        first.send(b"1", timeout=60)
+        assert app.receive(60) == b"1"
+        app.confirm()
+        first.wait_confirmed(60)
+        careless = sending.open("careless")
+        careless.send_many([b"2", b"3"], timeout=60)
+        assert [app.receive(60), app.receive(60)] == [b"2", b"3"]
+    while any(pipe.name.startswith("careful") for pipe in sending.statistics().pipes):
+        time.sleep(0.001)
+    with sending.open("careful") as second:
+        second.send_many([b"4", b"5"], timeout=60)
+        while sum(pipe.written for pipe in receiving.statistics().pipes if pipe.name.endswith("> app")) < 5:
+            time.sleep(0.001)
+        app.confirm()
+        with pytest.raises(TimedOut):
+            second.wait_confirmed(0.1)
+        assert [app.receive(60), app.receive(60)] == [b"4", b"5"]
+        app.confirm()
+        second.wait_confirmed(60)
 
 
 def test_an_engine_removed_as_soon_as_it_is_added_is_gone(kernel_factory: KernelFactory) -> None:

@@ -50,7 +50,7 @@ class Channel:
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
         ``timeout`` seconds (``TimedOut``)."""
         self._unread = RunReader()
-        self._unconfirmed = 0
+        self._unconfirmed = self._wanted = 0  # ``_wanted``: the port's ``must_confirm`` at the last look
         self._watched = False
         self._envelopes: dict[str, Envelope] = {}
         self._port = dispatcher.open_port(
@@ -209,13 +209,15 @@ class Channel:
         if not runs:
             return False
         self._unread.add(runs)
-        if self._port.must_confirm:
+        if self._port.must_confirm != self._wanted:
+            self._wanted, self._unconfirmed = self._port.must_confirm, 0  # nobody waits for those before
+        if self._wanted:
             self._unconfirmed += sum(map(len, runs))
         return True
 
     def confirm(self) -> None:
         """All that was received is dealt with (``auto_confirm = false``, routes with ``confirm = true``)."""
-        left = len(self._unread)
+        left = min(len(self._unread), self._unconfirmed)  # those from before it was counted are not
         count, self._unconfirmed = self._unconfirmed - left, left
         self._port.confirm(count)
 

@@ -132,7 +132,7 @@ class JournalEngine:
             room = self._room()
             if room <= 0:
                 return  # progress calls again
-            counted = port.must_confirm
+            counted = bool(port.must_confirm)
             runs = port.take(room)
             if not runs:
                 return

@@ -78,7 +78,7 @@ class LaneOutput:
         self._unacknowledged = 0
         self._body_size = 128
         self._priority = 0
-        self._wanted = False  # whether what is taken now is to be confirmed
+        self._wanted = 0  # whether what is taken now is to be confirmed: the port's ``must_confirm``
         self._counted = 0  # messages sent that are to be confirmed
         self._confirmed = 0  # of these
         self._dealt_with = 0  # these and refused ones, as far as the port knows of them or does not ask
@@ -87,8 +87,8 @@ class LaneOutput:
 
     def begin(self) -> None:
         """Send again what an earlier conversation left unconfirmed."""
-        if self._port.must_confirm:
-            self._wanted = True
+        self._wanted = self._port.must_confirm
+        if self._wanted:
             self._encode(self._port.rewind())
             self._push()
 
@@ -103,7 +103,7 @@ class LaneOutput:
             if not runs:
                 return False
             if port.must_confirm != self._wanted:
-                self._wanted = not self._wanted
+                self._wanted = port.must_confirm
                 self._dealt_with = self._refusals.confirmed(self._counted)  # nobody waits for those before
             self._encode(runs)
         self._push()
@@ -125,7 +125,7 @@ class LaneOutput:
         )
 
     def _encode(self, runs: list[Run]) -> None:
-        counted = self._wanted
+        counted = bool(self._wanted)
         refusals = self._refusals if counted else self._loose_refusals
         size = count = 0
         for run in runs:

@@ -395,3 +395,17 @@ def test_a_port_knows_whether_a_route_lets_an_envelope_pass(system: System) -> N
     system.route("a", "c")
     system.turn()
     assert system.ports["a"].wants(Envelope(key="other"))
+
+
+def test_who_confirms_can_tell_that_nobody_waited_meanwhile(system: System) -> None:
+    system.route("a", "b", confirm=True)
+    system.port("b")
+    seen = []
+    for number in range(3):
+        port = system.port(f"a/{number}", "a", thread="a")
+        system.turn()
+        seen.append(system.ports["b"].must_confirm)
+        port.close()
+        system.take("b")
+    assert len(set(seen)) == 3
+    assert all(seen)

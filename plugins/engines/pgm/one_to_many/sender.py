@@ -165,7 +165,7 @@ class OneToManySender:
         side = self._side
         if port.must_confirm and not side.promised:
             self._told = self._taken  # nobody waits for those before
-        side.promised = port.must_confirm
+        side.promised = bool(port.must_confirm)
         runs = port.take(BATCH_BYTES // self._body_size or 1)
         if not runs:
             return False

@@ -519,3 +519,43 @@ def test_plain_messages_share_the_plain_envelope(kernel_factory: KernelFactory) 
     _, a, b = pair(kernel_factory)
     a.send(b"1")
     assert b.receive_message(5).envelope is PLAIN
+
+
+def test_only_what_was_received_is_confirmed_when_sources_that_wait_for_it_come_and_go(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(route("careful", "b", confirm=True), route("careless", "b"))
+    b = kernel.open("b", auto_confirm=False)
+    careless = kernel.open("careless")
+    with kernel.open("careful") as careful:
+        careful.send(b"1")
+        assert b.receive(5) == b"1"
+        careless.send_many([b"2", b"3", b"4"])
+        assert b.receive(5) == b"2"
+        b.confirm()
+        careful.wait_confirmed(5)
+    assert b.receive_many(2, timeout=5) == [b"3", b"4"]
+    with pytest.raises(WouldBlock):
+        b.receive_nowait()
+    with kernel.open("careful") as careful:
+        careful.send_many([b"5", b"6", b"7"])
+        assert b.receive(5) == b"5"
+        b.confirm()
+        with pytest.raises(TimedOut):
+            careful.wait_confirmed(0)
+        assert b._port.rewind()[0].bodies == [b"6", b"7"]
+
+
+def test_what_was_there_before_somebody_waited_is_not_counted(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(route("careful", "b", confirm=True), route("careless", "b"))
+    b = kernel.open("b", auto_confirm=False)
+    kernel.open("careless").send_many([b"1", b"2", b"3"])
+    assert b.receive(5) == b"1"
+    with kernel.open("careful") as careful:
+        b.confirm()
+        assert b.receive_many(2, timeout=5) == [b"2", b"3"]
+        careful.send_many([b"4", b"5", b"6"])
+        assert b.receive(5) == b"4"
+        b.confirm()
+        with pytest.raises(TimedOut):
+            careful.wait_confirmed(0)
