@@ -229,6 +229,7 @@ class BlockingHost:
             except OSError as another:
                 error = another
         self._lose(error)
+        raise AssertionError("not reached")
 
     def _set_kernel_timeout(self) -> None:
         """Have a blocking read return when the protocol wants to be called, at no extra call a read."""
