@@ -118,9 +118,10 @@ class Residence:
     ) -> None:
         state = life.state
         try:
-            with life.scope:
-                if before is not None:
+            if before is not None:
+                with trio.CancelScope(shield=True):  # whoever comes after us waits for it, too
                     await before.gone.wait()  # it may still hold what we want, an address say
+            with life.scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # removed as soon as it was added
                 await supervise(
                     state, make_engine, partial(self._make_host, state.name), self._report, restart

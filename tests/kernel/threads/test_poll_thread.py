@@ -402,3 +402,27 @@ def test_a_timer_may_be_set_for_next_month(rig: Rig) -> None:
     rig.run("patient", Engine(live))
     time.sleep(0.05)  # asleep by then
     assert rig.call(lambda: 1) == 1
+
+
+def test_an_engine_waits_for_the_last_of_its_name_that_lives_not_for_one_that_never_did(rig: Rig) -> None:
+    let_go = threading.Event()
+    lives: list[str] = []
+
+    async def slow_farewell(host: Any) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                while not let_go.is_set():
+                    await trio.sleep(0.01)
+            lives.append("gone")
+
+    rig.run("e", Engine(slow_farewell))
+    rig.thread.remove("e")
+    rig.thread.add("e", Engine)
+    rig.thread.remove("e")
+    rig.thread.add("e", lambda: Engine(lambda _: lives.append("came")))
+    time.sleep(0.05)
+    let_go.set()
+    rig.reports.wait("running", "e", times=2)
+    assert lives == ["gone", "came"]
