@@ -132,6 +132,8 @@ class Conversation:
     def end(self, reason: str) -> None:
         """It is over: give the ports back."""
         if not self.ended:
+            if self.plain and self.lanes:  # the peer takes it for delivered
+                self._pass_on(self.association.receive(self.host.now()))
             self.ended = True
             self.host.set_timer(None, self._not_open, self)
             self._forget()

@@ -55,6 +55,7 @@ class Lane:
 
     def close(self) -> None:
         """The conversation is over; the port is the role's to close."""
+        self.input.end()
         self._port = None
         self._conversation.host.set_timer(None, self._on_expiry, self)
 

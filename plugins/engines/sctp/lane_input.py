@@ -86,6 +86,18 @@ class LaneInput:
             self.held_bytes -= size
             self._deliver(runs, size, counted=counted)
 
+    def end(self) -> None:
+        """Nothing more comes: pass on what is held, whether there is room or not.
+
+        What is to be confirmed cannot be any more; the peer keeps it, and sends it again.
+        """
+        held, self._held = self._held, deque()
+        self.held_bytes = 0
+        for runs, _, counted in held:
+            if self.port is not None and not counted:
+                self.messages += sum(len(run.bodies) for run in runs)
+                self.port.send(runs)
+
     def _deliver(self, runs: list[Run], size: int, *, counted: bool) -> None:
         port = self.port
         assert port is not None

@@ -97,6 +97,29 @@ def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
     assert [body[:6] for body in bodies_of(sinks[0], stalled)] == [b"%06d" % n for n in range(stalled)]
 
 
+@pytest.mark.parametrize("framing", ["backend", "plain"])
+def test_what_a_peer_that_has_left_has_sent_waits_for_who_reads_it(
+    kernel_factory: KernelFactory, framing: str, carrier: str
+) -> None:
+    """The destination takes nothing until the peer is gone, and far more has come by then than its pipe holds."""
+    news, events = Events(), Events()
+    receiving = kernel_factory(
+        listener(framing=framing, carrier=carrier),
+        route("net", "app", marks={"high": 50, "patience": math.inf}),
+        on_event=news,
+    )
+    there = dialler(receiving.address_of("net"), framing=framing, carrier=carrier)
+    sending = kernel_factory(there, route("app", "net"), on_event=events)
+    events.wait("connected")
+    source, sink = sending.open("app"), receiving.open("app")
+    sent = [b"%06d" % number + bytes(500) for number in range(250)]
+    for body in sent:
+        source.send(body, timeout=PATIENCE)
+    sending.close()
+    news.wait("disconnected")
+    assert bodies_of(sink, len(sent)) == sent
+
+
 def test_both_ways_at_once_and_many_dialler_on_one_socket(
     kernel_factory: KernelFactory, carrier: str
 ) -> None:
