@@ -16,6 +16,7 @@ from plugins.protocols.amqp091.content import ContentProperties
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
+from plugins.protocols.amqp091.reply_codes import ReplyCode
 
 if TYPE_CHECKING:
     from plugins.engines.federation.session import FederationSession
@@ -50,7 +51,7 @@ class LinkConsumer(Consumer):
             arguments=arguments or {},
         )
         self._thing = name
-        self._consuming = False
+        self._consuming = self._has_consumed = False
         self._passed_on: dict[tuple[Envelope, bool], Envelope | None] = {}
 
     @property
@@ -62,6 +63,9 @@ class LinkConsumer(Consumer):
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope | None:
         """Return the envelope for messages that came under this one; None: they are not to come here."""
 
+    def deleted(self, queue: str) -> None:
+        """A queue here is."""
+
     def look(self) -> None:
         """What is wanted may have changed."""
         if not self.is_open or self.wanted == self._consuming:
@@ -70,6 +74,7 @@ class LinkConsumer(Consumer):
             return
         self._consuming = not self._consuming
         if self._consuming:
+            self._has_consumed = True
             super().opened()
         else:
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
@@ -108,7 +113,7 @@ class LinkConsumer(Consumer):
     def lost(self) -> None:
         """The channel has ended."""
         super().lost()
-        self._consuming = False
+        self._consuming = self._has_consumed = False
 
 
 class ExchangeConsumer(LinkConsumer):
@@ -143,6 +148,12 @@ class QueueConsumer(LinkConsumer):
         """Whether the queue here has nothing for consumers of its own."""
         state = self.session.federation.queues[self._thing]
         return state is not None and state.wants_more
+
+    def deleted(self, queue: str) -> None:
+        """A queue here is; if it is this one, what is on its way goes back to the upstream's."""
+        if queue == self._thing and self.is_open and self._has_consumed:
+            self.lost()
+            self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "the queue is deleted")
 
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope:
         """One step more in the trace; and to the queue, whichever exchange it came from."""

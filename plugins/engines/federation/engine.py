@@ -116,6 +116,8 @@ class Federation:
         appeared = (self.queues[name] is None) != (state is None)
         self.queues[name] = state
         session = self._session()
+        if session is not None and state is None and self.broker_is_there:
+            session.deleted(name)
         if session is not None and not appeared:
             session.look()
             self.link.finish()

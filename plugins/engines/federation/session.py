@@ -92,6 +92,11 @@ class FederationSession(Session):
         self._asked.discard(queue)
         self._there.discard(queue)
 
+    def deleted(self, queue: str) -> None:
+        """A queue here is."""
+        for each in self._links:
+            each.deleted(queue)
+
     def changed(self) -> None:
         """Something here is not as it was."""
         self.look()

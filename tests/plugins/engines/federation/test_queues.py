@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.events import Delivered, MethodReceived
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.federation.conftest import Site, until
 
@@ -150,3 +150,24 @@ def test_a_queue_that_was_used_as_it_is_and_is_deleted_is_declared_as_it_is_here
     until(lambda: "jobs" in _names(up) and len(up.kernel.inspect("consumers").rows) == 1)
     (row,) = up.kernel.inspect("queues").rows
     assert row["durable"] is False
+
+
+def test_what_is_on_its_way_to_a_queue_that_is_deleted_stays_upstream(site: Make) -> None:
+    up, down = _pair(site)
+    _put(up, 0, 20_000)
+    _consume(down, 0)
+    entered = len(down.client.wait_for(Delivered).run)
+    down.client.send(queue.Delete(queue="jobs"))
+    while isinstance(event := down.client.next_of(Delivered, MethodReceived), Delivered) or isinstance(
+        event.method, basic.Cancel
+    ):
+        entered += len(event.run) if isinstance(event, Delivered) else 0
+    assert isinstance(event.method, queue.DeleteOk)
+    entered += event.method.message_count
+    assert 0 < entered < 20_000
+    until(lambda: up.kernel.inspect("consumers").rows == ())
+    until(lambda: all(row["messages_unacknowledged"] == 0 for row in up.kernel.inspect("queues").rows))
+    assert entered + up.count("jobs") >= 20_000
+    down.wants(name="jobs")
+    _consume(down, 0)
+    assert down.client.wait_for(Delivered).run.envelope.key == "jobs"
