@@ -101,7 +101,7 @@ class FederationSession(Session):
         """Something here is not as it was."""
         self.look()
         self._changed = True
-        if self._logged_in:
+        if self._logged_in and not self.ended:
             self.declarations.declare()
 
     def declared(self) -> None:
