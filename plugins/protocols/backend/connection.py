@@ -229,9 +229,10 @@ class BackendConnection:
 
     def _use(self, run: Run) -> bool:
         """Make the run's envelope the one of what follows; False when the peer cannot have it, nor then the run."""
-        frames = self._our_envelopes.put_into_force(run.envelope)
-        if frames is None:
-            self._refusals.refuse(run, self._sent, "an envelope that is larger than the peer remembers")
+        try:
+            frames = self._our_envelopes.put_into_force(run.envelope)
+        except ValueError as error:
+            self._refusals.refuse(run, self._sent, str(error))
             return False
         self._current = run.envelope
         self._out += frames

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Envelope
 from plugins.protocols.backend.frames import CONTROL_LIMIT, Control, control_frame
-from plugins.protocols.backend.greeting import decode_envelope, encode_envelope
+from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
 
 NUMBER = 4
 """Bytes of a number."""
@@ -29,8 +29,8 @@ class SentEnvelopes:
         self._known: OrderedDict[Envelope, tuple[int, int]] = OrderedDict()  # number and size
         self._free: list[int] = []
 
-    def put_into_force(self, envelope: Envelope) -> list[bytes] | None:
-        """Return the frames that do so; None when the peer has no room for this envelope, whatever it forgets."""
+    def put_into_force(self, envelope: Envelope) -> list[bytes]:
+        """Return the frames that do so; ``ValueError`` when the peer cannot have this envelope, whatever it forgets."""
         if envelope is PLAIN:
             return [control_frame(Control.USE)]
         known = self._known
@@ -38,10 +38,10 @@ class SentEnvelopes:
         if found is not None:
             known.move_to_end(envelope)
             return [control_frame(Control.USE, found[0].to_bytes(NUMBER, "big"))]
-        encoded = encode_envelope(envelope)
+        encoded = encode_readable_envelope(envelope)
         size = len(encoded)
         if size > self._most_bytes or size + NUMBER > CONTROL_LIMIT:
-            return None
+            raise ValueError("an envelope that is larger than the peer remembers")
         frames = self._make_room(size)
         number = self._free.pop() if self._free else len(known)
         known[envelope] = number, size

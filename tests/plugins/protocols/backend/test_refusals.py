@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +84,33 @@ def test_an_envelope_that_the_peer_cannot_remember_is_refused_with_its_messages(
     server.confirm(3)
     exchange(client, server)
     assert client.confirmed() == 5
+
+
+def endless() -> list[Any]:
+    nested: list[Any] = []
+    nested.append(nested)
+    return nested
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"key": "\ud800"},
+        {"key": b"bytes"},
+        {"priority": 2**70},
+        {"expiration": 1.5},
+        {"properties": {"note": "\ud800"}},
+        {"properties": {1: "a name that is no text"}},
+        {"properties": {"endless": endless()}},
+    ],
+    ids=str,
+)
+def test_an_envelope_that_cannot_be_written_or_read_is_refused_with_its_messages(fields: Any) -> None:
+    client, server = opened_to()
+    client.send_runs([run_of([b"1"]), run_of([b"2", b"3"], Envelope(**fields)), run_of([b"4"])], 0)
+    assert plain(exchange(client, server)) == [(b"1", ""), (b"4", "")]
+    assert len(client.refused) == 2
+    assert "cannot be sent" in client.refused[0]
+    server.confirm(2)
+    exchange(client, server)
+    assert client.confirmed() == 4
