@@ -117,6 +117,8 @@ def _replacement(file: TopologyFile, path: Path, match: re.Match[str], environ: 
             f"{match.group()!r} is not a variable; write ${{NAME}}, ${{NAME:-default}}, or $$ for a dollar",
         )
         return ""
+    if default and "${" in default:
+        file.complain(path, f"a default cannot have a variable in it, as that of {name} has")
     found = environ.get(name, "")
     if found or (default is None and name in environ):
         return found

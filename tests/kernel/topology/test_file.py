@@ -30,6 +30,12 @@ def test_variables_are_replaced(text: str, value: str) -> None:
     assert file.complaints == []
 
 
+@pytest.mark.parametrize("environ", [{}, {"A": "one"}])
+def test_a_variable_within_a_default_is_complained_about(environ: dict[str, str]) -> None:
+    file = read_text("a = 1\nb = '${A:-${B:-x}}'\n", "f", environ=environ)
+    assert file.complaints == ["f:2: a default cannot have a variable in it, as that of A has"]
+
+
 def test_only_a_whole_variable_counts_as_from_the_environment() -> None:
     file = read_text("a = '${X:-1}'\nb = 'x${X:-1}'\nc = ['${X:-1}']\n", environ={})
     assert file.from_environment == {("a",), ("c", 0)}
