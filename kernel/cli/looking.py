@@ -81,7 +81,7 @@ def add_rates(rows: list[Row], before: list[Row], seconds: float) -> None:
         if earlier is None or seconds <= 0:
             continue
         for name in COUNTERS:
-            if name in row and name in earlier:
+            if name in row and name in earlier and row[name] >= earlier[name]:  # else it has begun anew
                 row[f"{name}/s"] = round((row[name] - earlier[name]) / seconds, 1)
 
 

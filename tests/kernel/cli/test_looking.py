@@ -98,6 +98,13 @@ def test_a_rate_is_what_came_in_between() -> None:
     ]
 
 
+def test_what_has_begun_anew_since_has_no_rate() -> None:
+    rows = [{"name": "restarted", "messages_in": 3, "messages_out": 9}]
+    add_rates(rows, [{"name": "restarted", "messages_in": 5000, "messages_out": 1}], 2.0)
+    assert "messages_in/s" not in rows[0]
+    assert rows[0]["messages_out/s"] == 4.0
+
+
 def test_without_a_running_system_there_is_a_line_and_no_traceback(kernel: Run, tmp_path: Path) -> None:
     status, _, errors = kernel("status", "--control", tmp_path / "none")
     assert status == 1
