@@ -405,7 +405,7 @@ def test_a_timer_may_be_set_for_next_month(rig: Rig) -> None:
 
 
 def test_an_engine_waits_for_the_last_of_its_name_that_lives_not_for_one_that_never_did(rig: Rig) -> None:
-    let_go = threading.Event()
+    let_go = trio.Event()
     lives: list[str] = []
 
     async def slow_farewell(host: Any) -> None:
@@ -413,7 +413,7 @@ def test_an_engine_waits_for_the_last_of_its_name_that_lives_not_for_one_that_ne
             await trio.sleep_forever()
         finally:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(let_go.wait)
+                await let_go.wait()
             lives.append("gone")
 
     rig.run("e", Engine(slow_farewell))
@@ -422,6 +422,6 @@ def test_an_engine_waits_for_the_last_of_its_name_that_lives_not_for_one_that_ne
     rig.thread.remove("e")
     rig.thread.add("e", lambda: Engine(lambda _: lives.append("came")))
     assert rig.call(lambda: lives) == []
-    let_go.set()
+    rig.call(let_go.set)
     rig.reports.wait("running", "e", times=2)
     assert lives == ["gone", "came"]
