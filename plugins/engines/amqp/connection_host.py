@@ -255,9 +255,8 @@ class ConnectionHost:
 
     def _lost(self, reason: str) -> None:
         if not self.ended:
-            now = self._host.now()
             self._end(reason)
-            self._engine.finish_turn(now)
+            self._engine.finish_soon()  # it may have been found out in the middle of a turn's end
 
     def _end(self, reason: str) -> None:
         self.ended = True

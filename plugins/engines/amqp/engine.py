@@ -286,12 +286,12 @@ class AmqpEngine:
         self.broker.store.flush()
         self._flushing = False
         if self._busy or self.broker.touched:
-            self._finish_soon()
+            self.finish_soon()
         self._arm()
 
-    def _finish_soon(self) -> None:
-        """A connection can take more: after the others had their turn."""
-        if not self._soon:
+    def finish_soon(self) -> None:
+        """A connection can take more, or has been lost: after the others had their turn."""
+        if not self._soon and self._listener is not None:
             self._soon = True
             self.host.soon(self._on_soon)
 

@@ -151,3 +151,18 @@ def acknowledged(client: StillClient) -> list[tuple[int, int]]:
     """Return which channels were told, and up to which message."""
     events = [event for event in client.read_all() if isinstance(event, Acknowledged)]
     return [(event.channel, event.last_delivery_tag) for event in events]
+
+
+def test_consumers_that_have_all_gone_at_once_cost_the_broker_nothing(server: StillServer) -> None:
+    """What one gives back is handed to the next, which is found gone in the same turn."""
+    publisher = server.connect()
+    publisher.ask(queue.Declare(queue="q"), queue.DeclareOk)
+    consumers = [server.connect() for _ in range(400)]
+    for consumer in consumers:
+        consumer.ask(basic.Consume(queue="q"), basic.ConsumeOk)
+    for consumer in consumers:
+        consumer.wire.close()
+    publish(publisher, b"x", "q")
+    publisher.flush()
+    declared = publisher.ask(queue.Declare(queue="q", passive=True), queue.DeclareOk)
+    assert (declared.message_count, declared.consumer_count) == (1, 0)
