@@ -129,7 +129,8 @@ def test_the_page_of_the_native_api_names_every_way(channel: type) -> None:
         "on_confirmed",
         "on_output",
         "on_writable",
-        "wait_in_trio",
+        "patience_left",
+        "serve",
     }
     page = (ROOT / "docs" / "native_api.md").read_text()
     public = {name for name in vars(channel) if not name.startswith("_")} - called_by_the_kernel

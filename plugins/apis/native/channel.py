@@ -41,10 +41,12 @@ class Channel:
         self._options = options
         self._dispatcher = dispatcher
         self._slot = dispatcher.borrow_slot(name)
-        self._mailbox = self._slot.mailbox
-        self._posted = self._mailbox.posted
+        self.mailbox = self._slot.mailbox
+        self._posted = self.mailbox.posted
         self._thread = threading.get_ident()
         self._closed = ""
+        self.on_served: Callable[[], Any] = lambda: None
+        """Called when others, or the clock, have changed something: who waits may find what he waits for."""
         self._loose = loose_sender(self._posted, self._send_long)
         self.send = self._loose.send
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
@@ -111,7 +113,7 @@ class Channel:
     def _send_run(self, run: Run, timeout: float | None) -> None:
         self._check()
         if self._posted:
-            self._mailbox.process()
+            self._process()
             self._check()  # the kernel may just have been closed
         loose = run.envelope is PLAIN and len(run) == 1 and not run.multipart
         if loose and self._loose.refill(run.bodies[0]):
@@ -193,7 +195,7 @@ class Channel:
         if self._unconfirmed and self._options.auto_confirm:
             self.confirm()
         if self._posted:
-            self._mailbox.process()
+            self._process()
         if not self._take():
             self._wait(self._take, timeout, "nothing to receive")
 
@@ -235,13 +237,13 @@ class Channel:
     def subscribe(self, pattern: str) -> None:
         """Want messages whose key matches, of routes with ``router = "by-key"``; ``prefix:`` patterns match beginnings."""
         self._check()
-        self._mailbox.process()  # pipes that are on their way here are asked, too
+        self._process()  # pipes that are on their way here are asked, too
         self._port.subscribe(pattern)
 
     def unsubscribe(self, pattern: str) -> None:
         """Want them no longer."""
         self._check()
-        self._mailbox.process()  # pipes that are on their way here are asked, too
+        self._process()  # pipes that are on their way here are asked, too
         self._port.unsubscribe(pattern)
 
     # ------------------------------------------------------------------ confirmation of what was sent
@@ -249,7 +251,7 @@ class Channel:
     def wait_confirmed(self, timeout: float | None = None) -> None:
         """Wait until every destination has confirmed all that was sent on routes with ``confirm = true``."""
         self._check()
-        self._mailbox.process()
+        self._process()
         if not self.all_confirmed():
             self._wait_aside(self.all_confirmed, timeout, "not all is confirmed")
 
@@ -260,7 +262,7 @@ class Channel:
 
         For select, asyncio's ``add_reader`` or any other loop; ``WouldBlock`` arms it anew.
         """
-        bell = self._mailbox.bell
+        bell = self.mailbox.bell
         self._watched = bell.sleeping = True
         if self._posted or self.has_something():
             bell.ring()
@@ -272,7 +274,7 @@ class Channel:
         It runs in the thread that the message came from: it must be quick and may only pass the news on
         (``loop.call_soon_threadsafe``, ``event.set``).  None: no longer.
         """
-        self._mailbox.bell.on_ring = callback
+        self.mailbox.bell.on_ring = callback
         self.fileno()
 
     def signal_on_arrival(self, number: int) -> None:
@@ -282,10 +284,10 @@ class Channel:
 
     def _wait(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Serve the mailbox until ``done()``."""
-        bell = self._mailbox.bell
+        bell = self.mailbox.bell
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            if self._serve() and done():
+            if self.serve() and done():
                 return
             self._check()
             left = deadline - time.monotonic()
@@ -296,7 +298,7 @@ class Channel:
                 continue
             if left <= 0:  # the bell stays armed, for whoever watches the descriptor
                 raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
-            left = min(left, self._patience_left())
+            left = min(left, self.patience_left())
             bell.wait(left if left < math.inf else None)
 
     def _wait_aside(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
@@ -307,27 +309,22 @@ class Channel:
             if self._watched:
                 self.fileno()
 
-    async def wait_in_trio(self) -> None:
-        """Wait, as a trio task, until something has changed: then it is time to try again."""
-        import trio
-
-        bell = self._mailbox.bell
-        while True:
-            bell.clear()
-            bell.sleeping = True
-            if not self._posted:
-                with trio.move_on_after(self._patience_left()):
-                    await trio.lowlevel.wait_readable(bell.fileno())
-            bell.sleeping = False
-            if self._serve():
-                return
-
-    def _serve(self) -> bool:
+    def serve(self) -> bool:
         """Do what others and the clock want of this thread; return whether there was anything."""
-        served = self._mailbox.process()
-        return self._port.run_out_of_patience() or served
+        served = self._process()
+        if self._port.run_out_of_patience():
+            self.on_served()
+            return True
+        return served
 
-    def _patience_left(self) -> float:
+    def _process(self) -> bool:
+        """Call what was posted."""
+        served = self.mailbox.process()
+        if served:
+            self.on_served()
+        return served
+
+    def patience_left(self) -> float:
         """Seconds until the port loses patience with a destination."""
         deadline = self._port.patience.deadline()
         return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
@@ -355,7 +352,7 @@ class Channel:
 
     def kernel_closed(self, reason: str) -> None:
         """Called by the kernel, from any thread: wake whoever waits."""
-        self._mailbox.post(lambda: self._set_closed(reason))
+        self.mailbox.post(lambda: self._set_closed(reason))
 
     def _set_closed(self, reason: str) -> None:
         self._closed = self._closed or reason
@@ -366,7 +363,7 @@ class Channel:
             self._loose.plug(None)
             self._closed = self._closed or "it was closed"
             self._port.close()
-            self._mailbox.bell.on_ring = None
+            self.mailbox.bell.on_ring = None
             self._dispatcher.give_back_slot(self._slot)
 
     def dispose(self) -> None:

@@ -1,7 +1,7 @@
 """Trio channel: the native API for tasks.  Everything that may wait is ``async`` and cancellation loses no message.
 
-It belongs to the trio run (and so the thread) that opened it.  A call that need not wait is a cancellation point, and
-every so often a scheduling point too, at a tenth of the price of one at each call.
+It belongs to the trio run (and so the thread) that opened it; several tasks may wait in it at a time.  A call that need not
+wait is a cancellation point, and every so often a scheduling point too, at a tenth of the price of one at each call.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class TrioChannel:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._calls = 0
+        self._lot = trio.lowlevel.ParkingLot()
+        self._watch: trio.CancelScope | None = None
+        """Of the one task that watches the bell while it waits; the others wait for it."""
+        channel.on_served = self._look_again
         self.name = channel.name
         self.kernel_closed = channel.kernel_closed
         self.dispose = channel.dispose
@@ -86,7 +90,38 @@ class TrioChannel:
             try:
                 return attempt()
             except WouldBlock:
-                await self._channel.wait_in_trio()
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait until something has changed: then it is time to try again."""
+        if self._watch is not None:
+            await self._lot.park()
+            return
+        with trio.CancelScope() as self._watch:
+            try:
+                await self._watch_bell()
+            finally:
+                self._watch = None
+                self._lot.unpark_all()  # one of them watches on
+
+    async def _watch_bell(self) -> None:
+        channel = self._channel
+        bell = channel.mailbox.bell
+        while True:
+            bell.clear()
+            bell.sleeping = True
+            if not channel.mailbox.posted:
+                with trio.move_on_after(channel.patience_left()):
+                    await trio.lowlevel.wait_readable(bell.fileno())
+            bell.sleeping = False
+            if channel.serve():
+                return
+
+    def _look_again(self) -> None:
+        """Something has changed in a call, maybe what another task waits for."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._lot.unpark_all()
 
     def __aiter__(self) -> TrioChannel:
         """Receive for ever; ends when the kernel is closed.  No generator: a loop may be left by ``break``."""

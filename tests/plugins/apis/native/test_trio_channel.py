@@ -98,3 +98,104 @@ def test_a_reader_that_reads_nothing_is_set_aside() -> None:
             stuck.close()
 
     trio.run(main)
+
+
+def test_a_task_may_wait_to_send_while_another_waits_to_receive() -> None:
+    plan = Plan(
+        engines=(
+            EnginePlan(name="sink", kind="native"),
+            EnginePlan(name="source", kind="native"),
+            EnginePlan(name="both", kind="trio"),
+        ),
+        routes=(
+            RoutePlan(source="both", targets=("sink",), marks=WaterMarks(high=10)),
+            RoutePlan(source="source", targets=("both",)),
+        ),
+    )
+
+    async def main() -> None:
+        got: list[bytes] = []
+
+        async def receive() -> None:
+            got.append(bytes(await both.receive()))
+
+        async def send() -> None:
+            for _ in range(30):
+                await both.send(b"x")
+
+        with Kernel(plan) as kernel, kernel.open("sink") as sink, kernel.open("source") as source:
+            async with kernel.open("both") as both:
+                with trio.fail_after(10):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(receive)
+                        nursery.start_soon(receive)
+                        await trio.testing.wait_all_tasks_blocked()
+                        nursery.start_soon(send)
+                        await trio.testing.wait_all_tasks_blocked()
+                        source.send_many([b"1", b"2"])
+                        received = 0
+                        while received < 30:
+                            await trio.testing.wait_all_tasks_blocked()
+                            received += len(sink.receive_many(timeout=5))
+        assert got == [b"1", b"2"]
+
+    trio.run(main)
+
+
+def test_a_task_that_waits_hears_of_what_another_tasks_call_has_dealt_with() -> None:
+    plan = Plan(
+        engines=(
+            EnginePlan(name="sink", kind="native"),
+            EnginePlan(name="source", kind="native"),
+            EnginePlan(name="both", kind="trio"),
+        ),
+        routes=(
+            RoutePlan(source="both", targets=("sink",)),
+            RoutePlan(source="source", targets=("both",)),
+        ),
+    )
+
+    async def main() -> None:
+        got: list[bytes] = []
+
+        async def receive() -> None:
+            got.append(bytes(await both.receive()))
+
+        with Kernel(plan) as kernel, kernel.open("sink"), kernel.open("source") as source:
+            async with kernel.open("both") as both:
+                with trio.fail_after(10):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(receive)
+                        await trio.testing.wait_all_tasks_blocked()
+                        source.send(b"1")
+                        await both.send(b"x", key="k")  # looks at the mail, too
+        assert got == [b"1"]
+
+    trio.run(main)
+
+
+def test_a_task_that_stops_waiting_leaves_the_watch_to_another() -> None:
+    async def main() -> None:
+        got: list[bytes] = []
+        first = trio.CancelScope()
+
+        async def wait() -> None:
+            with first:
+                await incoming.receive()
+
+        async def receive() -> None:
+            got.append(bytes(await incoming.receive()))
+
+        async with Kernel(PLAN) as kernel, kernel.open("out") as out, kernel.open("in") as incoming:
+            with trio.fail_after(10):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(wait)
+                    await trio.sleep(0.05)
+                    nursery.start_soon(receive)
+                    await trio.sleep(0.05)
+                    first.cancel()
+                    await trio.sleep(0.05)
+                    await out.send(b"1")
+        assert got == [b"1"]
+
+    trio.run(main)
