@@ -31,6 +31,7 @@ class Listener:
         self._on_accept = on_accept
         self._path = address.place if address.transport == "unix" else None
         self._sockets = _listen(address, backlog)
+        self._file = _identity(self._path)
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
         self.refused = 0
         """Connections that were turned away for want of a descriptor."""
@@ -52,7 +53,7 @@ class Listener:
             self._host.set_timer(None, _nothing, sock)
             sock.close()
         self._sockets = []
-        if self._path is not None:
+        if self._path is not None and self._file is not None and _identity(self._path) == self._file:
             try:
                 os.unlink(self._path)
             except FileNotFoundError:
@@ -146,6 +147,17 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
         raise OSError(error.errno, f"cannot listen on {path}: {error.strerror}") from None
     sock.setblocking(False)
     return sock
+
+
+def _identity(path: str | None) -> tuple[int, int] | None:
+    """Return what tells this file from another one of its name."""
+    if path is None:
+        return None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _name(peer: object, connection: socket.socket) -> str:

@@ -80,6 +80,17 @@ def test_a_unix_socket_is_removed_at_the_end(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_unix_socket_that_has_taken_our_place_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    _, ours = listen(f"backend+unix://{path}", [])
+    path.unlink()
+    _, theirs = listen(f"backend+unix://{path}", [])
+    ours.close()
+    assert path.exists()
+    theirs.close()
+    assert not path.exists()
+
+
 def test_a_unix_socket_that_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
