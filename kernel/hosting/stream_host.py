@@ -373,6 +373,10 @@ class StreamHost:
             self._protocol.receive_data(b"", now)
         deadline = self._protocol.next_deadline()
         if deadline is not None and deadline <= now:
+            if self._reading:  # what came while the thread was busy came in time
+                self._on_readable()
+                if self.ended:
+                    return
             try:
                 self._protocol.handle_timeout(now)
             except RemoteProtocolError as error:

@@ -183,6 +183,29 @@ def test_a_reader_that_stops_for_long_is_not_taken_for_a_silent_peer() -> None:
     assert "net b" not in rig.ends, "it does not listen itself: the silence is its own"
 
 
+def test_a_greeting_that_came_while_the_thread_was_busy_is_not_missed() -> None:
+    rig = Rig()
+    rig.host._clock += 1  # more than the listener waits for one
+    rig.a.send(b"1")
+    rig.b.send(b"2")
+    rig.host.run()
+    assert rig.ends == {}
+    assert (rig.b.got, rig.a.got) == ([b"1"], [b"2"])
+
+
+def test_a_peer_that_was_heard_of_while_the_thread_was_busy_is_not_given_up() -> None:
+    rig = Rig(options={"heartbeat": 10})
+    rig.host.run()
+    rig.a.send(b"1")
+    rig.b.send(b"2")
+    for stream in rig.streams:
+        stream.on_output()  # it is written
+    rig.host._clock += 31
+    rig.host.run()
+    assert rig.ends == {}
+    assert (rig.b.got, rig.a.got) == ([b"1"], [b"2"])
+
+
 def test_confirmations_come_back() -> None:
     rig = Rig(confirm=True)
     rig.a.send(b"1", b"2")
