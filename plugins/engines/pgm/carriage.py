@@ -14,6 +14,11 @@ from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
 class Encoder(Protocol):
     """Of a source."""
 
+    refused: int
+    """Messages that could not be written."""
+    problem: str
+    """Why, of the last."""
+
     def encode(self, runs: Sequence[Run]) -> list[bytes]:
         """Return the data of packets, or units that PGM cuts into fragments if they are larger."""
         ...

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from kernel.contracts.engine import Host, Port
+from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
 from plugins.engines.pgm.carriage import make_encoder
 from plugins.engines.pgm.group_source import GroupSource
@@ -66,7 +66,9 @@ class PgmSender:
     def statistics(self) -> dict[str, Any]:
         """What was sent, and what was asked for."""
         figures = {"messages_out": self._sent}
-        return figures if self._group is None else {**figures, **self._group.statistics()}
+        if self._group is None:
+            return figures
+        return {**figures, "messages_refused": self._encoder.refused, **self._group.statistics()}
 
     def _take(self) -> None:
         port, group = self._port, self._group
@@ -79,7 +81,11 @@ class PgmSender:
         self._body_size = sum(run.size for run in runs) // count + 1
         self._sent += count
         self._unconfirmed += count
+        refused = self._encoder.refused
         group.send(self._encoder.encode(runs))
+        if self._encoder.refused and not refused:  # once; the counter tells of more
+            event = EngineEvent(engine=self._name, what="refused", detail=self._encoder.problem)
+            self._host.report(event)
 
     def _all_sent(self) -> None:
         """Everything taken is with the operating system: this is all the confirmation that there is in PGM."""

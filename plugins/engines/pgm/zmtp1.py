@@ -37,6 +37,10 @@ class Zmtp1Encoder:
         self._piece = tsdu_size - _OFFSET
         self._alone = self._piece - _LONGEST_HEADER
         self._keys = keys
+        self.refused = 0
+        """Messages whose key cannot be written."""
+        self.problem = ""
+        """What was wrong with the last of these."""
 
     def encode(self, runs: Sequence[Run]) -> list[bytes]:
         """Return the data of packets; the last may be short, and the next run begins with a packet of its own."""
@@ -47,28 +51,26 @@ class Zmtp1Encoder:
         frames: list[bytes] = []
         sizes: list[int] = []
         for run in runs:
-            lengths = () if run.multipart or self._keys else set(map(len, run.bodies))
-            if len(lengths) == 1:
-                (size,) = lengths
-                head = header(size)
+            if run.width and not self._keys:
+                head = header(run.width)
                 frames.append(head.join((b"", *run.bodies)))
-                sizes += [len(head) + size] * len(run.bodies)
+                sizes += [len(head) + run.width] * len(run.bodies)
             else:
-                messages = [self._message(body, run) for body in run.bodies]
+                messages = self._messages(run)
                 frames += messages
                 sizes += map(len, messages)
         return self._cut(b"".join(frames), sizes)
 
-    def _message(self, body: Any, run: Run) -> bytes:
-        parts = list(body) if run.multipart else [body]
+    def _messages(self, run: Run) -> list[bytes]:
+        first: list[bytes] = []
         if self._keys:
-            parts.insert(0, run.envelope.key.encode())
-        last = len(parts) - 1
-        return b"".join(
-            piece
-            for number, part in enumerate(parts)
-            for piece in (header(len(part), _MORE if number < last else 0), part)
-        )
+            try:
+                first = [run.envelope.key.encode("utf-8", "surrogateescape")]
+            except (ValueError, AttributeError) as error:
+                self.problem = f"a key that cannot be sent: {error}"
+                self.refused += len(run.bodies)
+                return []
+        return [_message([*first, *body] if run.multipart else [*first, body]) for body in run.bodies]
 
     def _cut(self, stream: bytes, sizes: list[int]) -> list[bytes]:
         starts = list(accumulate(sizes, initial=0))
@@ -82,6 +84,15 @@ class Zmtp1Encoder:
                 offset = NO_MESSAGE
             tsdus.append(offset.to_bytes(_OFFSET, "big") + stream[at : at + piece])
         return tsdus
+
+
+def _message(parts: Sequence[Any]) -> bytes:
+    last = len(parts) - 1
+    return b"".join(
+        piece
+        for number, part in enumerate(parts)
+        for piece in (header(len(part), _MORE if number < last else 0), part)
+    )
 
 
 class Zmtp1Decoder:

@@ -13,7 +13,7 @@ from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Envelope, Run
 from plugins.protocols.backend.decoder import Decoder
 from plugins.protocols.backend.frames import Control, control_frame, encode_bodies, header
-from plugins.protocols.backend.greeting import decode_envelope, encode_envelope
+from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
 
 NUMBER = bytes(4)
 """Of the one envelope of a unit."""
@@ -26,16 +26,30 @@ class UnitEncoder:
         self._size = unit_size
         self._envelope = PLAIN
         self._frame = b""
+        self.refused = 0
+        """Messages whose envelope cannot be written, or not be read: there are no units of them."""
+        self.problem = ""
+        """What was wrong with the last of these."""
 
     def encode(self, runs: Sequence[Run]) -> list[bytes]:
         """Return units."""
         units: list[bytes] = []
         for run in runs:
-            if run.envelope is not self._envelope:
-                self._envelope = run.envelope
-                self._frame = b"" if run.envelope is PLAIN else _envelope_frame(run.envelope)
+            if run.envelope is not self._envelope and not self._use(run.envelope):
+                self.refused += len(run.bodies)
+                continue
             units += self._multipart(run) if run.multipart else self._plain(run)
         return units
+
+    def _use(self, envelope: Envelope) -> bool:
+        """Put an envelope before the units that follow; False if that cannot be."""
+        try:
+            self._frame = b"" if envelope is PLAIN else _envelope_frame(envelope)
+        except ValueError as error:
+            self.problem = str(error)
+            return False
+        self._envelope = envelope
+        return True
 
     def _plain(self, run: Run) -> Iterator[bytes]:
         room = self._size - len(self._frame)
@@ -56,7 +70,7 @@ class UnitEncoder:
 
 
 def _envelope_frame(envelope: Envelope) -> bytes:
-    return control_frame(Control.ENVELOPE, NUMBER + encode_envelope(envelope))
+    return control_frame(Control.ENVELOPE, NUMBER + encode_readable_envelope(envelope))
 
 
 class UnitDecoder:

@@ -95,6 +95,7 @@ class OneToManySender:
                 "multicasting": int(side.multicasting),
                 "switches": side.switches,
                 "fall_backs": side.fall_backs,
+                "messages_refused": self._small.refused + self._large.refused,
                 "units_out": side.kept.next,
                 "units_unconfirmed": side.kept.next - side.kept.confirmed,
                 **self._group.statistics(),
@@ -172,8 +173,13 @@ class OneToManySender:
         count = sum(len(run.bodies) for run in runs)
         self._body_size = sum(run.size for run in runs) // count + 1
         self._taken += count
-        units = (self._small if side.multicasting else self._large).encode(runs)
-        side.send(units, count, self._host.now())
+        encoder = self._small if side.multicasting else self._large
+        refused = encoder.refused
+        units = encoder.encode(runs)
+        if encoder.refused and not refused:  # once; the counter tells of more
+            self._report("refused", detail=encoder.problem)
+        # Whatever was refused counts as sent: an empty unit says so where nothing else does.
+        side.send(units or [b""], count, self._host.now())
         return True
 
     def _flush(self) -> None:

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 
+import msgspec
 import pytest
 
 from kernel.contracts.engine import EngineEvent
@@ -88,6 +89,26 @@ def test_envelopes_travel_between_kernels(kernel_factory: KernelFactory) -> None
         source.send(b"sunny", key="weather.wien")
         got = target.receive_message(timeout=PATIENCE)
     assert (got.body, got.key) == (b"sunny", "weather.wien")
+
+
+@pytest.mark.parametrize("carriage, options", [("backend", {}), ("zmtp1", {"keys": "part"})])
+def test_a_message_that_cannot_be_written_is_refused_and_holds_up_none(
+    carriage: str, options: dict[str, object], kernel_factory: KernelFactory
+) -> None:
+    address = _address(carriage)
+    events: list[EngineEvent] = []
+    sender, channel, route = _sender(address, **options)
+    assert isinstance(route, RoutePlan)
+    route = msgspec.structs.replace(route, confirm=True)
+    kernel = kernel_factory(sender, channel, route, *_receiver(address, **options), on_event=events.append)
+    with kernel.open("from") as source, kernel.open("to") as target:
+        for key in ("half a pair \ud800", "good"):
+            source.send(key.encode(errors="replace"), key=key)
+            source.wait_confirmed(PATIENCE)
+        assert target.receive(timeout=PATIENCE) == b"good"
+    counters = {it.name: it.counters for it in kernel.statistics().engines}
+    assert counters["out"]["messages_refused"] == 1
+    assert [(it.engine, it.what) for it in events if it.what in ("refused", "failed")] == [("out", "refused")]
 
 
 def test_everybody_on_the_machine_hears_a_source(kernel_factory: KernelFactory) -> None:

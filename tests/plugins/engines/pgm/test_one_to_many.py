@@ -89,6 +89,22 @@ def _counters(kernel: Any) -> Any:
     return {it.name: it.counters for it in kernel.statistics().engines}["feed"]
 
 
+def test_a_message_that_cannot_be_written_is_refused_and_holds_up_none(
+    kernel_factory: KernelFactory, told: _Events
+) -> None:
+    sender = kernel_factory(*_sender(confirm=True), on_event=told)
+    receiver = kernel_factory(*_receiver(_where(sender)))
+    told.wait("connected")
+    with sender.open("from") as source, receiver.open("to") as target:
+        for key in ("half a pair \ud800", "good"):
+            source.send(key.encode(errors="replace"), key=key)
+        assert _take(target, 1) == [b"good"]
+        target.confirm()
+        source.wait_confirmed(PATIENCE)
+    told.wait("refused", "an envelope that cannot be sent")
+    assert _counters(sender)["messages_refused"] == 1
+
+
 def test_the_third_receiver_brings_multicast_and_nobody_misses_or_sees_anything_twice(
     kernel_factory: KernelFactory, told: _Events
 ) -> None:

@@ -46,6 +46,14 @@ def test_parts_have_the_more_flag() -> None:
     assert (got.bodies, got.multipart) == ([(b"topic", b"body")], True)
 
 
+def test_a_key_that_cannot_be_written_is_refused_and_octets_that_are_no_text_are_not() -> None:
+    encoder = Zmtp1Encoder(100, keys=True)
+    bad, good = Envelope(key="half a pair \ud800"), Envelope(key=b"\xff".decode(errors="surrogateescape"))
+    assert encoder.encode([run_of([b"1", b"2"], bad), run_of([b"3"], good)]) == [b"\0\0\x02\x01\xff\x02\x003"]
+    assert encoder.refused == 2
+    assert "surrogates not allowed" in encoder.problem
+
+
 def test_keys_travel_as_a_part_before_if_wished() -> None:
     run = run_of([b"sunny", b"rain"], Envelope(key="weather"))
     tsdus = Zmtp1Encoder(100, keys=True).encode([run])

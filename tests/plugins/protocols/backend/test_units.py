@@ -64,3 +64,13 @@ def test_half_a_unit_is_counted() -> None:
     decoder = UnitDecoder(1000)
     decoder.decode([b"\x10half", b"\xff\x82"])
     assert decoder.malformed == 2
+
+
+def test_messages_whose_envelope_cannot_be_written_or_read_are_refused() -> None:
+    encoder = UnitEncoder(1000)
+    bad: list[Any] = ["half a pair \ud800", b"octets"]
+    runs = [run_of([b"bad", b"bad"], Envelope(key=key)) for key in bad]
+    units = encoder.encode([*runs, run_of([b"good"], KEYS[1])])
+    assert _flat(UnitDecoder(1000).decode(units)) == [(b"good", "weather.wien", {})]
+    assert encoder.refused == 4
+    assert "an envelope that cannot be sent" in encoder.problem
