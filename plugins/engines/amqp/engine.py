@@ -204,13 +204,13 @@ class AmqpEngine:
         if self._tls is None:
             self._begin(PlainWire(connected), peer, loopback=is_on_this_machine(connected), certified=None)
         else:
+            self._shaking += 1  # at once: others are accepted before the task begins
             self.host.nursery.start_soon(self._shake_hands, connected, peer, self._tls)
 
     async def _shake_hands(self, connected: socket.socket, peer: str, context: ssl.SSLContext) -> None:
         """TLS first; the conversation begins after it."""
         loopback = is_on_this_machine(connected)
         seconds = self.options.handshake_seconds
-        self._shaking += 1
         try:
             wrapped = await handshake(connected, context, server_side=True, server_name=None, seconds=seconds)
         except ConnectionLost as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import trustme
 from pika.credentials import ExternalCredentials, PlainCredentials
 
+from kernel.contracts.engine import EngineEvent
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import plan_of_text
 from kernel.topology.plan import EnginePlan, Plan
@@ -115,6 +118,30 @@ def test_a_client_that_never_shakes_hands_is_hung_up_on(tls: Tls) -> None:
     with socket.create_connection(("127.0.0.1", tls.port), timeout=60) as silent:
         assert silent.recv(1) == b""
     assert "no TLS handshake within" in tls.events.wait("refused", "broker").detail
+
+
+def test_clients_that_shake_hands_count_from_the_moment_they_are_accepted(files: dict[str, str]) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def hold(event: EngineEvent) -> None:
+        """Meanwhile the system alone accepts."""
+        if event.what == "refused" and not begun.is_set():
+            begun.set()
+            over.wait(60)
+
+    with _kernel(files, max_connections=2) as kernel, contextlib.ExitStack() as stack:
+        tls = Tls(kernel)
+        kernel.events.append(hold)
+
+        def connect() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", tls.port), timeout=60))
+
+        connect().sendall(b"AMQP\0\0\x09\x01")
+        assert begun.wait(60)
+        clients = [connect() for _ in range(5)]
+        over.set()
+        assert [client.recv(1) for client in clients[2:]] == [b""] * 3
+        assert kernel.statistics().engines[0].counters["refused"] == 1 + 3
 
 
 def test_a_client_without_tls_is_refused(tls: Tls) -> None:
