@@ -46,6 +46,7 @@ class Feed:
         self._waiting_count = 0
         self._unsafe: deque[tuple[int, int]] = deque()
         """What the store has to reach, and how many messages from routes wait for it."""
+        self._wanted = 0  # the port's ``must_confirm`` when something was taken last
         self._refusing = False
         self._last: Envelope | None = None
         self._last_as: Envelope | None = None
@@ -86,7 +87,10 @@ class Feed:
             self._publish(run, now)
             count += len(run.bodies)
         self.messages_in += count
-        if count and port.must_confirm:  # otherwise the port does not count them either
+        if count and port.must_confirm != self._wanted:
+            self._wanted = port.must_confirm
+            self._unsafe.clear()  # nobody waits for those before
+        if count and self._wanted:  # otherwise the port does not count them either
             self._take_responsibility(count)
         return port.has_input()
 

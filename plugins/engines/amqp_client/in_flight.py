@@ -56,6 +56,13 @@ class InFlight:
         self._next_tag += size
         self.count += size
 
+    def forget_places(self) -> None:
+        """The port does not want to hear of any of these again."""
+        for flight in self._flights:
+            flight.place = NOWHERE
+        self._early.clear()
+        self._settled = self._next_place
+
     def nobodys(self) -> int:
         """Return how many messages are in flight for which nobody waits."""
         return sum(len(flight.run.bodies) for flight in self._flights if flight.place == NOWHERE)

@@ -50,6 +50,8 @@ class Publisher(Role):
         self._refused_until: dict[str, float] = {}
         """Exchanges for which messages are dropped, and when they are tried again."""
         self._in_flight = InFlight()
+        self._wanted = 0
+        """The port's ``must_confirm`` when something was taken last."""
         self._again: deque[tuple[int, Run]] = deque()
         """What is to be sent before anything new: refused by the server, or in flight when the channel ended."""
         self._answered_at = 0.0
@@ -79,6 +81,7 @@ class Publisher(Role):
     def _begin(self) -> None:
         self.up = True
         self._in_flight = InFlight()
+        self._wanted = self.session.port.must_confirm
         for run in self.session.port.rewind():
             self._again.append((self._in_flight.new_place(len(run.bodies)), run))
         self._one_by_one = sum(len(run.bodies) for _, run in self._again) if self._probe else 0
@@ -137,12 +140,19 @@ class Publisher(Role):
         room = self._room(most)
         if room <= 0:
             return self._room(1) > 0
-        # What no route confirms is not counted by the port either.
-        counted = port.must_confirm
-        for run in port.take(room):
-            place = self._in_flight.new_place(len(run.bodies)) if counted else NOWHERE
+        runs = port.take(room)
+        if port.must_confirm != self._wanted:
+            self._wanted = port.must_confirm
+            self._forget_places()
+        for run in runs:  # what no route confirms is not counted by the port either
+            place = self._in_flight.new_place(len(run.bodies)) if self._wanted else NOWHERE
             self._publish(run, place)
         return port.has_input() and self._room(1) > 0
+
+    def _forget_places(self) -> None:
+        """Nobody waits for what was taken before."""
+        self._in_flight.forget_places()
+        self._again = deque((NOWHERE, run) for _, run in self._again)
 
     def _room(self, most: int) -> int:
         if not self.up or self.session.blocked or self._resting or not self._flow:

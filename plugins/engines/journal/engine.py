@@ -51,6 +51,8 @@ class JournalEngine:
         self._bytes_ahead = 0
         self._unsafe: deque[tuple[int, int]] = deque()
         """What was taken: the count of messages at its end, and how many of them somebody waits for."""
+        self._wanted = 0
+        """The port's ``must_confirm`` when something was taken last."""
         self._progress = Progress(0, 0, "")
         self._lingering = False
         self._messages_in = self._bytes_in = self._refused = 0
@@ -132,11 +134,10 @@ class JournalEngine:
             room = self._room()
             if room <= 0:
                 return  # progress calls again
-            counted = bool(port.must_confirm)
             runs = port.take(room)
             if not runs:
                 return
-            self._gather(runs, port, counted)
+            self._gather(runs, port)
         if port.has_input():
             host.soon(self.on_output)
 
@@ -156,7 +157,7 @@ class JournalEngine:
         ahead = self._given - self._progress.committed
         return min(_BATCHES_AHEAD * options.batch_rows - ahead, options.batch_rows)
 
-    def _gather(self, runs: list[Run], port: Port, counted: bool) -> None:
+    def _gather(self, runs: list[Run], port: Port) -> None:
         assert self._writer is not None
         ts = self._writer.stamp()
         source = self._source(port.origin)
@@ -174,7 +175,10 @@ class JournalEngine:
         self._rows += rows
         self._bytes += size
         self._given += rows
-        self._unsafe.append((self._given, taken if counted else 0))
+        if port.must_confirm != self._wanted:
+            self._wanted = port.must_confirm
+            self._unsafe = deque((end, 0) for end, _ in self._unsafe)  # nobody waits for those before
+        self._unsafe.append((self._given, taken if self._wanted else 0))
         if self._rows >= self._options.batch_rows or self._bytes >= self._options.batch_bytes:
             self._submit()
         elif not self._lingering:

@@ -41,6 +41,7 @@ class OneToManySender:
         self._body_size = 128
         self._taken = 0
         self._told = 0
+        self._wanted = 0  # the port's ``must_confirm`` at the last look
         self._refused = 0
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -164,10 +165,11 @@ class OneToManySender:
 
     def _take(self, port: Port) -> bool:
         side = self._side
-        if port.must_confirm and not side.promised:
-            self._told = self._taken  # nobody waits for those before
-        side.promised = bool(port.must_confirm)
         runs = port.take(BATCH_BYTES // self._body_size or 1)
+        if port.must_confirm != self._wanted:
+            self._wanted = port.must_confirm
+            self._told = self._taken  # nobody waits for those before
+        side.promised = bool(self._wanted)
         if not runs:
             return False
         count = sum(len(run.bodies) for run in runs)

@@ -25,7 +25,7 @@ class FakePort:
         self.owner = owner
         self.routes: list[str] = []
         self.confirms = False
-        self.must_confirm = False
+        self.must_confirm: int = False
         self.room = True
         self.runs_sent: list[Run] = []
         self.waiting: deque[Run] = deque()

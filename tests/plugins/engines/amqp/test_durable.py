@@ -257,14 +257,16 @@ def test_a_confirm_that_waits_for_the_disk_alone_waits_for_no_later_message_on_a
     assert [event.last_delivery_tag for event in client.read() if isinstance(event, Acknowledged)] == [1]
 
 
+@pytest.mark.parametrize("before", [0, 1])
 def test_what_came_before_anybody_waited_for_confirmation_is_none(
-    slow_disk: tuple[StillServer, Callable[[], None]],
+    slow_disk: tuple[StillServer, Callable[[], None]], before: int
 ) -> None:
     server, go = slow_disk
     port = server.host.ports["broker"]
+    port.must_confirm = before
     port.waiting.append(run(b"1", b"2", b"3", key="q", persistent=True))
     server.engine.on_output()
-    port.must_confirm = True  # a route that confirms has been added
+    port.must_confirm = 2  # a route that confirms has been added
     port.waiting.append(run(b"4", key="q", persistent=True))
     server.engine.on_output()
     assert port.confirmed_in == 0

@@ -77,6 +77,36 @@ def test_what_nobody_waits_for_and_is_lost_is_counted() -> None:
     assert world.link.counters.messages_lost == 3
 
 
+def test_what_was_in_flight_before_a_source_came_is_no_answer_to_that_source() -> None:
+    world = InMemory(in_flight=4, reconnect={"first": 1.0, "jitter": 0.0})
+    world.port.must_confirm = 1
+    world.feed(*_bodies(0, 3))
+    world.say(2, basic.Nack(delivery_tag=1, multiple=False, requeue=False))
+    world.acknowledge(3, multiple=False)
+    world.host.run(until=1.5)
+    world.port.must_confirm = 2  # the one that waited has gone, another has come
+    world.feed(*_bodies(3, 5))
+    world.acknowledge(4)
+    assert world.port.confirmed_in == 0
+    world.acknowledge(5)
+    assert world.port.confirmed_in == 1
+    world.acknowledge(6)
+    assert world.port.confirmed_in == 2
+
+
+def test_what_is_sent_again_has_its_place_though_another_waits_for_it() -> None:
+    world = InMemory(reconnect={"first": 1.0, "jitter": 0.0}, mandatory=False)
+    world.port.must_confirm = 1
+    world.feed(*_bodies(0, 3))
+    world.port.must_confirm = 2
+    world.close(2, 541)
+    world.host.run(until=1.5)
+    world.feed(b"3")
+    for tag in range(1, 5):  # what was in flight goes one by one
+        world.acknowledge(tag)
+    assert world.port.confirmed_in == 4
+
+
 def test_nothing_is_published_while_the_server_is_blocked() -> None:
     world = InMemory()
     world.say(0, connection.Blocked(reason="low on memory"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,56 @@ def test_nothing_is_confirmed_before_it_is_synchronised(
         assert bodies_in(tmp_path / "j") == [b"0"], "it is written, but not safe"
         may_sync.set()
         app.wait_confirmed(PATIENCE)
+
+
+def test_what_was_on_its_way_to_the_disk_before_a_source_came_confirms_nothing_of_it(
+    kernel_factory: KernelFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync, may_write = threading.Event(), threading.Event()
+    may_sync.set()
+    may_write.set()
+
+    class SlowDisk(LimitedDisk):
+        def sync(self, fd: int) -> None:
+            assert may_sync.wait(PATIENCE)
+
+        def write(self, fd: int, pieces: Sequence[Any]) -> None:
+            assert may_write.wait(PATIENCE)
+            super().write(fd, pieces)
+
+    monkeypatch.setattr(writer_module, "Disk", SlowDisk)
+    options = {"path": str(tmp_path / "j"), "linger": 0.0}
+    kernel = kernel_factory(
+        EnginePlan(name="careful", kind="native"),
+        EnginePlan(name="careless", kind="native"),
+        EnginePlan(name="journal", kind="journal", options=options),
+        RoutePlan(source="careful", targets=("journal",), confirm=True),
+        RoutePlan(source="careless", targets=("journal",)),
+    )
+    with kernel.open("careful") as first:
+        first.send(b"0")
+        first.wait_confirmed(PATIENCE)
+        may_sync.clear()
+        kernel.open("careless").send_many([b"1", b"2"])
+        _wait_until(lambda: len(bodies_in(tmp_path / "j")) == 3)
+    _wait_until(lambda: not any(pipe.name.startswith("careful") for pipe in kernel.statistics().pipes))
+    with kernel.open("careful") as second:
+        second.send_many([b"3", b"4"])
+        _wait_until(lambda: figures(kernel)["messages_in"] == 5)
+        may_write.clear()
+        may_sync.set()
+        _wait_until(lambda: figures(kernel)["durable"] == 3)
+        with pytest.raises(TimedOut):
+            second.wait_confirmed(0.1)
+        may_write.set()
+        second.wait_confirmed(PATIENCE)
+
+
+def _wait_until(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 def test_messages_that_come_together_share_a_commit(start: Callable[..., Kernel], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from kernel.contracts.engine import EngineEvent
+from kernel.contracts.errors import TimedOut
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from plugins.engines.pgm.one_to_many.options import OneToManyOptions
@@ -165,6 +167,39 @@ def test_confirmation_works_over_multicast(kernel_factory: KernelFactory, told: 
         source.send_many([b"one", b"two", b"three"])
         source.wait_confirmed(timeout=PATIENCE)
         assert _take(target, 3) == [b"one", b"two", b"three"]
+
+
+def test_old_confirmations_are_not_taken_for_those_of_a_source_that_came_later(
+    kernel_factory: KernelFactory,
+) -> None:
+    parts = _sender(confirm=True)
+    careless = EnginePlan(name="careless", kind="native"), RoutePlan(source="careless", targets=("feed",))
+    sender = kernel_factory(*parts, *careless)
+    feed, _, way = _receiver(_where(sender))
+    way = msgspec.structs.replace(way, confirm=True)
+    receiver = kernel_factory(
+        feed, EnginePlan(name="to", kind="native", options={"auto_confirm": False}), way
+    )
+    with receiver.open("to") as target:
+        with sender.open("from") as first:
+            first.send(b"1")
+            assert _take(target, 1) == [b"1"]
+            target.confirm()
+            first.wait_confirmed(PATIENCE)
+            sender.open("careless").send_many([b"2", b"3"])
+            assert _take(target, 2) == [b"2", b"3"]
+        while any(pipe.name.startswith("from") for pipe in sender.statistics().pipes):
+            time.sleep(0.001)
+        with sender.open("from") as second:
+            second.send_many([b"4", b"5"])
+            while not any(pipe.written == 5 for pipe in receiver.statistics().pipes):
+                time.sleep(0.001)
+            target.confirm()
+            with pytest.raises(TimedOut):
+                second.wait_confirmed(0.2)
+            assert _take(target, 2) == [b"4", b"5"]
+            target.confirm()
+            second.wait_confirmed(PATIENCE)
 
 
 def test_messages_wait_for_the_first_receiver(kernel_factory: KernelFactory) -> None:
