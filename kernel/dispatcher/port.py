@@ -136,7 +136,7 @@ class Port:
             self.patience.watch()
 
     def short_cut(self) -> Pipe | None:
-        """The pipe to write to directly: there is one route without filter or confirmation, to one pipe."""
+        """The pipe to write to directly: there is one route without filter, to one pipe, and none has confirmed."""
         return self._only
 
     @property
@@ -374,7 +374,7 @@ class Port:
 
     def _topology_changed(self) -> None:
         self._only = None
-        if len(self.routes) == 1:
+        if len(self.routes) == 1 and self._ledger is None:  # else the owner goes by its counts
             route = self.routes[0]
             if (
                 not (route.filtered or route.held or route.spec.confirm)

@@ -148,6 +148,37 @@ def test_a_route_that_confirms_may_come_after_one_that_does_not(
 
 
 @pytest.mark.parametrize("transport", ["tcp", "inproc"])
+def test_what_comes_when_the_only_route_that_confirms_has_gone_is_confirmed(
+    kernel_factory: KernelFactory, transport: str
+) -> None:
+    confirming = route("net", "sink", confirm=True)
+    if transport == "tcp":
+        receiving = kernel_factory(listener(), route("net", "plain"), confirming)
+        sending = kernel_factory(
+            dialler(f"backend+tcp://{receiving.address_of('net')}"), route("app", "net", confirm=True)
+        )
+    else:
+        receiving = sending = kernel_factory(
+            listener(address="backend+inproc://x"),
+            dialler("backend+inproc://x", name="out"),
+            route("net", "plain"),
+            confirming,
+            route("app", "out", confirm=True),
+        )
+    plain = receiving.open("plain", api="native")
+    app = sending.open("app")
+    with receiving.open("sink", api="native") as sink:
+        app.send(b"1", timeout=60)
+        assert sink.receive(60) == b"1"
+        sink.confirm()
+        app.wait_confirmed(60)
+        receiving.remove_route(confirming)
+    app.send(b"2", timeout=60)
+    receive_until(plain, b"2")
+    app.wait_confirmed(10)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "inproc"])
 def test_old_confirmations_are_not_taken_for_those_of_a_source_that_came_later(
     kernel_factory: KernelFactory, transport: str
 ) -> None:

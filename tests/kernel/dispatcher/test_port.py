@@ -397,6 +397,22 @@ def test_a_port_knows_whether_a_route_lets_an_envelope_pass(system: System) -> N
     assert system.ports["a"].wants(Envelope(key="other"))
 
 
+def test_a_source_that_counts_is_told_of_each_message_also_when_a_single_plain_route_is_left(
+    system: System,
+) -> None:
+    system.route("a", "b")
+    careful = system.route("a", "c", confirm=True)
+    for name in "abc":
+        system.port(name)
+    system.turn()
+    system.dispatcher.remove_route(careful)
+    system.turn()
+    system.send("a", b"1", b"2")
+    system.turn()
+    assert (system.ports["a"].confirms, system.ports["a"].sent()) == (True, 2)
+    assert system.owners["a"].confirmations == [2]
+
+
 def test_who_confirms_can_tell_that_nobody_waited_meanwhile(system: System) -> None:
     system.route("a", "b", confirm=True)
     system.port("b")
