@@ -56,3 +56,8 @@ class Group:
         start = self.size
         self.size += HEADER_BYTES + len(payload)
         return start, self.size
+
+    def repeat(self, group: Group) -> None:
+        """Add what another group, which has no messages, has settled."""
+        self.chunks += group.chunks
+        self.size += group.size

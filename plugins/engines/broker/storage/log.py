@@ -122,7 +122,9 @@ class Log:
         self._next_segment = 1
         self._current: Segment | None = None
         self._file: Writable | None = None
-        self._busy = self._unsynced = False
+        self._busy = False
+        self._unsynced: list[Group] = []
+        """What was written since the last sync; it only settles messages."""
         self._cannot_remove = False  # that is tried again when there is something to write, too
         self._collected = Collected()
         self._removals: list[Segment] = []
@@ -182,7 +184,7 @@ class Log:
     @property
     def dirty(self) -> bool:
         """Whether something is in no group yet."""
-        return bool(self._collected) or (self._collected.demanded and self._unsynced)
+        return bool(self._collected) or (self._collected.demanded and bool(self._unsynced))
 
     # Groups
 
@@ -272,8 +274,10 @@ class Log:
             self._file = attempt.file
         if attempt.group.attempts > 1:
             self._report("can write", f"again, at attempt {attempt.group.attempts}")
-        self._unsynced = self._sync and not attempt.sync
+        if self._sync and not attempt.sync:
+            self._unsynced.append(attempt.group)
         if attempt.sync:
+            self._unsynced = []
             self.counters.syncs += 1
             self.counters.synced_at = monotonic()
             self.counters.last_sync_seconds = attempt.seconds
@@ -286,6 +290,9 @@ class Log:
             self._report("cannot write", f"{error}; publishers wait, and it is tried again each second")
         # What a failed sync leaves in a file nobody can say: the file is not appended to any more.
         self._current = self._file = None
+        for unsynced in self._unsynced:  # nor synced
+            group.repeat(unsynced)
+        self._unsynced = []
         if not (self.closing and group.attempts > 1):
             self._submit(group)
 

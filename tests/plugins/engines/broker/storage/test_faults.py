@@ -88,6 +88,29 @@ def test_after_a_failed_sync_the_file_is_not_trusted_any_more() -> None:
         assert numbers(lost.take_all()) == list(range(10))
 
 
+@pytest.mark.parametrize("what", ["sync", "write"])
+@pytest.mark.parametrize("segment_bytes", [2000, 1 << 20])
+def test_what_was_settled_in_a_file_that_is_not_trusted_any_more_stays_settled(
+    what: str, segment_bytes: int
+) -> None:
+    broker = DurableBroker(segment_bytes=segment_bytes)
+    broker.declare()
+    publish(broker, 0, 10)
+    syncs = broker.disk.syncs
+    for _ in range(5):
+        broker.client.receiver.take_one(broker.queue(), 0.0, settled=True)
+    broker.settle()
+    assert broker.disk.syncs == syncs
+    fail, truncate = failing(what, 1), failing("truncate", 1)
+    broker.disk.fail = lambda operation: fail(operation) or truncate(operation)
+    publish(broker, 10, 20)
+    broker.writer.wait()
+    assert broker.store.statistics()["write_failures"] == 1
+    for seed in range(20):
+        lost = DurableBroker(broker.disk.after_power_loss(Random(seed)))
+        assert numbers(lost.take_all()) == list(range(5, 20))
+
+
 def test_a_new_segment_that_failed_and_could_not_be_deleted_brings_nothing_back() -> None:
     broker = DurableBroker(segment_bytes=1000, at_once=False)
     broker.declare()
