@@ -6,11 +6,12 @@ the queues hand over no more (the session's window) and, beyond a mark, no more 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Buffer
 from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
 from kernel.hosting.unwritten import Unwritten
 from kernel.hosting.wire import TlsWire, Wire
@@ -18,6 +19,7 @@ from plugins.engines.amqp.rates import Bucket
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
+from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
 from plugins.protocols.amqp091.methods import connection as connection_methods
 from plugins.protocols.amqp091.states import ConnectionState
 
@@ -105,7 +107,7 @@ class ConnectionHost:
         """Say good-bye as far as it goes at once, and end."""
         if not self.ended:
             self._connection.close(320, "CONNECTION_FORCED - the broker is shut down")
-            self._write()
+            self._write(self._connection.data_to_send())
             self._end("the broker is shut down")
 
     def hold_back(self) -> None:
@@ -141,10 +143,13 @@ class ConnectionHost:
             # A mistake of ours costs this client its connection, and nobody else anything.
             self._connection.close(541, f"INTERNAL_ERROR - {error}")
             self.session.end(now)
-        if self.session.waits_for_store():
-            return
-        self._write()
+        waits = self.session.waits_for_store()
+        self._write(() if waits else self._connection.data_to_send())
         if self.ended:
+            return
+        if waits:
+            self._watch()
+            self._arm()
             return
         if self._connection.closed() and not self._out:
             self._end("closed")
@@ -209,6 +214,7 @@ class ConnectionHost:
         if self._is_due():
             now = self._host.now()
             self._take([self._connection.handle_timeout(now)], now)
+            self._beat()
         else:
             self._arm()
 
@@ -218,9 +224,16 @@ class ConnectionHost:
 
     # To the socket
 
-    def _write(self) -> None:
+    def _beat(self) -> None:
+        """What waits for the disk comes later; a sign of life does not."""
+        is_open = self._connection.state is ConnectionState.OPEN
+        if not self.ended and is_open and self.session.waits_for_store():
+            self._write((HEARTBEAT_FRAME,))
+            self._watch()
+
+    def _write(self, chunks: Sequence[Buffer]) -> None:
         try:
-            self.bytes_out += self._out.write(self._connection.data_to_send(), self._wire)
+            self.bytes_out += self._out.write(chunks, self._wire)
         except OSError as error:
             self._lost(str(error))
 

@@ -13,8 +13,9 @@ import pytest
 
 from plugins.engines.amqp import connection_host, session
 from plugins.engines.amqp.options import BindingOptions, ExchangeOptions, QueueOptions
-from plugins.protocols.amqp091.events import Acknowledged, Delivered
-from plugins.protocols.amqp091.methods import basic, confirm
+from plugins.protocols.amqp091.events import Acknowledged, Delivered, MethodReceived
+from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
+from plugins.protocols.amqp091.methods import basic, confirm, queue
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.still_host import StillServer
 from tests.plugins.engines.broker.client import run
@@ -223,6 +224,43 @@ def test_publishers_go_on_whatever_was_the_last_in_their_way(
     port.room = True
     server.engine.on_writable()
     assert waiting(server) == 2
+
+
+def test_who_waits_for_the_disk_hears_heartbeats(slow_disk: tuple[StillServer, Callable[[], None]]) -> None:
+    server, go = slow_disk
+    client = server.connect(heartbeat=2)
+    client.send(queue.Declare(queue="new", durable=True))
+    server.host.settle()
+    client.read()
+    for _ in range(10):
+        client.wire.send(HEARTBEAT_FRAME)
+        server.host.pass_time(2)
+        assert client.wire.recv(100) in (HEARTBEAT_FRAME, 2 * HEARTBEAT_FRAME)
+    go()
+    assert isinstance(client.wait_for(MethodReceived).method, queue.DeclareOk)
+    assert not client.hosted.ended
+
+
+def test_what_was_on_its_way_before_somebody_waits_for_the_disk_arrives(
+    slow_disk: tuple[StillServer, Callable[[], None]],
+) -> None:
+    server, go = slow_disk
+    client = server.connect()
+    body = b"x" * 4_000_000
+    client.connection.publish(1, run(body, key="q"))
+    client.flush()
+    client.send(basic.Consume(queue="q", no_ack=True))
+    server.host.settle()
+    assert client.hosted.unwritten
+    client.send(queue.Declare(queue="new", durable=True))
+    events = client.read()
+    for _ in range(1000):
+        server.host.turn()
+        events += client.read()
+    assert [event.run.bodies[0] for event in events if isinstance(event, Delivered)] == [body]
+    assert not server.host.turn()
+    go()
+    assert isinstance(client.wait_for(MethodReceived).method, queue.DeclareOk)
 
 
 def test_routes_wait_for_the_disk_like_publishers(
