@@ -107,11 +107,15 @@ class Backlog:
         return spans, count, size
 
     def take_oldest(self, most: int) -> Span | None:
-        """Remove up to ``most`` messages at the front of the lowest priority: what is shed first."""
-        for lane in self.lanes:
-            if lane and self._has_front(lane):
-                return self._taken(_front_of(lane, most))
-        return None
+        """Remove up to ``most`` messages at the front of the lowest priority: what is shed first.
+
+        None: they had to be read, and may be fewer, or less, than was thought.
+        """
+        lane = next(lane for lane in self.lanes if lane)
+        if lane[0].run is None:
+            self._read_front(lane)
+            return None
+        return self._taken(_front_of(lane, most))
 
     def take_expired(self, now: float) -> list[Span]:
         """Remove what has expired at the front of each lane (behind the front RabbitMQ lets it wait, too)."""

@@ -329,8 +329,8 @@ class Queue:
 
     def _shed_some(self, excess: int, now: float) -> None:
         span = self.backlog.take_oldest(excess)
-        assert span is not None, "the backlog is too long"
-        self._give_up(span, "maxlen", now)
+        if span is not None:
+            self._give_up(span, "maxlen", now)
 
     def _give_up(self, span: Span, reason: Reason, now: float) -> None:
         if self.policy.dead_letter_exchange is not None and not self.deleted:

@@ -171,6 +171,19 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_served() -> None:
     assert (figures["lost_messages"], figures["last_error"]) == (first, "[Errno 5] Input/output error")
 
 
+@pytest.mark.parametrize("limit", [{"max_length": 12}, {"max_length_bytes": 12 * 103}])
+def test_what_is_lost_is_no_excess(limit: dict[str, int]) -> None:
+    broker = DurableBroker(queue_bytes=0)
+    queue = broker.declare(**limit)
+    for first in range(10, 20, 2):
+        publish(broker, first, first + 2)
+    assert [page.count for page in queue.backlog.lanes[0]] == [10]
+    broker.disk.fail = failing("read", 1)
+    publish(broker, 20, 24)
+    assert broker.store.statistics()["lost_messages"] == 10
+    assert numbers(broker.take_all()) == list(range(20, 24))
+
+
 def test_an_end_on_a_full_disk_is_an_end() -> None:
     broker = DurableBroker()
     broker.declare()
