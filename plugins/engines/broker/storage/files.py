@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol as Interface
 
@@ -132,6 +134,8 @@ class DirectoryFiles:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self._reading: OrderedDict[str, int] = OrderedDict()
+        self._spare: int | None = None
+        self._keep_spare()
 
     def names(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_file())
@@ -158,6 +162,7 @@ class DirectoryFiles:
         descriptor = self._reading.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
+            self._keep_spare()
 
     def truncate(self, name: str, size: int) -> None:
         descriptor = os.open(self.directory / name, os.O_WRONLY | os.O_CLOEXEC)
@@ -195,14 +200,41 @@ class DirectoryFiles:
     def close(self) -> None:
         while self._reading:
             os.close(self._reading.popitem()[1])
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
 
     def _open(self, name: str) -> int:
         descriptor = self._reading.get(name)
         if descriptor is None:
             while len(self._reading) >= _MOST_OPEN:
                 os.close(self._reading.popitem(last=False)[1])
-            path = self.directory / name
-            descriptor = self._reading[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._reading[name] = self._open_to_read(self.directory / name)
         else:
             self._reading.move_to_end(name)
         return descriptor
+
+    def _open_to_read(self, path: Path) -> int:
+        """Open a file, in the place of another of ours if the process may have no more: messages would count as lost."""
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._give_one_back():
+                raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_one_back(self) -> bool:
+        if self._reading:
+            os.close(self._reading.popitem(last=False)[1])
+        elif self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+        else:
+            return False
+        return True
+
+    def _keep_spare(self) -> None:
+        """Have a descriptor to give back for the first file that is read."""
+        if self._spare is None and not self._reading:
+            with suppress(OSError):
+                self._spare = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)

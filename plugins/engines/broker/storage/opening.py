@@ -82,6 +82,8 @@ class OpenStore:
     def _release(self) -> None:
         self._closed = True
         self._writer.close()
+        self.store.log.files.close()
+        self.store.scratch.files.close()
         self._lock.release()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -193,3 +195,37 @@ def test_a_disk_that_reserves_nothing_is_written_all_the_same(
     assert (tmp_path / "data" / "000000000001.log").stat().st_size < 5000
     first.close()
     assert "q" in opened().vhost.queues
+
+
+@pytest.fixture
+def no_descriptors() -> Iterator[Callable[[], None]]:
+    """Call it, and the process can open nothing any more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+
+    def take_all() -> None:
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/", os.O_RDONLY | os.O_CLOEXEC))
+
+    yield take_all
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_messages_are_read_back_though_the_process_may_open_nothing_more(
+    opened: Callable[..., Opened], no_descriptors: Callable[[], None]
+) -> None:
+    broker = opened(queue_bytes=0, segment_bytes=2000)
+    queue = broker.vhost.declare_queue("q", None, 0.0, durable=True, arguments={})
+    for number in range(40):
+        broker.vhost.publish(run(b"%d" % number + b"x" * 300, persistent=True), 0.0)
+        broker.make_safe()
+    assert len(list((broker.kept.directory).glob("*.log"))) > 3
+    no_descriptors()
+    taken = [broker.client.receiver.take_one(queue, 0.0, settled=True) for _ in range(40)]
+    assert None not in taken
+    assert broker.reports == []
