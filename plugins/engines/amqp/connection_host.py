@@ -108,7 +108,8 @@ class ConnectionHost:
         if not self.ended:
             self._connection.close(320, "CONNECTION_FORCED - the broker is shut down")
             self._write(self._connection.data_to_send())
-            self._end("the broker is shut down")
+            if not self.ended:
+                self._end("the broker is shut down")
 
     def hold_back(self) -> None:
         """The routes are full: read no more for now."""

@@ -92,3 +92,13 @@ def test_a_user_may_have_so_many_connections(serve: Callable[..., Server]) -> No
     assert server.connect("adam", "p").is_open
     first.close()
     assert server.connect("eve", "p").is_open
+
+
+def test_a_client_that_is_gone_at_the_end_is_gone_once(still: Callable[..., StillServer]) -> None:
+    server = still()
+    client = server.connect()
+    came = client.hosted.bytes_in
+    client.wire.close()
+    server.engine.stop()
+    assert [event.what for event in server.host.events] == ["connected", "disconnected"]
+    assert server.engine.statistics()["bytes_in"] == came
