@@ -18,6 +18,7 @@ from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.writer import DiskFull, JournalWriter
 from plugins.protocols.journal_format.batch import EncodedBatch
 from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.errors import JournalError
 
 HOUSEKEEPING = 5.0
 """Seconds between two looks for segments that may be rolled or deleted."""
@@ -46,7 +47,7 @@ class Progress(NamedTuple):
 
 
 class Committer:
-    """Writes what is submitted, in order.  ``report`` is called in threads of the committer's."""
+    """Writes what is submitted, in order.  ``report``, ``fail`` and ``warn`` are called in threads of the committer's."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Committer:
         options: JournalOptions,
         report: Callable[[Progress], Any],
         fail: Callable[[BaseException], Any],
+        warn: Callable[[str], Any] = lambda _: None,
     ) -> None:
         self.commits = self.syncs = self.deleted = 0
         self.progress = Progress(0, 0, "")
@@ -62,6 +64,8 @@ class Committer:
         self._options = options
         self._report = report
         self._fail = fail
+        self._warn = warn
+        self._warned = ""
         self._queue: SimpleQueue[list[Stamped] | None] = SimpleQueue()
         self._stopping = threading.Event()
         self._committed = self._durable = 0
@@ -204,7 +208,14 @@ class Committer:
             self._writer.roll_if_due()
         except DiskFull:
             pass  # the next commit will tell
-        found = expired(self._writer.path, self._options.keep, int(time.time() * 1e6))
+        try:
+            found = expired(self._writer.path, self._options.keep, int(time.time() * 1e6))
+        except JournalError as error:  # too much is kept until somebody has seen to it; what comes is kept, too
+            if str(error) != self._warned:
+                self._warned = str(error)
+                self._warn(f"nothing is deleted: {error}")
+            return
+        self._warned = ""
         delete(self._writer.path, found)
         self.deleted += len(found)
 

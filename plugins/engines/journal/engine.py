@@ -75,6 +75,7 @@ class JournalEngine:
                 options,
                 report=lambda progress: host.post(partial(self._on_progress, progress)),
                 fail=lambda error: host.post(partial(self._on_failure, error)),
+                warn=lambda text: host.post(partial(self._report, "warning", text)),
             )
             self._tell_recovered(writer)
         except BaseException:

@@ -12,11 +12,14 @@ _MICROSECONDS = 1_000_000
 
 
 def expired(journal: Path, keep: KeepOptions, now: int) -> list[SegmentInfo]:
-    """Return the segments that may be deleted at ``now`` (microseconds), the oldest first."""
+    """Return the segments that may be deleted at ``now`` (microseconds), the oldest first.
+
+    Raises ``JournalError`` if it cannot be known what a consumer still needs.
+    """
     if keep.bytes is None and keep.seconds is None and not keep.unread_only:
         return []
     segments = JournalReader(journal).summaries()
-    consumers = positions(journal).values()
+    consumers = positions(journal).values() if keep.for_consumers or keep.unread_only else ()
     unread = min(consumers, default=None)
     total = sum(segment.bytes for segment in segments)
     found: list[SegmentInfo] = []

@@ -1,12 +1,13 @@
 """How far consumers have come: what retention by consumer position goes by.
 
 ``consumers/NAME.json`` in the journal's directory has ``{"next_offset": N}``: the consumer needs no row before N.  It is
-replaced as a whole, so that a reader sees the old or the new.
+replaced as a whole, so that a reader sees the old or the new, also after a loss of power.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -21,7 +22,10 @@ def write_position(journal: str | Path, consumer: str, next_offset: int) -> None
     path = _path(journal, consumer)
     path.parent.mkdir(exist_ok=True)
     written = path.with_name(f".{path.name}.new")
-    written.write_text(json.dumps({"next_offset": next_offset}))
+    with written.open("w") as file:
+        json.dump({"next_offset": next_offset}, file)
+        file.flush()
+        os.fsync(file.fileno())  # a name may be safe before the bytes are: the file would be empty
     written.replace(path)
 
 
@@ -33,7 +37,7 @@ def positions(journal: str | Path) -> dict[str, int]:
             found[path.stem] = int(json.loads(path.read_text())["next_offset"])
         except FileNotFoundError:
             continue
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise JournalError(f"{path}: not a consumer's position: {error}") from error
     return found
 

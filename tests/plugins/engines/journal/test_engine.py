@@ -228,6 +228,30 @@ def test_retention_goes_on_while_the_journal_is_written(
     assert bodies_in(tmp_path / "j") == numbered(earliest, end)
 
 
+def test_a_consumer_that_cannot_be_read_keeps_what_there_is_and_stops_nothing(
+    start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "HOUSEKEEPING", 0.01)
+    file = tmp_path / "j" / "consumers" / "lost.json"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    events = Events()
+    kernel = start(events=events, roll_bytes=2000, keep={"bytes": 1})
+    with kernel.open("app") as app:
+        for body in numbered(0, 20):
+            app.send(body)
+            app.wait_confirmed(PATIENCE)
+        warning = events.wait("warning").detail
+        assert warning.startswith(f"nothing is deleted: {file}: not a consumer's position")
+        assert bodies_in(tmp_path / "j") == numbered(0, 20)
+        file.unlink()
+        deadline = time.monotonic() + PATIENCE
+        while figures(kernel)["segments_deleted"] < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert not events.count("failed")
+
+
 def test_a_message_larger_than_a_commit_should_be_has_one_of_its_own(
     start: Callable[..., Kernel], tmp_path: Path
 ) -> None:

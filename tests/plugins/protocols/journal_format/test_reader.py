@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,20 @@ def test_positions_of_consumers(journal: Path) -> None:
     (journal / "consumers" / "bad.json").write_text("{}")
     with pytest.raises(JournalError, match="bad.json: not a consumer's position"):
         positions(journal)
+
+
+def test_a_position_is_safe_before_it_takes_the_place_of_the_last_one(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power leaves a file that is empty."""
+    safe: list[bytes] = []
+
+    def fsync(descriptor: int) -> None:
+        assert positions(journal) == {"spark": 5}
+        safe.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
+
+    write_position(journal, "spark", 5)
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_position(journal, "spark", 9)
+    assert safe == [b'{"next_offset": 9}']
+    assert positions(journal) == {"spark": 9}
