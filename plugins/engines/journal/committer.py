@@ -210,7 +210,7 @@ class Committer:
             pass  # the next commit will tell
         try:
             found = expired(self._writer.path, self._options.keep, int(time.time() * 1e6))
-        except JournalError as error:  # too much is kept until somebody has seen to it; what comes is kept, too
+        except JournalError as error:  # until somebody has seen to it too much is kept
             if str(error) != self._warned:
                 self._warned = str(error)
                 self._warn(f"nothing is deleted: {error}")

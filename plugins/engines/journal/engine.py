@@ -256,7 +256,8 @@ class JournalEngine:
             self._report(
                 "recovered",
                 f"{writer.path}: {recovered.adopted} rows and {recovered.replaced} index entries were made good, "
-                f"{recovered.cut} bytes that were never committed were cut off",
+                f"{recovered.cut} bytes that were never committed were cut off"
+                + (f", {recovered.lost} rows that a consumer has had are lost" if recovered.lost else ""),
             )
 
     def _report(self, what: str, detail: str) -> None:

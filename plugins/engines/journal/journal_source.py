@@ -57,6 +57,10 @@ class JournalSource:
         self._stop = self._end
         """The end of ``_batches``: with ``follow``, where the journal ended when they were begun."""
 
+    def journal_end(self) -> int:
+        """Return where the journal ends now."""
+        return self._reader.bounds().end
+
     def read(self) -> Chunk:
         """Read the next rows.  Raises ``Damaged`` and ``OutOfRange``, unless ``on_damage`` takes it."""
         if self._batches is None:

@@ -10,9 +10,11 @@ from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
 from plugins.engines.journal.mending import Mended, give_index, is_whole, mend, name_of
 from plugins.engines.journal.segment_writer import SegmentWriter
+from plugins.protocols.journal_format.consumers import furthest
 from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import DATA, SegmentName, segment_names
+from plugins.protocols.journal_format.reader import EVERYTHING
 from plugins.protocols.journal_format.segment import Segment
 
 
@@ -25,10 +27,31 @@ class Recovered(NamedTuple):
     """Entries of the index that were damaged, and made anew."""
     cut: int = 0
     """Bytes behind the last whole commit."""
+    lost: int = 0
+    """Rows at the end that a consumer has had, and that are no longer there."""
 
 
 def recover(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recovered]:
-    """Return the segment to go on with; ``now`` in microseconds.  The caller holds the writer's lock."""
+    """Return the segment to go on with; ``now`` in microseconds.  The caller holds the writer's lock.
+
+    No offset that a consumer has passed is used again: it would take the new row for one that it has had.
+    """
+    segment, recovered = _last_segment(disk, journal, now)
+    end, read = segment.end, furthest(journal, EVERYTHING)
+    if read <= end:
+        return segment, recovered
+    try:
+        segment.sync()  # first: a segment that follows says that this one is safe
+        following = SegmentWriter.begin(disk, journal, SegmentName(read, 0), now)
+    finally:
+        segment.close()
+    if not segment.entries:
+        segment.name.index_path(journal).unlink()
+        segment.name.data_path(journal).unlink()
+    return following, recovered._replace(lost=read - end)
+
+
+def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recovered]:
     try:
         with compaction_lock(journal):
             remove_superseded(journal)

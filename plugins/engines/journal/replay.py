@@ -118,7 +118,8 @@ class ReplayEngine:
             follow=options.follow,
             on_damage=self._on_damage if options.skip_damage else None,
         )
-        if options.consumer is not None and self._path.is_dir():
+        # nothing that is not there yet is noted as read: a writer that begins goes on behind that
+        if options.consumer is not None and self._path.is_dir() and source.offset <= source.journal_end():
             write_position(self._path, options.consumer, source.offset)
         return source
 

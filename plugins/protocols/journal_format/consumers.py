@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from plugins.protocols.journal_format.errors import JournalError
@@ -34,17 +35,37 @@ def positions(journal: str | Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in sorted((Path(journal) / CONSUMERS).glob("[!.]*.json")):
         try:
-            found[path.stem] = int(json.loads(path.read_text())["next_offset"])
+            found[path.stem] = _read(path)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise JournalError(f"{path}: not a consumer's position: {error}") from error
+    return found
+
+
+def furthest(journal: str | Path, below: int) -> int:
+    """Return the highest position of a consumer that is lower than ``below``; 0 if there is none.
+
+    A file that cannot be read tells nothing.
+    """
+    found = 0
+    for path in (Path(journal) / CONSUMERS).glob("[!.]*.json"):
+        with suppress(FileNotFoundError, JournalError):
+            position = _read(path)
+            found = max(found, position if position < below else 0)
     return found
 
 
 def forget(journal: str | Path, consumer: str) -> None:
     """Forget a consumer: retention no longer waits for it."""
     _path(journal, consumer).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> int:
+    try:
+        return int(json.loads(path.read_text())["next_offset"])
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise JournalError(f"{path}: not a consumer's position: {error}") from error
 
 
 def _path(journal: str | Path, consumer: str) -> Path:

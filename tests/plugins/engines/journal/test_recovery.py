@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
+from plugins.protocols.journal_format.consumers import write_position
 from plugins.protocols.journal_format.errors import Damaged, JournalError
 from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import DATA, INDEX, SegmentName
@@ -116,7 +117,7 @@ def test_what_was_never_committed_is_cut_off(journal: Path) -> None:
     for tail in (b"\0" * 5000, good[last.position : -1], b"\xff" * 11, good[last.position :]):
         path.write_bytes(good + tail)
         with JournalWriter(journal) as writer:
-            assert writer.recovered == (0, 0, len(tail)), "a commit with an offset that was is no commit"
+            assert writer.recovered == (0, 0, len(tail), 0), "a commit with an offset that was is no commit"
         assert path.read_bytes() == good
 
 
@@ -124,7 +125,7 @@ def test_a_commit_that_is_whole_is_taken_in(journal: Path) -> None:
     index = FIRST.index_path(journal)
     index.write_bytes(index.read_bytes()[: -2 * SIZE])
     with JournalWriter(journal) as writer:
-        assert writer.recovered == (2, 0, 0)
+        assert writer.recovered == (2, 0, 0, 0)
     assert bodies_in(journal) == numbered(0, 3)
 
 
@@ -158,3 +159,14 @@ def test_settings_may_change_between_writers(journal: Path) -> None:
     with JournalWriter(journal, WriterSettings(compression="zstd")) as writer:
         append(writer, b"3")
     assert bodies_in(journal) == numbered(0, 4)
+
+
+def test_a_journal_without_its_rows_begins_where_its_consumers_are(tmp_path: Path) -> None:
+    """Somebody has deleted the segments, and an offset stands for one row for ever."""
+    write_position(tmp_path, "reader", 700)
+    write_position(tmp_path, "unread", 1 << 62)
+    (tmp_path / "consumers" / "lost.json").touch()
+    with JournalWriter(tmp_path) as writer:
+        append(writer, b"700")
+    assert JournalReader(tmp_path).bounds() == (700, 701)
+    assert [path.name for path in tmp_path.glob("*.index")] == [f"{700:020d}-0000.index"]

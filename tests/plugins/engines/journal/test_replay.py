@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -175,6 +176,42 @@ def test_a_consumer_that_may_miss_what_retention_takes_goes_on_behind_it(
     assert "offsets 300 to 999" in events.wait("damaged").detail
     until(lambda: state_of(kernel) == "ended")
     assert positions(journal) == {"reader": 1010}
+
+
+def test_a_consumer_misses_nothing_after_a_loss_of_power_has_taken_what_it_has_had(
+    kernel_factory: KernelFactory, journal: Path
+) -> None:
+    """Readers see what is not synchronised yet, and ``fsync = "interval"`` leaves a second of that."""
+    index, data = next(journal.glob("*.index")), next(journal.glob("*.arrows"))
+    before = index.stat().st_size, data.stat().st_size
+    with JournalWriter(journal) as writer:
+        append(writer, *numbered(1000, 1100))
+    write_position(journal, "reader", 1100)
+    write_position(journal, "late", 990)
+    os.truncate(index, before[0])
+    os.truncate(data, before[1])
+    with JournalWriter(journal) as writer:
+        assert (writer.recovered.lost, writer.next_offset) == (100, 1100)
+        append(writer, *numbered(1100, 1110))
+    with JournalWriter(journal) as writer:
+        assert not any(writer.recovered)
+    events = Events()
+    kernel = kernel_factory(APP, replay(journal, consumer="reader"), route(), on_event=events)
+    assert receive(kernel, 10) == numbered(1100, 1110)
+    assert not events.count("damaged")
+    kernel = kernel_factory(APP, replay(journal, consumer="late"), route(), on_event=events)
+    assert receive(kernel, 20) == numbered(990, 1000) + numbered(1100, 1110)
+    assert "offsets 1000 to 1099" in events.wait("damaged").detail
+
+
+def test_a_start_that_is_still_to_come_is_not_noted_as_read(
+    play: Callable[..., Kernel], journal: Path
+) -> None:
+    kernel = play(consumer="reader", start=1005, follow=True)
+    kernel.wait_running()
+    with JournalWriter(journal) as writer:
+        append(writer, *numbered(1000, 1010))
+    assert receive(kernel, 5) == numbered(1005, 1010)
 
 
 def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
