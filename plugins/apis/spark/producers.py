@@ -53,5 +53,10 @@ def note(folder: Path, producer: str, epoch: Epoch) -> None:
         os.close(directory)
 
 
+def forget_producer(folder: Path, producer: str) -> None:
+    """Remember no more of a producer that does not come back."""
+    _path(folder, producer).unlink(missing_ok=True)
+
+
 def _path(folder: Path, producer: str) -> Path:
     return folder / _FOLDER / f"{producer}.json"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -64,6 +65,11 @@ def forget_epochs(folder: Path, producer: str, epoch: int) -> None:
         match = _NAME.fullmatch(path.name)
         if match and int(match[1]) <= epoch:
             path.unlink(missing_ok=True)
+
+
+def forget_staged(folder: Path, producer: str) -> None:
+    """Delete the folder of a producer that does not come back, with what is in it."""
+    shutil.rmtree(folder / _FOLDER / producer, ignore_errors=True)
 
 
 def partition_of(name: str) -> int:

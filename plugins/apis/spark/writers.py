@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import WriteOptions, local_path
-from plugins.apis.spark.producers import last_epoch
-from plugins.apis.spark.staging import forget, stage
+from plugins.apis.spark.producers import forget_producer, last_epoch
+from plugins.apis.spark.staging import forget, forget_staged, stage
 from plugins.apis.spark.workers import settle
 
 Publish: TypeAlias = Callable[[Path, str, int, Sequence[str]], object]
@@ -61,7 +61,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 class BatchWriter(DataSourceArrowWriter):
     """The producer is the write itself, or the token that the user gives it: then a second write does nothing.
 
-    Without a place for it, rows are staged among temporary files, and no token is remembered.
+    Without a place for it, rows are staged among temporary files, and no token is remembered; nor is a write without one.
     """
 
     def __init__(self, publish: Publish, options: WriteOptions) -> None:
@@ -70,6 +70,7 @@ class BatchWriter(DataSourceArrowWriter):
         temporary = Path(tempfile.gettempdir()) / f"kernel-staged-{uuid.uuid4().hex}"
         self.folder = local_path(given) if given else temporary
         self.publish = publish
+        self.has_token = bool(options.token)
         self.producer = options.token or f"write-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[Any]) -> Staged:
@@ -88,6 +89,9 @@ class BatchWriter(DataSourceArrowWriter):
     def _clear(self) -> None:
         if self.is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
+        elif not self.has_token:  # nobody can come back with this name
+            forget_staged(self.folder, self.producer)
+            forget_producer(self.folder, self.producer)
 
 
 def task_context() -> TaskContext:

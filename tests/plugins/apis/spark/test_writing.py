@@ -21,7 +21,7 @@ from plugins.apis.spark.producers import last_epoch
 from plugins.apis.spark.publishing import publish
 from plugins.apis.spark.source import KernelDataSource
 from plugins.apis.spark.staging import stage
-from plugins.apis.spark.writers import Staged, StreamWriter, folder_of
+from plugins.apis.spark.writers import BatchWriter, Staged, StreamWriter, folder_of
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
@@ -174,6 +174,26 @@ def test_an_epoch_without_rows_leaves_no_trace(tmp_path: Path) -> None:
     assert publish(tmp_path, "query", 0, _stage(tmp_path, 0, []))
     assert last_epoch(tmp_path, "query") is None
     assert _bodies(tmp_path) == []
+
+
+@pytest.mark.parametrize("token", ["", "mine"])
+@pytest.mark.parametrize("ends", ["commit", "abort", "failed commit"])
+def test_a_batch_write_is_remembered_only_by_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str, ends: str
+) -> None:
+    writer = BatchWriter(publish, WriteOptions(path=str(tmp_path), token=token))
+    file = stage(tmp_path, writer.producer, 0, 0, [_batch(body=[b"row"])])
+    told: list[WriterCommitMessage | None] = [Staged(writer.producer, file)]
+    if ends == "commit":
+        writer.commit(told)
+    else:
+        if ends == "failed commit":
+            _kill_at(2, monkeypatch)
+            with pytest.raises(Killed):
+                writer.commit(told)
+        writer.abort(told)
+    left = [path.stem for name in ("producers", "staged") for path in tmp_path.glob(f"{name}/*")]
+    assert left == (["mine"] * (1 if ends == "abort" else 2) if token else [])
 
 
 def test_what_a_failed_task_left_is_not_published_and_goes(tmp_path: Path) -> None:
