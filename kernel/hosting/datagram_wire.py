@@ -31,6 +31,9 @@ _NEWS = frozenset(
 )  # fmt: skip
 """What ICMP, or a neighbour that is not found, may say of an earlier datagram (Linux's ``icmp_err_convert``)."""
 
+_UNREACHABLE = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENONET))
+"""Those of them that say nothing of how datagrams were sent."""
+
 _RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
 _MSG_ERRQUEUE = 0x2000
 _MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
@@ -198,6 +201,8 @@ class DatagramWire:
                 return None
             self.refused |= error.errno in _NEWS
             if len(datagrams) > 1:
+                if error.errno in _UNREACHABLE:  # one at a time will show whether it is this place
+                    return self._send(datagrams[:1], address)
                 self.segments = False
                 return 0
             self.dropped += 1  # unreachable, or too large for the interface: to datagrams that is loss

@@ -188,6 +188,30 @@ def test_news_of_an_earlier_datagram_do_not_end_receiving(number: int) -> None:
     assert wire.dropped == 1
 
 
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ENETUNREACH])
+def test_news_of_an_earlier_datagram_do_not_end_sending_in_batches(number: int) -> None:
+    sent: list[list[bytes]] = []
+    news = [OSError(number, "news")]
+
+    class Told(_Stubborn):
+        def sendmsg(self, datagrams: list[bytes], *_: object) -> int:
+            if news:
+                raise news.pop()
+            sent.append(datagrams)
+            return len(datagrams)
+
+        def sendto(self, data: bytes, address: object) -> int:
+            sent.append([data])
+            return len(data)
+
+    wire = DatagramWire(Told())  # type: ignore[arg-type]
+    assert wire.segments
+    assert wire.send([b"1", b"2", b"3"], ("127.0.0.1", 9))
+    assert sent == [[b"1"], [b"2", b"3"]]
+    assert wire.segments
+    assert (wire.dropped, wire.refused) == (0, True)
+
+
 def test_a_socket_that_is_broken_is_told() -> None:
     with pytest.raises(OSError, match="news"):
         DatagramWire(Unlucky(errno.EBADF)).receive(1)
