@@ -54,6 +54,11 @@ class AnyAssociation(Protocol):
         ...
 
     @property
+    def left(self) -> list[Message]:
+        """What had come and was not taken when the peer restarted, until it is taken out."""
+        ...
+
+    @property
     def peer_port(self) -> int: ...
 
     @property

@@ -129,11 +129,11 @@ class Conversation:
             EngineEvent(engine=self._engine, what=_TOLD[event.what], peer=self.peer, detail=detail)
         )
 
-    def end(self, reason: str) -> None:
-        """It is over: give the ports back."""
+    def end(self, reason: str, left: Sequence[Message] | None = None) -> None:
+        """It is over: give the ports back.  ``left``: the association goes on with another, and this is what came for us."""
         if not self.ended:
             if self.plain and self.lanes:  # the peer takes it for delivered
-                self._pass_on(self.association.receive(self.host.now()))
+                self._pass_on(self.association.receive(self.host.now()) if left is None else left)
             self.ended = True
             self.host.set_timer(None, self._not_open, self)
             self._forget()

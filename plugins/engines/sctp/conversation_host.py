@@ -88,8 +88,9 @@ class ConversationHost(ABC, Generic[Kept]):
         conversation = self.conversations.get(association)
         restarted = any(event.what is What.RESTARTED for event in association.events)
         if conversation is not None and restarted:
-            conversation.end("the peer has begun anew")
+            conversation.end("the peer has begun anew", list(association.left))
             conversation = None
+        association.left.clear()
         if conversation is None:
             if association.state is State.CLOSED:
                 association.events.clear()

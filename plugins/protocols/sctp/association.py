@@ -58,6 +58,7 @@ class Association:
         self.receiver: Receiver | None = None
         self.violations = 0
         self.restarts = 0
+        self.left: list[Message] = []  # what had come and was not taken when the peer restarted
         self._addresses = addresses
         self._touched = touched
         self.closing = Closing(self)

@@ -286,6 +286,7 @@ class Endpoint:
             self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
             return False
         association.restarts += 1
+        association.left += association.receive(now)
         association.accept(cookie, source, now)
         association.events[-1] = Event(what=What.RESTARTED)
         return True

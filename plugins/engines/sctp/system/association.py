@@ -62,6 +62,7 @@ class SystemAssociation:
         self._tracks = tracks
         self.sender = self._new_sender()
         self._inbox: list[Message] = []
+        self.left: list[Message] = []
         self._pieces: dict[int, list[bytes]] = {}
         """By stream: of messages whose end has not been read."""
         self._pieces_size = 0
@@ -192,6 +193,7 @@ class SystemAssociation:
             self._on_up(news, What.UP)
         elif news.change == Change.RESTART:
             self.sender = self._new_sender()
+            self.left += self._inbox
             self._inbox, self._pieces, self._pieces_size = [], {}, 0
             self._on_up(news, What.RESTARTED)
         elif news.change == Change.SHUTDOWN_COMP:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -64,6 +65,33 @@ def strangers() -> Iterator[list[Stranger]]:
     yield made
     for each in made:
         each.close()
+
+
+def test_what_a_peer_has_sent_before_it_restarted_waits_for_who_reads_it(
+    kernel_factory: KernelFactory, strangers: list[Stranger]
+) -> None:
+    """It was acknowledged, and there was no room for it: what was before in the association's window, too."""
+    events = Events()
+    kernel = kernel_factory(
+        listener(framing="plain", stream_window=65536),
+        route("net", "app", marks={"high": 10, "patience": math.inf}),
+        on_event=events,
+    )
+    sink = kernel.open("app")
+    sent = [b"%06d" % number + bytes(1000) for number in range(250)]
+    first = Stranger(kernel.address_of("net"))
+    out = [first.association.send(0, body) for body in sent]
+    first.until(lambda: all(each.is_acknowledged() for each in out))
+    first.close()
+    second = Stranger(kernel.address_of("net"), first.udp_port)
+    strangers.append(second)
+    assert events.wait("disconnected").detail == "the peer has begun anew"
+    last = second.association.send(0, b"after")
+    second.until(last.is_acknowledged)
+    got: list[bytes] = []
+    while len(got) < len(sent) + 1:
+        got += map(bytes, sink.receive_many(timeout=5))
+    assert got == [*sent, b"after"]
 
 
 GREETING = (0, Kind.GREETING, encode_greeting(Greeting(streams=2)))
