@@ -167,7 +167,7 @@ class BlockingHost:
         due = min(self._protocol.next_deadline() or deadline, deadline)
         if self._poll.poll(min(max(due - time.monotonic(), 0), _LONGEST) * 1000):
             return True
-        if time.monotonic() < deadline:
+        if (self._protocol.next_deadline() or math.inf) <= time.monotonic():
             self._do_what_is_due()
         return False
 

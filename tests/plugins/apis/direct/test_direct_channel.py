@@ -43,6 +43,19 @@ def test_heartbeats_are_sent_during_a_call_with_a_timeout(kernel_factory: Kernel
         assert events.count("disconnected") == 0
 
 
+def test_heartbeats_are_sent_by_calls_that_do_not_wait(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    kernel = kernel_factory(listener(protocol={"heartbeat": 0}), on_event=events)
+    address = f"backend+tcp://{kernel.address_of('net')}"
+    with kernel.open("line", "direct", address=address, protocol={"heartbeat": 0.1}) as line:
+        end = time.monotonic() + 0.6
+        while time.monotonic() < end:
+            with pytest.raises(TimedOut):
+                line.receive(timeout=0)
+            time.sleep(0.01)
+        assert events.count("disconnected") == 0
+
+
 @pytest.mark.parametrize("key", [None, "k"])
 def test_heartbeats_are_sent_while_messages_keep_coming(
     kernel_factory: KernelFactory, key: str | None
