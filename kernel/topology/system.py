@@ -175,10 +175,20 @@ class Kernel:
 
     def wait_running(self, timeout: float | None = 10.0) -> None:
         """Wait until every engine is running, or has run to its end; ``KernelError`` names those that are not."""
+        changed = threading.Event()
+
+        def told(_: EngineEvent) -> None:
+            changed.set()
+
+        self.events.append(told)
+        try:
+            self._wait_running(changed, timeout)
+        finally:
+            self.events.remove(told)
+
+    def _wait_running(self, changed: threading.Event, timeout: float | None) -> None:
         import time
 
-        changed = threading.Event()
-        self.events.append(lambda _: changed.set())
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             changed.clear()

@@ -219,6 +219,13 @@ def test_old_confirmations_are_not_taken_for_those_of_a_source_that_came_later(
         second.wait_confirmed(60)
 
 
+def test_waiting_for_a_kernel_leaves_nothing_behind(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(listener())
+    before = list(kernel.events)
+    kernel.wait_running()
+    assert kernel.events == before
+
+
 def test_an_engine_removed_as_soon_as_it_is_added_is_gone(kernel_factory: KernelFactory) -> None:
     events = Events()
     kernel = kernel_factory(on_event=events)
