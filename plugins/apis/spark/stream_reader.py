@@ -19,7 +19,7 @@ from plugins.apis.spark.columns import wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, ranges
-from plugins.protocols.journal_format.consumers import write_position
+from plugins.engines.journal.positions import write_position
 from plugins.protocols.journal_format.reader import JournalReader
 
 _NEXT = "offset"

@@ -16,10 +16,10 @@ from plugins.engines.journal.journal_source import CHUNK_BYTES, CHUNK_ROWS, Chun
 from plugins.engines.journal.moments import moment_of
 from plugins.engines.journal.options import ReplayOptions
 from plugins.engines.journal.playback import Playback
+from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.selection import Selection
 from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.watch import DirectoryWatch
-from plugins.protocols.journal_format.consumers import write_position
 from plugins.protocols.journal_format.errors import Damaged
 
 _A_TURN = 10_000

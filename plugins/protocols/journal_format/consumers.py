@@ -7,7 +7,6 @@ replaced as a whole, so that a reader sees the old or the new, also after a loss
 from __future__ import annotations
 
 import json
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -16,18 +15,6 @@ from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.names import CONSUMERS
 
 _NAME = re.compile(r"[\w.@+-]{1,200}")
-
-
-def write_position(journal: str | Path, consumer: str, next_offset: int) -> None:
-    """Say that ``consumer`` (letters, digits and ``. _ - @ +``) needs no row before ``next_offset``."""
-    path = _path(journal, consumer)
-    path.parent.mkdir(exist_ok=True)
-    written = path.with_name(f".{path.name}.new")
-    with written.open("w") as file:
-        json.dump({"next_offset": next_offset}, file)
-        file.flush()
-        os.fsync(file.fileno())  # a name may be safe before the bytes are: the file would be empty
-    written.replace(path)
 
 
 def positions(journal: str | Path) -> dict[str, int]:
@@ -56,7 +43,7 @@ def furthest(journal: str | Path, below: int) -> int:
 
 def forget(journal: str | Path, consumer: str) -> None:
     """Forget a consumer: retention no longer waits for it."""
-    _path(journal, consumer).unlink(missing_ok=True)
+    path_of(journal, consumer).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> int:
@@ -68,7 +55,8 @@ def _read(path: Path) -> int:
         raise JournalError(f"{path}: not a consumer's position: {error}") from error
 
 
-def _path(journal: str | Path, consumer: str) -> Path:
+def path_of(journal: str | Path, consumer: str) -> Path:
+    """Return a consumer's file; ``JournalError`` for what cannot be a name."""
     if not _NAME.fullmatch(consumer) or consumer.startswith("."):
         raise JournalError(
             f"{consumer!r} cannot be the name of a consumer: letters, digits and . _ - @ + can"

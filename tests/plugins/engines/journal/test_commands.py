@@ -22,8 +22,9 @@ from kernel.testing.fixtures import KernelFactory
 from plugins.engines.journal import export, moving
 from plugins.engines.journal.commands import packing
 from plugins.engines.journal.commands.group import COMMANDS
+from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
-from plugins.protocols.journal_format.consumers import positions, write_position
+from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import SegmentName

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
-from plugins.protocols.journal_format.consumers import write_position
 from plugins.protocols.journal_format.errors import Damaged, JournalError
 from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import DATA, INDEX, SegmentName

@@ -18,10 +18,11 @@ from plugins.engines.journal import journal_source
 from plugins.engines.journal import replay as replay_module
 from plugins.engines.journal.journal_source import CHUNK_ROWS, JournalSource
 from plugins.engines.journal.options import KeepOptions
+from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.selection import EVERYTHING
 from plugins.engines.journal.writer import JournalWriter
-from plugins.protocols.journal_format.consumers import positions, write_position
+from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.names import SegmentName
 from tests.events import Events
 from tests.plugins.engines.journal.conftest import append, bodies_in, numbered

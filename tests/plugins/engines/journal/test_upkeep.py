@@ -15,9 +15,9 @@ from plugins.engines.journal import compaction
 from plugins.engines.journal.compaction import compact
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
 from plugins.engines.journal.options import KeepOptions
+from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
-from plugins.protocols.journal_format.consumers import write_position
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.names import SegmentName

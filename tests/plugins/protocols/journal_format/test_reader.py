@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernel.contracts.message import run_of
-from plugins.protocols.journal_format.consumers import forget, positions, write_position
+from plugins.engines.journal.positions import write_position
+from plugins.protocols.journal_format.consumers import forget, positions
 from plugins.protocols.journal_format.errors import Damaged, JournalError, OutOfRange
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
