@@ -6,6 +6,7 @@ from pathlib import Path
 
 from plugins.engines.journal.options import KeepOptions
 from plugins.protocols.journal_format.consumers import positions
+from plugins.protocols.journal_format.names import SegmentName, segment_names
 from plugins.protocols.journal_format.reader import JournalReader, SegmentInfo
 
 _MICROSECONDS = 1_000_000
@@ -37,7 +38,20 @@ def expired(journal: Path, keep: KeepOptions, now: int) -> list[SegmentInfo]:
 
 
 def delete(journal: Path, segments: list[SegmentInfo]) -> None:
-    """Delete segments: the index first, so that a half-deleted one does not exist."""
+    """Delete segments: the index first, so that a half-deleted one does not exist.
+
+    Before each, what it stands for and a compaction that was killed has left: it would come back.
+    """
     for segment in segments:
-        segment.name.index_path(journal).unlink(missing_ok=True)
-        segment.name.data_path(journal).unlink(missing_ok=True)
+        for name in [*_superseded(journal, segment), segment.name]:
+            name.index_path(journal).unlink(missing_ok=True)
+            name.data_path(journal).unlink(missing_ok=True)
+
+
+def _superseded(journal: Path, segment: SegmentInfo) -> list[SegmentName]:
+    base, generation = segment.name
+    return [
+        name
+        for name in segment_names(journal)
+        if base < name.base < segment.end or (name.base == base and name.generation < generation)
+    ]

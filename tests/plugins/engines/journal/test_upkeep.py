@@ -95,6 +95,26 @@ def test_what_is_deleted_is_gone_and_a_writer_goes_on(journal: Path) -> None:
     assert bodies_in(journal) == numbered(gone[-1].end, 31)
 
 
+def test_what_is_deleted_does_not_come_back_from_a_compaction_that_was_killed(
+    tmp_path: Path, journal: Path
+) -> None:
+    """It was killed before the first of the old files was deleted; the writer goes on all the time."""
+    before = [path for path in journal.iterdir() if path.is_file()]
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for path in before:
+        shutil.copy(path, kept)
+    (done,) = compact(journal)
+    for path in before:
+        if not path.exists():
+            shutil.copy(kept / path.name, path)
+    gone = expired(journal, KeepOptions(bytes=1), 0)
+    assert [segment.name for segment in gone] == [done.name]
+    delete(journal, gone)
+    assert JournalReader(journal).bounds() == Bounds(gone[-1].end, 30)
+    assert len(list(journal.glob("*.arrows"))) == 1
+
+
 def test_compaction_changes_no_row(journal: Path) -> None:
     before = pa.Table.from_batches(JournalReader(journal).batches())
     sealed = starts(journal)[-1]
