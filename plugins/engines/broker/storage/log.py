@@ -122,9 +122,8 @@ class Log:
         self._next_segment = 1
         self._current: Segment | None = None
         self._file: Writable | None = None
+        self._unsynced: list[Group] = []  # written since the last sync: they only settle messages
         self._busy = False
-        self._unsynced: list[Group] = []
-        """What was written since the last sync; it only settles messages."""
         self._cannot_remove = False  # that is tried again when there is something to write, too
         self._collected = Collected()
         self._removals: list[Segment] = []
