@@ -61,6 +61,9 @@ class InprocEngine:
 
     def _accept(self, incoming: Any, outgoing: Any, peer: str) -> None:
         """Somebody has dialled; posted here."""
+        if self._host.rendezvous.get(self._place, (None,))[0] is not self._host:
+            outgoing.end()  # we have gone meanwhile: dial again
+            return
         end = InprocEnd(self._host, peer)
         self._ends.append(end)
         port = self._host.port(f"{self._name}/{peer}", end)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import trio
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
 from kernel.contracts.engine import EngineEvent
+from kernel.hosting.inproc_host import pipe_pair
+from plugins.engines.stream.inproc import InprocEngine
 
 
 def plan(*, confirm: bool = False) -> Plan:
@@ -77,3 +83,22 @@ def test_a_dialler_waits_for_its_listener_and_comes_back_to_it() -> None:
         left.send(b"two")
         kernel.add_engine(listener)
         assert right.receive(10) == b"two"
+
+
+def test_who_dials_a_listener_that_has_just_gone_is_told_so() -> None:
+    """Its call was on its way to the listener's thread when the listener ended."""
+    host: Any = SimpleNamespace(rendezvous={}, post=lambda callback: callback())
+    options = SimpleNamespace(address="backend+inproc://bus", mode="listen")
+    engine = InprocEngine(cast("Any", SimpleNamespace(name="in", options=options)))
+
+    async def live_shortly() -> Any:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(engine.run, host)
+            _, accept = host.rendezvous["bus"]
+            nursery.cancel_scope.cancel()
+        return accept
+
+    accept = trio.run(live_shortly)
+    to_there, to_here = pipe_pair("bus", host, host)
+    accept(to_there, to_here, "dialler")
+    assert to_here.ended
