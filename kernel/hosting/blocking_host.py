@@ -106,8 +106,7 @@ class BlockingHost:
                 data = self._no_data(error)
             body = self._decode_one(data)
             if body is not None:
-                self._received += 1
-                self._short_cut_taken = True
+                self._short_cut_taken = True  # and not counted: there is none where we are to confirm
                 if time.monotonic() >= self._due:
                     self._do_what_is_due_quietly()
                 return body

@@ -23,16 +23,14 @@ _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _SEGMENT_SIZE, _GRO_SIZE = Struct("=H"), Struct("=i")
 _ANCILLARY = socket.CMSG_SPACE(_GRO_SIZE.size)
 _NOT_NOW = (errno.EAGAIN, errno.ENOBUFS)
-_NEWS = frozenset(
-    (
-        errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENONET, errno.ENOPROTOOPT,
-        errno.EOPNOTSUPP, errno.EPROTO, errno.EACCES, errno.EMSGSIZE,
-    )
-)  # fmt: skip
-"""What ICMP, or a neighbour that is not found, may say of an earlier datagram (Linux's ``icmp_err_convert``)."""
-
-_UNREACHABLE = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENONET))
-"""Those of them that say nothing of how datagrams were sent."""
+_NONET = getattr(errno, "ENONET", errno.EHOSTUNREACH)
+"""Linux alone has it."""
+_UNREACHABLE = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, _NONET))
+"""What says of an earlier datagram that there is no way to its place, and nothing of how it was sent."""
+_NEWS = _UNREACHABLE | {
+    errno.ECONNREFUSED, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPROTO, errno.EACCES, errno.EMSGSIZE,
+}  # fmt: skip
+"""All that ICMP, or a neighbour that is not found, may say of one (Linux's ``icmp_err_convert``)."""
 
 _RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
 _MSG_ERRQUEUE = 0x2000

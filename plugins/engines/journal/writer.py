@@ -97,7 +97,8 @@ class JournalWriter:
     def append(self, runs: Sequence[tuple[Any, int, Source]]) -> Entry:
         """Commit ``(run, ts, source)`` as one batch: see ``BatchEncoder.encode``.
 
-        Raises ``DiskFull``, and ``ValueError`` when ``ts`` is before that of a row that is there.  The rows are with the operating system when this returns; ``sync`` makes them survive a loss of power.
+        Raises ``DiskFull``, and ``ValueError`` when ``ts`` is before that of a row that is there.  The rows are with the
+        operating system when this returns; ``sync`` makes them survive a loss of power.
         """
         return self.append_encoded(self.encode(runs))
 

@@ -77,13 +77,8 @@ def encode_readable_envelope(envelope: Envelope) -> bytes:
     """Return an envelope as it travels; ``ValueError`` when that cannot be, or when the peer would hang up on it."""
     try:
         encoded = encode_envelope(envelope)
-        _envelope.decode(encoded)  # 0.3 us; a key of bytes, say, is written, but not read
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # a MsgspecError is one, too
+        _envelope.decode(encoded)  # 0.3 to 0.9 us; a key of bytes, say, is written, but not read
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # msgspec's among them
         raise ValueError(f"an envelope that cannot be sent: {error}") from None
     return encoded
 

@@ -63,8 +63,8 @@ class BatchEncoder:
     def encode(self, offset: int, runs: Runs, position: int = 0) -> EncodedBatch:
         """Encode ``(run, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
 
-        ``ts`` is in microseconds since 1970 UTC and never goes back (``ValueError``); a run has ``bodies``, ``envelope`` and ``multipart``.  ``position``: where
-        in a file it is likely to stand.
+        ``ts`` is in microseconds since 1970 UTC and never goes back (``ValueError``); a run has ``bodies``, ``envelope`` and
+        ``multipart``.  ``position``: where in a file it is likely to stand.
         """
         counts = [len(run.bodies) for run, _, _ in runs]
         indices, table = self._envelopes(runs, counts)

@@ -100,19 +100,22 @@ def test_a_reader_that_reads_nothing_is_set_aside() -> None:
     trio.run(main)
 
 
-def test_a_task_may_wait_to_send_while_another_waits_to_receive() -> None:
-    plan = Plan(
+def _both_ways(high: int = 1000) -> Plan:
+    """A channel for tasks that sends to one application and receives from another."""
+    return Plan(
         engines=(
             EnginePlan(name="sink", kind="native"),
             EnginePlan(name="source", kind="native"),
             EnginePlan(name="both", kind="trio"),
         ),
         routes=(
-            RoutePlan(source="both", targets=("sink",), marks=WaterMarks(high=10)),
+            RoutePlan(source="both", targets=("sink",), marks=WaterMarks(high=high)),
             RoutePlan(source="source", targets=("both",)),
         ),
     )
 
+
+def test_a_task_may_wait_to_send_while_another_waits_to_receive() -> None:
     async def main() -> None:
         got: list[bytes] = []
 
@@ -123,7 +126,11 @@ def test_a_task_may_wait_to_send_while_another_waits_to_receive() -> None:
             for _ in range(30):
                 await both.send(b"x")
 
-        with Kernel(plan) as kernel, kernel.open("sink") as sink, kernel.open("source") as source:
+        with (
+            Kernel(_both_ways(high=10)) as kernel,
+            kernel.open("sink") as sink,
+            kernel.open("source") as source,
+        ):
             async with kernel.open("both") as both:
                 with trio.fail_after(10):
                     async with trio.open_nursery() as nursery:
@@ -143,25 +150,13 @@ def test_a_task_may_wait_to_send_while_another_waits_to_receive() -> None:
 
 
 def test_a_task_that_waits_hears_of_what_another_tasks_call_has_dealt_with() -> None:
-    plan = Plan(
-        engines=(
-            EnginePlan(name="sink", kind="native"),
-            EnginePlan(name="source", kind="native"),
-            EnginePlan(name="both", kind="trio"),
-        ),
-        routes=(
-            RoutePlan(source="both", targets=("sink",)),
-            RoutePlan(source="source", targets=("both",)),
-        ),
-    )
-
     async def main() -> None:
         got: list[bytes] = []
 
         async def receive() -> None:
             got.append(bytes(await both.receive()))
 
-        with Kernel(plan) as kernel, kernel.open("sink"), kernel.open("source") as source:
+        with Kernel(_both_ways()) as kernel, kernel.open("sink"), kernel.open("source") as source:
             async with kernel.open("both") as both:
                 with trio.fail_after(10):
                     async with trio.open_nursery() as nursery:
