@@ -118,9 +118,7 @@ class Committer:
         now = time.monotonic()
         if self._options.fsync == "batch":
             self._sync()
-        elif self._options.fsync == "interval" and (
-            now >= self._sync_due or self._writer.unsynced() >= _SYNC_BYTES
-        ):
+        elif self._unsynced() and (now >= self._sync_due or self._writer.unsynced() >= _SYNC_BYTES):
             self._sync_beside(now)
         if now >= self._keep_due:
             self._keep(now)
@@ -140,9 +138,13 @@ class Committer:
 
     def _patience(self) -> float:
         due = self._keep_due
-        if self._options.fsync == "interval" and self._durable < self._committed:
+        if self._unsynced():
             due = min(due, self._sync_due)
         return max(due - time.monotonic(), 0.001)
+
+    def _unsynced(self) -> bool:
+        """Whether anything waits for the interval's end: a sync of nothing would have the next message wait for it."""
+        return self._options.fsync == "interval" and self._durable < self._committed
 
     def _commit(self, runs: list[Stamped]) -> bool:
         """Commit in batches, each of which is encoded while the one before is written; False: we are to end."""

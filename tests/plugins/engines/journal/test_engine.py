@@ -299,7 +299,9 @@ def test_a_disk_that_fails_ends_the_engine_and_another_life_goes_on(
     assert set(kept) == {b"0", b"1"}, "at least once"
 
 
-def test_what_a_disk_failed_to_synchronise_is_not_called_safe_at_the_end(tmp_path: Path) -> None:
+def test_what_a_disk_failed_to_synchronise_is_not_called_safe_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It says yes the next time, which is when the journal is closed."""
     failing: list[OSError] = []
     failed = threading.Event()
@@ -314,8 +316,11 @@ def test_what_a_disk_failed_to_synchronise_is_not_called_safe_at_the_end(tmp_pat
     failing.append(OSError(5, "Input/output error"))
     options = JournalOptions(path=str(tmp_path), fsync="interval", fsync_interval=60)
     errors: list[BaseException] = []
+    looked = threading.Event()
+    monkeypatch.setattr(writer, "roll_if_due", looked.set)
     working = Committer("journal", writer, options, report=lambda _: None, fail=errors.append)
     working.start()
+    assert looked.wait(PATIENCE), "a turn with nothing to synchronise does not put the next one off"
     working.submit([(run_of([b"0"]), writer.stamp(), NOWHERE)])
     assert failed.wait(PATIENCE)
     working.stop()
