@@ -76,6 +76,9 @@ def register_thread_kinds() -> Iterable[ThreadKind]:
             create=_poll_thread,
         ),
         ThreadKind(
-            name="guest", summary="engines inside the application's own trio run", create=_guest_thread
+            name="guest",
+            summary="engines inside the application's own trio run",
+            create=_guest_thread,
+            guest=True,
         ),
     ]

@@ -62,6 +62,8 @@ class ThreadKind(_Kind, frozen=True, kw_only=True):
 
     create: Callable[..., Any]
     """``create(name, dispatcher, report, options)`` returns a ``kernel.threads.residence.Residence`` with ``start`` and ``join``."""
+    guest: bool = False
+    """It lives in the application's own trio run, from the beginning to the end of ``async with kernel``; has ``serve`` as well."""
 
 
 class ApiKind(_Kind, frozen=True, kw_only=True):

@@ -16,8 +16,6 @@ from kernel.threads.residence import Residence
 class GuestThread(Residence):
     """Lives while ``serve`` runs; ``async with kernel`` sees to that."""
 
-    is_guest = True
-
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
         super().__init__(name, dispatcher, report)
         self._gone = threading.Event()

@@ -18,6 +18,7 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, Side
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
+from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.operation import operate
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
@@ -69,14 +70,21 @@ class Kernel:
     # ------------------------------------------------------------------ life
 
     def start(self) -> Kernel:
-        """Start the threads and engines of the plan; engines come up in the background (see ``wait_running``)."""
+        """Start the threads and engines of the plan; engines come up in the background (see ``wait_running``).
+
+        A plan with guests needs ``async with``, and is refused here with ``PlanError``.
+        """
+        refuse_guests(self.plan.threads, self.registry, self.plan.file)
+        return self._start()
+
+    def _start(self) -> Kernel:
         if self._state != "new":
             raise KernelError(f"a kernel is started once; this one is {self._state}")
         self._state = "running"
         plan, self.plan = self.plan, Plan(file=self.plan.file)
         try:
             for thread in plan.threads or (ThreadPlan(name=DEFAULT_THREAD),):
-                self.add_thread(thread)
+                self._add_thread(thread)
             for route in plan.routes:  # before the engines: not a message is there that could miss one
                 self.add_route(route)
             for engine in plan.engines:
@@ -127,13 +135,14 @@ class Kernel:
         """As ``with``, in a trio task: threads of kind ``guest`` live in this task's trio run."""
         import trio
 
-        self.__enter__()
+        if self._state == "new":
+            self._start()
         self._guests = trio.open_nursery()
         nursery = await self._guests.__aenter__()
         try:
-            for thread in self._threads.values():
-                if getattr(thread, "is_guest", False):
-                    await nursery.start(thread.serve)
+            for thread in self.plan.threads:
+                if is_guest(thread, self.registry):
+                    await nursery.start(self._threads[thread.name].serve)
         except BaseException as error:  # nobody leaves a block that was not entered
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -146,11 +155,10 @@ class Kernel:
 
         self.close(linger=LINGER if error is None else 0)
         try:
-            await self._guests.__aexit__(
-                None, None, None
-            )  # guests stop by themselves; the error is the caller's
+            # guests stop by themselves; the error is the caller's
+            await self._guests.__aexit__(None, None, None)
         finally:
-            if not all(getattr(thread, "is_guest", False) for thread in self._threads.values()):
+            if not all(is_guest(thread, self.registry) for thread in self.plan.threads):
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self._join_threads)
             self.join()
@@ -167,9 +175,7 @@ class Kernel:
                 return False
         if any(thread.pending() for thread in self._threads.values()):
             return False
-        for (
-            thread
-        ) in self._threads.values():  # wake the others, which may have nothing to do and not have looked
+        for thread in self._threads.values():  # the others, which may have nothing to do and not have looked
             thread.stop()
         return True
 
@@ -222,6 +228,10 @@ class Kernel:
     def add_thread(self, plan: ThreadPlan) -> None:
         """Start one more thread that hosts engines."""
         self._running()
+        refuse_guests((plan,), self.registry)
+        self._add_thread(plan)
+
+    def _add_thread(self, plan: ThreadPlan) -> None:
         kind = self.registry.kind("thread_kinds", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
         thread = kind.create(plan.name, self.dispatcher, self._report, options)
@@ -302,6 +312,7 @@ class Kernel:
         self._check(plan)
         new = plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
         change = diff(self.plan, new, {name: thread.name for name, thread in self._homes.items()})
+        refuse_guests((*change.threads_removed, *change.threads_added), self.registry, plan.file)
         for route in change.routes_removed:
             self.remove_route(route)
         for engine in change.engines_removed:

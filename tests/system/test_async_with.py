@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
 
+from kernel.contracts.errors import PlanError
 from kernel.testing.leaks import Leaks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
@@ -81,3 +84,38 @@ def test_guests_alone_need_no_thread_to_be_joined() -> None:
         return set(threading.enumerate()) - before
 
     assert trio.run(main) == set()
+
+
+def test_without_async_with_a_plan_with_guests_is_refused() -> None:
+    """Its engines would never start, and nothing would be said."""
+    kernel = Kernel(_plan(POLL, GUEST))
+    with pytest.raises(
+        PlanError, match=r"^thread 'here' is of kind 'guest': it lives in .* take kind 'poll'$"
+    ):
+        kernel.start()
+    with pytest.raises(PlanError, match="'here'"), kernel:
+        pass
+
+
+def test_the_refusal_says_where_the_file_has_it(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text('\n[threads.here]\nkind = "guest"\n[engines.app]\nkind = "trio"\n')
+    with pytest.raises(PlanError, match=re.escape(f"{file}:2: thread 'here'")):
+        Kernel.from_file(file).start()
+
+
+def test_a_running_kernel_neither_takes_nor_loses_guests() -> None:
+    other = ThreadPlan(name="other", kind="guest")
+
+    async def main() -> None:
+        async with Kernel(_plan(GUEST)) as kernel:
+            with pytest.raises(PlanError, match="'other'"):
+                kernel.add_thread(other)
+            with pytest.raises(PlanError, match="'other'"):
+                kernel.apply(_plan(GUEST, other))
+            with pytest.raises(PlanError, match="'here'"):
+                kernel.apply(_plan(POLL))
+            assert kernel.plan.threads == (GUEST,)
+            assert [engine.name for engine in kernel.plan.engines] == ["link", "app"]
+
+    trio.run(main)

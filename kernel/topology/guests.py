@@ -1,0 +1,32 @@
+"""Guests: threads that live in the application's own trio run, from the beginning to the end of ``async with kernel``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernel.contracts.errors import PlanError
+from kernel.contracts.kinds import ThreadKind
+from kernel.plugins import PluginRegistry
+from kernel.topology.plan import ThreadPlan
+
+
+def is_guest(thread: ThreadPlan, registry: PluginRegistry) -> bool:
+    """Whether a planned thread is a guest."""
+    kind: ThreadKind = registry.kind("thread_kinds", thread.kind)
+    return kind.guest
+
+
+def refuse_guests(threads: Iterable[ThreadPlan], registry: PluginRegistry, file: str = "") -> None:
+    """Raise ``PlanError`` for threads that nothing but ``async with`` begins and ends: their engines would never run."""
+    complaints = [
+        f"{_place(file, thread)}thread {thread.name!r} is of kind {thread.kind!r}: it lives in the application's own trio "
+        "run, from the beginning to the end of 'async with kernel'; elsewhere take kind 'poll'"
+        for thread in threads
+        if is_guest(thread, registry)
+    ]
+    if complaints:
+        raise PlanError(complaints)
+
+
+def _place(file: str, thread: ThreadPlan) -> str:
+    return f"{file}:{thread.line}: " if file and thread.line else ""
