@@ -15,6 +15,7 @@ import pyarrow as pa
 from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.lock import compaction_lock
 from plugins.engines.journal.mending import write_index
+from plugins.engines.journal.moving import finish_move
 from plugins.engines.journal.recovery import remove_superseded
 from plugins.protocols.journal_format.batch import BatchEncoder, envelope_table
 from plugins.protocols.journal_format.checksum import crc32
@@ -51,13 +52,16 @@ def compact(
 ) -> list[Compacted]:
     """Compact what is worth it; raises ``JournalBusy``.  ``on_rows`` hears of progress."""
     with compaction_lock(journal):
+        finish_move(journal)
         remove_superseded(journal)
         done = []
-        for group in candidates(journal, segment_bytes):
+        groups = candidates(journal, segment_bytes)
+        for group in groups:
             try:
                 done.append(_compact(journal, group, compression, on_rows))
             except Damaged as damage:
                 on_damage(damage)
+                groups += filter(_is_worth_it, _beside(damage, journal, group))
             except FileNotFoundError:
                 pass  # retention has taken some of them meanwhile
         return done
@@ -98,6 +102,13 @@ def merge(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         pa.concat_arrays(indices), envelope_table(list(numbers))
     )
     return pa.RecordBatch.from_arrays([columns[name] for name in STORED.names], schema=STORED)
+
+
+def _beside(damage: Damaged, journal: Path, group: list[Segment]) -> Iterator[list[Segment]]:
+    """Yield what is before and behind a segment with damage."""
+    for number, segment in enumerate(group):
+        if damage.segment in map(str, (segment.name.data_path(journal), segment.name.index_path(journal))):
+            yield from filter(None, (group[:number], group[number + 1 :]))
 
 
 def _is_worth_it(group: list[Segment]) -> bool:

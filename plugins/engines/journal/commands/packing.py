@@ -58,8 +58,6 @@ def compact(
     told = DamageTold()
     if parquet is not None:
         return _move_to_parquet(journal, parquet, compression, by)
-    with compaction_lock(journal):
-        finish_move(journal)
     segment_bytes = segment_mb * _MEBIBYTE
     groups = compaction.candidates(journal, segment_bytes)
     rows = sum(segment.end - segment.name.base for group in groups for segment in group)

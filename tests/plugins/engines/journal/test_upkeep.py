@@ -151,14 +151,27 @@ def test_compacted_segments_are_no_larger_than_asked_for(journal: Path) -> None:
     assert bodies_in(journal) == numbered(0, 30)
 
 
-def test_what_is_damaged_is_left_alone_and_told(journal: Path) -> None:
-    path = SegmentName(0, 0).data_path(journal)
+@pytest.mark.parametrize("number", [0, 2])
+def test_what_is_damaged_is_left_alone_and_told_and_what_is_beside_it_compacted(
+    journal: Path, number: int
+) -> None:
+    *sealed, _ = starts(journal)
+    bad, behind = sealed[number : number + 2]
+    path = SegmentName(bad, 0).data_path(journal)
     good = path.read_bytes()
     path.write_bytes(good[:2000] + b"?" + good[2001:])
     told: list[Damaged] = []
-    assert compact(journal, on_damage=told.append) == []
-    assert [damage.start for damage in told] == [0]
-    assert {path.name for path in journal.glob("*-0001*")} == set()
+    done = [(one.name, one.segments) for one in compact(journal, on_damage=told.append)]
+    assert done == [
+        *([(SegmentName(0, 1), number)] if number else []),
+        (SegmentName(behind, 1), len(sealed) - number - 1),
+    ]
+    (lost,) = told
+    assert path.exists()
+    assert lost.start == bad
+    read = JournalReader(journal).batches(on_damage=lambda _: None)
+    rows = {row for batch in read for row in batch["offset"].to_pylist()}
+    assert rows == set(range(30)) - set(range(lost.start, lost.stop))
 
 
 def test_rows_on_both_sides_of_a_gap_do_not_become_neighbours(journal: Path) -> None:
