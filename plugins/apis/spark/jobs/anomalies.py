@@ -1,7 +1,8 @@
 """Anomaly flags: bursts, droughts, silence and slowness, by the median and not by the mean.
 
 A bucket is flagged when it is further from the median of its route than ``limit`` times the median distance (scaled as a
-standard deviation is): what is odd does not raise the bar for what else is odd, as it would with a mean.
+standard deviation is): what is odd does not raise the bar for what else is odd, as it would with a mean.  The buckets in which
+the feed begins and ends are not whole: nothing is missing there.
 """
 
 from __future__ import annotations
@@ -54,13 +55,19 @@ def flags(feed: DataFrame, whole: Span, width: float, *, limit: float = 5.0, sen
             "latency",
         )
     )
-    rates = _deviating(full, "messages", limit).withColumn(
-        "what",
-        F.when(F.col("messages") == 0, "silence")
-        .when(F.col("messages") > F.col("median"), "burst")
-        .otherwise("drought"),
+    rates = (
+        _deviating(full, "messages", limit, 1.0)
+        .withColumn(
+            "what",
+            F.when(F.col("messages") == 0, "silence")
+            .when(F.col("messages") > F.col("median"), "burst")
+            .otherwise("drought"),
+        )
+        .where(_is_whole(whole, width) | (F.col("what") == "burst"))
     )
-    slow = _deviating(full, "latency", limit).where("latency > median").withColumn("what", F.lit("slow"))
+    slow = (
+        _deviating(full, "latency", limit, 0.001).where("latency > median").withColumn("what", F.lit("slow"))
+    )
     columns = ("bucket", "engine", "route", "what")
     return rates.select(
         *columns, (F.col("messages") / width).alias("value"), (F.col("median") / width).alias("median")
@@ -109,19 +116,26 @@ def _marked(feed: DataFrame, whole: Span, width: float, rows: list[tuple[Any, ..
     )
 
 
-def _deviating(frame: DataFrame, column: str, limit: float) -> DataFrame:
+def _deviating(frame: DataFrame, column: str, limit: float, least_of_nothing: float) -> DataFrame:
     """Return the rows of ``frame`` whose ``column`` is far from its route's ``median``, which is added."""
     route = Window.partitionBy("engine", "route")
     known = frame.where(F.col(column).isNotNull()).withColumn("median", F.median(column).over(route))
     distance = F.abs(F.col(column) - F.col("median"))
     spread = known.withColumn("spread", F.median(distance).over(route) * _SIGMA)
     # Of a route that is always the same, or nearly, a tenth of the median is the least that counts.
-    least = F.greatest(F.col("spread"), F.col("median") * 0.1)
+    tenth = F.when(F.col("median") == 0, least_of_nothing).otherwise(F.col("median") * 0.1)
+    least = F.greatest(F.col("spread"), tenth)
     return spread.where((distance > least * limit) & (distance > 0))
 
 
 def _same_bucket() -> list[Column]:
     return [F.col(f"full.{name}").eqNullSafe(F.col(f"m.{name}")) for name in ("bucket", "engine", "route")]
+
+
+def _is_whole(whole: Span, width: float) -> Column:
+    """Whether the feed was there from a bucket's beginning to its end."""
+    first, last = (round(when.timestamp() * 1e6) for when in (whole.first, whole.last))
+    return (F.col("bucket") >= first) & (F.col("bucket") + int(width * 1e6) <= last)
 
 
 def _edges(whole: Span, width: float) -> tuple[int, int, int]:

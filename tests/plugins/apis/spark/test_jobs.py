@@ -270,6 +270,23 @@ def test_what_is_odd_is_flagged_and_what_is_usual_is_not(spark: Any, journal: Jo
     assert isinstance(report.parts[1], Table)
 
 
+def test_a_steady_feed_has_nothing_odd(spark: Any, journal: Journal) -> None:
+    """It begins and ends within a bucket; another route has a message now and then, and once many."""
+    for tenth in range(209, 603):
+        journal.append([b"x"] * 3, ts=EPOCH + tenth * SECOND // 10)
+        if count := {250: 1, 333: 2, 470: 30, 500: 1}.get(tenth):
+            journal.append(
+                [b"now and then"] * count, ts=EPOCH + tenth * SECOND // 10, source=Source("broker", "rare")
+            )
+    feed = _feed(spark, journal)
+    whole = span(feed)
+    assert whole is not None
+    found = anomalies.flags(feed, whole, 1.0).collect()
+    assert [((row["bucket"] - EPOCH) // SECOND, row["route"], row["what"]) for row in found] == [
+        (47, "rare", "burst")
+    ]
+
+
 def test_slowness_is_flagged(spark: Any, journal: Journal) -> None:
     for second in range(40):
         ts = EPOCH + second * SECOND
