@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 from kernel.contracts.kinds import JobKind
 from kernel.plugins import PluginRegistry
 from plugins.apis.spark.errors import SparkOptionError
+from plugins.apis.spark.options import ReadOptions
 
 _FILE = click.Path(path_type=Path)
 
@@ -51,18 +53,15 @@ def prepare() -> None:
 @click.option("--master", default="local[*]", show_default=True, help="Spark's: who does the work.")
 def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: str) -> None:
     """Print what QUERY finds, as CSV.  Its views are feed, feed_traffic, feed_sessions and others (jobs/library.py)."""
+    options = _reading(journal, reads)
     from plugins.apis.spark.jobs.library import create_views
-    from plugins.apis.spark.spark_session import session
 
-    spark = session("kernel pipeline sql", master=master)
-    try:
-        create_views(spark.read.format("kernel").options(**pairs(reads)).load(str(journal)))
+    with _session("sql", master) as spark:
+        create_views(spark.read.format("kernel").options(**options).load())
         found = spark.sql(query)
         writer = csv.writer(sys.stdout)
         writer.writerow(found.columns)
         writer.writerows(found.limit(rows).collect())
-    finally:
-        spark.stop()
 
 
 @command.command("run")
@@ -81,21 +80,36 @@ def run(job: str, **given: Any) -> None:
     """Run JOB over a journal: a report is written to --out, a stream goes on until Ctrl-C and sends to --to."""
     kind: JobKind = PluginRegistry.load().kind("jobs", job)
     function = kind.create(options_of(kind, pairs(given["settings"])))
-    reads = pairs(given["reads"])
     needed = ("to", "checkpoint") if kind.streams else ("out",)
     for name in needed:
         if given[name] is None:
             raise click.UsageError(f"the job {job} needs --{name}")
+    reads = _reading(given["journal"], given["reads"])
+    if not kind.streams:
+        given["out"].mkdir(parents=True, exist_ok=True)
+    with _session(job, given["master"], f"the job {job}: ") as spark:
+        (_stream if kind.streams else _report)(spark, function, given, reads)
+
+
+@contextmanager
+def _session(name: str, master: str, who: str = "") -> Iterator[Any]:
+    """Start Spark, and end it; what it complains about becomes a line."""
+    from plugins.apis.spark.complaints import told
     from plugins.apis.spark.spark_session import session
 
-    spark = session(f"kernel pipeline {job}", master=given["master"])
+    spark = session(f"kernel pipeline {name}", master=master)
     try:
-        if kind.streams:
-            _stream(spark, function, given, reads)
-        else:
-            _report(spark, function, given, reads)
+        with told(who):
+            yield spark
     finally:
         spark.stop()
+
+
+def _reading(journal: Path, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the options of reading, looked at before Spark has taken its seconds to start."""
+    options = {"path": str(journal), **pairs(texts)}
+    _ = ReadOptions.parse(options).journal
+    return options
 
 
 def pairs(texts: tuple[str, ...]) -> dict[str, str]:
@@ -129,7 +143,7 @@ def _report(
 ) -> None:
     from plugins.apis.spark.report.files import write_report
 
-    feed = spark.read.format("kernel").options(**reads).load(str(given["journal"]))
+    feed = spark.read.format("kernel").options(**reads).load()
     index = write_report(job(feed), given["out"], subtitle=str(given["journal"]))
     click.echo(index)
 
@@ -139,7 +153,7 @@ def _stream(
 ) -> None:
     from plugins.apis.spark.running import run_until_stopped
 
-    feed = spark.readStream.format("kernel").options(**reads).load(str(given["journal"]))
+    feed = spark.readStream.format("kernel").options(**reads).load()
     target = "address" if "://" in given["to"] else "path"
     writer = job(feed).writeStream.format("kernel").option(target, given["to"])
     writer = writer.option("checkpointLocation", str(given["checkpoint"]))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernel.contracts.errors import KernelError
+from plugins.apis.spark.complaints import complaint
 
 POLL = 0.5
 """Seconds between two looks whether to stop."""
@@ -31,4 +32,4 @@ def run_until_stopped(query: Any, on_look: Callable[[], object] = lambda: None) 
         for number, handler in before.items():
             signal.signal(number, handler)
     if query.exception() is not None:
-        raise KernelError(str(query.exception()))
+        raise KernelError(complaint(str(query.exception())))

@@ -13,6 +13,7 @@ import pytest
 
 from kernel.contracts.message import Envelope
 from kernel.plugins import PluginRegistry
+from plugins.apis.spark.complaints import complaint
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.pipeline import options_of, pairs
 from plugins.protocols.journal_format.reader import JournalReader
@@ -48,6 +49,11 @@ def test_the_jobs_are_listed() -> None:
         (("top", "--out", "o", "--set", "count=many"), "the job top: .*count.*kernel plugins top"),
         (("top", "--out", "o", "--set", "cuont=3"), "the job top: .*cuont"),
         (("quality", "--out", "o"), "the job quality: .*schema"),
+        (("top", "--out", "o"), "^kernel: there is no journal at /.*nowhere"),
+        (
+            ("top", "--out", "o", "--read", "startingofset=1"),
+            "^kernel: .* no option 'startingofset'.*startingOffset",
+        ),
     ],
 )
 def test_mistakes_are_told_before_spark_is_started(arguments: tuple[str, ...], complaint: str) -> None:
@@ -108,6 +114,57 @@ def test_a_stream_goes_on_until_it_is_told_to_stop(number: int, journal: Journal
             assert running.wait(60) == 0, (tmp_path / "log").read_text()
         finally:
             running.kill()
+
+
+@pytest.mark.slow
+def test_what_spark_complains_about_is_a_line(journal: Journal, tmp_path: Path) -> None:
+    journal.numbers(1)
+    run = ("run", "top", "--out", str(tmp_path / "out"), "--set", "weight=nosuch")
+    sql = ("sql", "select raise_error('it is ' || key) from feed")
+    told = {
+        run: "kernel: the job top: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column",
+        sql: "kernel: [USER_RAISED_EXCEPTION] it is n",
+    }
+    for arguments, start in told.items():
+        done = _kernel("pipeline", *arguments, "--journal", str(journal), "--master", "local[1]")
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith(start), done.stderr
+        assert "kernel/cli/main.py" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text,told",
+    [
+        (
+            "[UNRESOLVED_COLUMN.WITHOUT_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703; line 1 pos 0;\n"
+            "'Project ['x]\n+- OneRowRelation\n",
+            "[UNRESOLVED_COLUMN.WITHOUT_SUGGESTION] A column with name `x` cannot be resolved.",
+        ),
+        (
+            "\n[PARSE_SYNTAX_ERROR] Syntax error at or near end of input. SQLSTATE: 42601 (line 1, pos 3)\n\n== SQL ==\n(((\n---^^^\n",
+            "[PARSE_SYNTAX_ERROR] Syntax error at or near end of input. (line 1, pos 3)\n\n== SQL ==\n(((\n---^^^",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_EXCEPTION] An exception was thrown from the "
+            'Python worker: Traceback (most recent call last):\n  File "pathlib.py", line 1116, in mkdir\n    os.mkdir(self, mode)\n'
+            "FileNotFoundError: [Errno 2] No such file or directory: '/proc/x'\n SQLSTATE: 38000\n=== Streaming Query ===\nIdentifier: [1]",
+            "[Errno 2] No such file or directory: '/proc/x'",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n"
+            "=== Streaming Query ===\nIdentifier: [1]",
+            "[DIVIDE_BY_ZERO] Division by zero.",
+        ),
+        (
+            "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times: Traceback (most recent call last):\n"
+            "plugins.apis.spark.errors.DataLost: offsets 3 to 9 are gone\n SQLSTATE: 38000\n\n\tat org.apache.spark.Some.scala\n",
+            "offsets 3 to 9 are gone",
+        ),
+        ("Java gateway process exited", "Java gateway process exited"),
+    ],
+)
+def test_of_what_spark_says_the_reason_is_told(text: str, told: str) -> None:
+    assert complaint(text) == told
 
 
 @pytest.mark.slow
