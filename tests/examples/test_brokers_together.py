@@ -8,7 +8,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from tests.examples.test_examples import PATIENCE, _free_port, _kernel_run, spawned
+from tests.examples.test_examples import PATIENCE, _kernel_run, spawned
+from tests.ports import free_port
 
 __all__ = ["spawned"]
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.peer("pika")
 @pytest.fixture(autouse=True)
 def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SOURCE_PORT", "DESTINATION_PORT", "NORTH_PORT", "EAST_PORT", "WEST_PORT"):
-        monkeypatch.setenv(name, _free_port())
+        monkeypatch.setenv(name, str(free_port()))
 
 
 def _connect(port: str):  # type: ignore[no-untyped-def]  # pika has no types

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,20 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE = 30.0
-
-
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
 
 
 @pytest.fixture(autouse=True)
 def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody who runs an example by hand meet a test."""
     for name in ("AMQP_PORT", "BRIDGE_PORT", "ORDERS_PORT", "TRIO_PORT"):
-        monkeypatch.setenv(name, _free_port())
+        monkeypatch.setenv(name, str(free_port()))
 
 
 @pytest.fixture
@@ -149,7 +145,7 @@ def test_one_to_many_answers_the_publisher_when_the_receiver_s_subscriber_has_co
     import pika
 
     for name in ("FEED_PORT", "PGM_PORT"):
-        monkeypatch.setenv(name, _free_port())
+        monkeypatch.setenv(name, str(free_port()))
     monkeypatch.setenv("LISTEN", "127.0.0.1")
     monkeypatch.setenv("PGM_INTERFACE", "lo")
     monkeypatch.setenv("PGM_GROUP", "239.192.77.3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from plugins.protocols.journal_format.reader import JournalReader
+from tests.ports import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "journal.toml"
 
@@ -25,8 +25,7 @@ class Broker:
     """The example as a process of its own, that may be killed and started again."""
 
     def __init__(self, journal: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.port = server.getsockname()[1]
+        self.port = free_port()
         self._environment = {**os.environ, "AMQP_PORT": str(self.port), "JOURNAL_DIR": str(journal)}
         self.start()
 

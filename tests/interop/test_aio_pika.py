@@ -13,6 +13,7 @@ import pytest
 from aio_pika.patterns import RPC
 
 from tests.interop.brokers import Broker, KernelProcess
+from tests.ports import free_port
 
 pytestmark = pytest.mark.peer("aio-pika")
 
@@ -175,5 +176,5 @@ def test_a_robust_connection_comes_back_with_all_that_it_had(tmp_path: Path) -> 
                 await lost.wait()
                 await connection.connected.wait()
 
-    with KernelProcess(tmp_path) as process:
+    with KernelProcess(tmp_path, port=free_port()) as process:
         asyncio.run(main(process))

@@ -18,6 +18,7 @@ import pytest
 from tests.interop.brokers import Broker, KernelProcess
 from tests.interop.until import PATIENCE, until
 from tests.peers import optional
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.peer("celery"), pytest.mark.slow]
 
@@ -169,7 +170,7 @@ def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: P
 
 
 def test_a_worker_comes_back_with_its_broker(name: str, tmp_path: Path) -> None:
-    with KernelProcess(tmp_path) as process:
+    with KernelProcess(tmp_path, port=free_port()) as process:
         before = Celery(process.broker, name, tmp_path, "rpc://")
         worker = before.start_worker()
         assert before.call("add", 1, 2).get(PATIENCE) == 3

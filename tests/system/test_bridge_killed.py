@@ -17,13 +17,13 @@ from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.ports import free_port
 from tests.system.conftest import FAST
 from tests.system.stages import (
     PATIENCE,
     KernelRun,
     Program,
     Stage,
-    free_port,
     kill_at_random,
     stages,
     until,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,8 @@ from typing import Any
 import pika
 import pytest
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -26,8 +27,7 @@ class DurableProcess:
     """``kernel run examples/durable_broker.toml``, which can be killed and started again."""
 
     def __init__(self, data: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self._environment = {**os.environ, "AMQP_PORT": str(self.port), "DATA_DIR": str(data)}
         self._process: subprocess.Popen[str] | None = None
         self.said: list[str] = []

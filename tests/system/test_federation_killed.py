@@ -14,8 +14,9 @@ from kernel.topology.plan import EnginePlan, RoutePlan
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
+from tests.ports import free_port
 from tests.system.conftest import FAST
-from tests.system.stages import PATIENCE, KernelRun, Stage, free_port, kill_at_random, stages, until
+from tests.system.stages import PATIENCE, KernelRun, Stage, kill_at_random, stages, until
 
 __all__ = ["stages"]
 

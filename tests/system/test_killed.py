@@ -16,17 +16,22 @@ import pytest
 from kernel.contracts.errors import TimedOut
 from kernel.testing.fixtures import KernelFactory
 from tests.events import Events
+from tests.ports import free_port
 from tests.system.conftest import dialler, listener, route
 
 pytestmark = pytest.mark.slow  # processes of their own
 
 ROOT = Path(__file__).parents[2]
 TOTAL = 20_000
-NEW = {"backend+tcp": "127.0.0.1:0", "backend+sctp": "127.0.0.1:0/0"}
+PLACES = {"backend+tcp": "127.0.0.1:{port}", "backend+sctp": "127.0.0.1:{port}/{port}"}
 """Where to listen, by what an address begins with: the same tests, and one line of each plan differs."""
 
 
-@pytest.fixture(params=NEW)
+def place(scheme: str, port: int = 0) -> str:
+    return f"{scheme}://" + PLACES[scheme].format(port=port)
+
+
+@pytest.fixture(params=PLACES)
 def scheme(request: pytest.FixtureRequest) -> str:
     scheme: str = request.param
     return scheme
@@ -137,7 +142,7 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
 ) -> None:
     path = tmp_path / "received"
     path.touch()
-    receiver = processes.start(RECEIVER, f"{scheme}://{NEW[scheme]}", str(path))
+    receiver = processes.start(RECEIVER, place(scheme, free_port()), str(path))
     address = f"{scheme}://{line_of(receiver)}"
     events = Events()
     kernel = kernel_factory(
@@ -162,9 +167,10 @@ def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
     kernel_factory: KernelFactory, processes: Processes, tmp_path: Path, scheme: str
 ) -> None:
     """Each engine of a fan-out is promised everything, also while nobody is connected to it."""
-    place = f"{scheme}://{NEW[scheme]}"
     kernel = kernel_factory(
-        listener("left", place), listener("right", place), route("app", "left", "right", confirm=True)
+        listener("left", place(scheme)),
+        listener("right", place(scheme)),
+        route("app", "left", "right", confirm=True),
     )
     paths = {name: tmp_path / name for name in ("left", "right")}
     receivers = {}
@@ -192,8 +198,7 @@ def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
 def test_nothing_that_was_promised_is_lost_when_the_sender_is_killed(
     kernel_factory: KernelFactory, processes: Processes, scheme: str
 ) -> None:
-    place = f"{scheme}://{NEW[scheme]}"
-    receiving = kernel_factory(listener(address=place), route("net", "app", confirm=True))
+    receiving = kernel_factory(listener(address=place(scheme)), route("net", "app", confirm=True))
     address = f"{scheme}://{receiving.address_of('net')}"
     app = receiving.open("app")
     got: set[int] = set()

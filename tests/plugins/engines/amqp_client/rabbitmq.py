@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
 from typing import IO
+
+from tests.ports import free_port
 
 # Debian's own rabbitmq-server changes to the user and the folder of the system's service.
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
@@ -22,7 +23,7 @@ class RabbitMq:
 
     def __init__(self, folder: Path, plugins: Iterable[str] = ()) -> None:
         self._folder = folder
-        self.port, distribution, self._epmd_port = _free_ports(3)
+        self.port, distribution, self._epmd_port = (free_port() for _ in range(3))
         self._environment = {
             **os.environ,
             "HOME": str(folder),
@@ -90,14 +91,6 @@ class RabbitMq:
         self._epmd.wait()
         self._says.close()
         os.close(self._said)
-
-
-def _free_ports(count: int) -> list[int]:
-    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in listening]
-    for each in listening:
-        each.close()
-    return ports
 
 
 def _read_until(stream: IO[str], there: Callable[[str], bool]) -> None:
