@@ -78,6 +78,8 @@ class Runner:
         self._control = control
         self._no_control = no_control
         self._ready = False
+        self._told: set[str] = set()
+        """Engines of which the log has said that they run: their states say so a moment earlier."""
         self._requests: SimpleQueue[str] = SimpleQueue()
         self._registry = PluginRegistry.load()
 
@@ -121,6 +123,10 @@ class Runner:
         """Write it down.  In the engine's thread."""
         self._log.event(event)
         if not self._ready:
+            if event.what == "running":
+                self._told.add(event.engine)
+            elif event.what == "failed":
+                self._told.discard(event.engine)
             self._requests.put("look")
 
     def _obey(self, kernel: Kernel) -> str:
@@ -136,7 +142,8 @@ class Runner:
 
     def _look(self, kernel: Kernel) -> None:
         """Say once that everything is up, when it is."""
-        if self._ready or not all(state.came_up() for state in kernel.engine_states()):
+        states = kernel.engine_states()
+        if self._ready or not all(state.came_up() and state.name in self._told for state in states):
             return
         self._ready = True
         self._log.write("ready", detail=self._file)

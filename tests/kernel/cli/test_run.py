@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import Any
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan
+from kernel.cli.event_log import EventLog
+from kernel.cli.run import Runner
+from kernel.contracts.engine import EngineEvent
 
 LISTENER = '[engines.{name}]\nkind = "stream"\naddress = "backend+tcp://127.0.0.1:0"\nmode = "listen"\n'
 
@@ -94,6 +98,34 @@ def test_an_engine_that_has_come_to_its_end_before_the_last_is_up_was_up(tmp_pat
             taken.close()
             it.wait_for("ready")
             assert it.stop(signal.SIGTERM) == 0
+
+
+def test_it_is_not_ready_before_it_has_said_of_all_engines_that_they_run(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine's state says so first; whoever hears that it is ready finds the address in the log."""
+    telling, looked = threading.Event(), threading.Event()
+    log = EventLog(as_json=True)
+    runner = Runner(str(file), log, no_control=True)
+    tell, look = log.event, runner._look
+
+    def told_late(event: EngineEvent) -> None:
+        telling.set()
+        looked.wait(60)
+        tell(event)
+
+    def looks(kernel: Kernel) -> None:
+        telling.wait(60)
+        look(kernel)
+        looked.set()
+        if runner._ready:
+            runner._requests.put("that is enough")
+
+    monkeypatch.setattr(log, "event", told_late)
+    monkeypatch.setattr(runner, "_look", looks)
+    runner.run(0)
+    said = [json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()]
+    assert said[:2] == ["running", "ready"]
 
 
 def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
