@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.peers import PEERS
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # how fast a machine is fails nothing
 
 MISSING = "missing peer"
 """What a report calls a peer that its test would have wanted."""
@@ -36,13 +39,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is there by now stays: looking for leaks need not look through it after each test.
-
-    Hypothesis has to be there before: when it is loaded it looks for who refers to trio's generator.
-    """
+    """What is there by now stays: looking for leaks need not look through it after each test."""
     if getattr(session.config.option, "loadgroup", False):  # --dist loadgroup, in one of the processes
         _see_groups(session.items)
-    importlib.import_module("hypothesis")
     gc.collect()
     gc.freeze()
 
