@@ -83,7 +83,7 @@ class KernelProcess:
 
     def said(self, what: str) -> list[dict[str, Any]]:
         """Return the events of a sort that it has reported so far."""
-        lines = self._log.read_text().splitlines()
+        lines = self._log.read_text().rpartition("\n")[0].splitlines()  # the last may not be whole yet
         return [event for line in lines if (event := json.loads(line))["what"] == what]
 
     def stop(self) -> None:
