@@ -13,7 +13,7 @@ from kernel.testing.leaks import Leaks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
 
-JOIN_TIMEOUT = 10.0
+START_TIMEOUT = JOIN_TIMEOUT = 60.0
 
 
 class KernelFactory(Protocol):
@@ -48,7 +48,7 @@ def kernel_factory() -> Iterator[KernelFactory]:
         kernels.append(kernel)
         kernel.start()
         if wait:
-            kernel.wait_running()
+            kernel.wait_running(START_TIMEOUT)
         return kernel
 
     yield make

@@ -16,7 +16,7 @@ class Leaks:
         self._threads = set(threading.enumerate())
         self._descriptors = open_descriptors()
 
-    def found(self, patience: float = 2.0, but: str | None = None) -> list[str]:
+    def found(self, patience: float = 10.0, but: str | None = None) -> list[str]:
         """Return a line for each thread or descriptor that should be gone; threads have ``patience`` seconds to end.
 
         Threads with ``but`` in their names may stay.

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from kernel.topology.system import Kernel
 
-START_TIMEOUT = 10.0
+START_TIMEOUT = 60.0
 
 
 class AmqpBroker:
