@@ -14,6 +14,8 @@ from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.testing.leaks import Leaks
 from kernel.threads.poll_thread import PollThread
 
+PATIENCE = 60.0
+
 
 class Reports:
     """What was reported, and a way to wait for it."""
@@ -32,7 +34,7 @@ class Reports:
 
     def wait(self, what: str, engine: str, times: int = 1) -> EngineEvent:
         with self._changed:
-            done = self._changed.wait_for(lambda: len(self.of(what, engine)) >= times, 10)
+            done = self._changed.wait_for(lambda: len(self.of(what, engine)) >= times, PATIENCE)
         assert done, f"no {what} of {engine} (x{times}): {self.events}"
         return self.of(what, engine)[-1]
 
@@ -76,7 +78,7 @@ class Rig:
             done.set()
 
         self.thread.mailbox.post(posted)
-        assert done.wait(10), "the thread does not answer"
+        assert done.wait(PATIENCE), "the thread does not answer"
         return answer[0]
 
     def run(self, name: str, engine: Engine) -> Engine:
@@ -86,7 +88,7 @@ class Rig:
 
     def close(self) -> None:
         self.thread.stop()
-        assert self.thread.join(10)
+        assert self.thread.join(PATIENCE)
         self.thread.mailbox.bell.close()
 
 

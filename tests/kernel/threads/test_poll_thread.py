@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -17,7 +18,7 @@ from kernel.hosting.backoff import BackoffOptions
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads.guest_thread import GuestThread
 from kernel.threads.residence import Residence
-from tests.kernel.threads.conftest import Engine, Reports, Rig
+from tests.kernel.threads.conftest import PATIENCE, Engine, Reports, Rig
 
 QUICK = BackoffOptions(first=0.01, most=0.04, jitter=0)
 
@@ -129,7 +130,7 @@ def test_a_failed_engine_gives_everything_back(rig: Rig) -> None:
     def live(host: Any) -> None:
         host.port("p", Nobody())
         host.watch(ours.fileno(), readable=lambda: fired.append(1))
-        host.set_timer(host.now() + 0.02, lambda: fired.append(2), "key")
+        host.set_timer(host.now() + 3600, lambda: fired.append(2), "key")
         host.soon(boom)
 
     lives: list[int] = []
@@ -138,25 +139,27 @@ def test_a_failed_engine_gives_everything_back(rig: Rig) -> None:
         lives.append(1)
         return Engine(live if len(lives) == 1 else None)
 
-    rig.thread.add("bad", make, BackoffOptions(first=0.05, jitter=0))
+    rig.thread.add("bad", make, QUICK)
     rig.reports.wait("failed", "bad")
     theirs.send(b"x")
     assert rig.call(rig.dispatcher.ports) == []
     rig.reports.wait("running", "bad", times=2)
+    assert rig.call(lambda: rig.thread._loop.next_timer()) == math.inf
     assert fired == []
     ours.close()
     theirs.close()
 
 
 def test_a_removed_engine_is_gone_and_its_name_is_free(rig: Rig) -> None:
-    engine = rig.run("e", Engine(lambda host: host.port("e", Nobody()) and None))
+    rig.run("e", Engine(lambda host: host.port("e", Nobody()) and None))
     gone = threading.Event()
     rig.thread.remove("e", gone.set)
-    assert gone.wait(10)
+    assert gone.wait(PATIENCE)
     assert rig.dispatcher.ports() == []
     assert "e" not in rig.thread.states
     rig.thread.remove("e", gone.set)
-    assert rig.run("e", Engine()) is not engine
+    rig.thread.add("e", Engine)
+    rig.reports.wait("running", "e", times=2)
 
 
 def test_descriptors_wake_the_thread(rig: Rig) -> None:
@@ -172,7 +175,7 @@ def test_descriptors_wake_the_thread(rig: Rig) -> None:
     for number in range(5):
         arrived.clear()
         theirs.send(b"%d" % number)
-        assert arrived.wait(10)
+        assert arrived.wait(PATIENCE)
     assert got == [b"%d" % number for number in range(5)]
     rig.call(lambda: engine.host.watch(ours.fileno()))
     theirs.send(b"unwatched")
@@ -197,7 +200,7 @@ def test_timers_fire_in_order_and_may_be_replaced_or_cancelled(rig: Rig) -> None
         host.set_timer(now + 0.025, lambda: fired.append("r"), "r")
 
     rig.run("e", Engine(live))
-    assert over.wait(10)
+    assert over.wait(PATIENCE)
     assert fired == ["a", "b", "r"]
 
 
@@ -217,7 +220,7 @@ def test_soon_lets_the_others_have_their_turn(rig: Rig) -> None:
         host.post(lambda: order.append("neighbour"))
 
     rig.run("e", Engine(live))
-    assert over.wait(10)
+    assert over.wait(PATIENCE)
     assert order.index("neighbour") < 4
 
 
@@ -239,7 +242,7 @@ def test_trio_tasks_get_their_turn_though_engines_never_rest(rig: Rig) -> None:
         host.nursery.start_soon(tick)
 
     rig.run("e", Engine(live))
-    assert ticked.wait(10)
+    assert ticked.wait(PATIENCE)
 
 
 def test_engines_get_their_turn_though_trio_tasks_never_rest(rig: Rig) -> None:
@@ -254,7 +257,7 @@ def test_engines_get_their_turn_though_trio_tasks_never_rest(rig: Rig) -> None:
         host.set_timer(host.now() + 0.01, lambda: host.soon(over.set), "t")
 
     rig.run("e", Engine(live))
-    assert over.wait(10)
+    assert over.wait(PATIENCE)
 
 
 def test_posts_from_many_threads_all_arrive(rig: Rig) -> None:
@@ -278,9 +281,9 @@ def test_posts_from_many_threads_all_arrive(rig: Rig) -> None:
 
 def test_an_idle_thread_uses_no_processor_time(rig: Rig) -> None:
     rig.run("e", Engine())
-    before = time.process_time()
+    before = rig.call(time.thread_time)
     threading.Event().wait(0.3)
-    assert time.process_time() - before < 0.05
+    assert rig.call(time.thread_time) - before < 0.05
 
 
 def test_a_thread_may_be_stopped_before_it_has_begun() -> None:
@@ -297,14 +300,12 @@ def test_lingering_ends_as_soon_as_it_may_or_at_its_deadline() -> None:
         return False
 
     rig.thread.linger(0.1, not_yet)
-    assert rig.thread.join(5)
+    assert rig.thread.join(PATIENCE)
     assert asked
     rig.thread.mailbox.bell.close()
     rig = Rig()
-    began = time.monotonic()
-    rig.thread.linger(30, lambda: True)
-    assert rig.thread.join(5)
-    assert time.monotonic() - began < 5
+    rig.thread.linger(3600, lambda: True)
+    assert rig.thread.join(PATIENCE)
     rig.thread.mailbox.bell.close()
 
 
@@ -327,14 +328,14 @@ class Polite(Engine):
         try:
             await super().run(host, task_status=task_status)
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
                 self._line.send(b"bye")
                 await answered.wait()
 
 
 GOING: dict[str, Callable[[Residence], None]] = {
     "stopped": Residence.stop,
-    "lingering": lambda thread: thread.linger(30, lambda: True),
+    "lingering": lambda thread: thread.linger(3600, lambda: True),
 }
 
 
@@ -345,11 +346,11 @@ def test_an_engine_that_has_to_go_hears_what_it_is_answered(rig: Rig, how: str) 
         engine = Polite(ours)
         rig.run("polite", engine)
         GOING[how](rig.thread)
-        peers.settimeout(10)
+        peers.settimeout(PATIENCE)
         assert peers.recv(100) == b"bye"
         rig.thread.stop()  # once more: it is leaving, and leaves when the engine has
         peers.send(b"good-bye")
-        assert rig.thread.join(10)
+        assert rig.thread.join(PATIENCE)
         assert engine.answers == [b"good-bye"]
 
 
@@ -388,10 +389,10 @@ def test_whoever_is_posted_to_in_answer_to_an_answer_is_woken(rig: Rig) -> None:
             mailbox.post(lambda: post_to_us(lambda: None))
 
         mailbox.post(answer_late)
-        assert ours.posted or ours.bell.wait(5), f"a wake-up was lost in round {number}"
+        assert ours.posted or ours.bell.wait(PATIENCE), f"a wake-up was lost in round {number}"
         while not ours.process():
             ours.bell.sleeping = True
-            assert ours.posted or ours.bell.wait(5), f"a wake-up was lost in round {number}"
+            assert ours.posted or ours.bell.wait(PATIENCE), f"a wake-up was lost in round {number}"
     ours.bell.close()
 
 
@@ -424,4 +425,4 @@ def test_an_engine_waits_for_the_last_of_its_name_that_lives_not_for_one_that_ne
     assert rig.call(lambda: lives) == []
     rig.call(let_go.set)
     rig.reports.wait("running", "e", times=2)
-    assert lives == ["gone", "came"]
+    assert rig.call(lambda: lives) == ["gone", "came"]  # asked there: it comes when it has reported
