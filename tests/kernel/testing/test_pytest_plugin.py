@@ -13,13 +13,15 @@ import pytest
 from kernel.testing.pytest_plugin import AmqpBroker
 from plugins.protocols.amqp091.methods import queue
 from tests.plugins.engines.amqp.raw_client import RawClient
+from tests.ports import free_port
 
 _ports: list[int] = []
 
 
 @pytest.fixture
 def amqp_broker_options() -> dict[str, Any]:
-    return {"queues": [{"name": "orders"}]}
+    """With a port that nobody else is given when it is gone."""
+    return {"address": f"127.0.0.1:{free_port()}", "queues": [{"name": "orders"}]}
 
 
 def test_a_broker_serves_what_its_options_say(amqp_broker: AmqpBroker) -> None:
@@ -32,7 +34,7 @@ def test_a_broker_serves_what_its_options_say(amqp_broker: AmqpBroker) -> None:
 def test_it_is_gone_after_its_test() -> None:
     for port in _ports:
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=5)
+            socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
@@ -46,6 +48,6 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         "    pass\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert "1 error" in done.stdout
     assert "has no key 'adress'; did you mean 'address'?" in done.stdout
