@@ -106,7 +106,7 @@ def test_a_place_that_is_taken_is_refused_and_nothing_is_left_open(tmp_path: Pat
     before = open_descriptors()
     with pytest.raises(OSError, match="cannot listen on"):
         listen(f"backend+{transport}://{first.address}", [])
-    assert open_descriptors() == before
+    assert open_descriptors().items() <= before.items()
     first.close()
 
 
@@ -149,24 +149,24 @@ with kernel:
     app = kernel.open("app")
     host, _, port = kernel.address_of("in").partition(":")
     place = (host, int(port))
-    peers = [socket.create_connection(place, 5)]
+    peers = [socket.create_connection(place, 60)]
     peers[0].sendall(b"\\x05first")
-    assert app.receive(10) == b"first"
+    assert app.receive(60) == b"first"
     used = len(__import__("os").listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, 4096))
     try:
         while len(peers) < 100:
-            peers.append(socket.create_connection(place, 5))
+            peers.append(socket.create_connection(place, 60))
     except OSError:
         pass
-    assert refused.wait(10), "the listener did not notice"
+    assert refused.wait(60), "the listener did not notice"
     peers[0].sendall(b"\\x05again")
-    assert app.receive(10) == b"again", "who is connected is served"
+    assert app.receive(60) == b"again", "who is connected is served"
     for peer in peers:
         peer.close()
     while True:  # the listener pauses, then accepts again
         try:
-            with socket.create_connection(place, 5) as late:
+            with socket.create_connection(place, 60) as late:
                 late.sendall(b"\\x04late")
                 if app.receive(0.5) == b"late":
                     break
@@ -181,7 +181,7 @@ def test_a_listener_that_ran_out_of_descriptors_recovers() -> None:
         [sys.executable, "-c", textwrap.dedent(EXHAUSTION)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         cwd=Path(__file__).parents[3],
         env={**os.environ, "PYTHONPATH": "."},
         check=False,

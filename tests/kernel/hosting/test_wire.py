@@ -18,7 +18,7 @@ from kernel.hosting.wire import PlainWire, TlsWire, drop_sent
 @pytest.fixture
 def ends() -> Iterator[tuple[PlainWire, socket.socket]]:
     ours, theirs = socket.socketpair()
-    theirs.settimeout(5)
+    theirs.settimeout(60)
     yield PlainWire(ours), theirs
     ours.close()
     theirs.close()

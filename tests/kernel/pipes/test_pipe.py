@@ -317,7 +317,7 @@ def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose:
         if box.posted:
             box.bell.sleeping = False
             return
-        assert box.bell.wait(20), "a wake-up was lost"
+        assert box.bell.wait(60), "a wake-up was lost"
 
     def write() -> None:
         written = 0
@@ -349,7 +349,7 @@ def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose:
             if not reader_box.process():
                 wait(reader_box)
     finally:
-        thread.join(20)
+        thread.join(60)
         reader_box.bell.close()
         writer_box.bell.close()
     assert not thread.is_alive()
@@ -375,7 +375,7 @@ def test_drop_oldest_under_two_threads_accounts_for_every_message() -> None:
     for number in range(total):
         pipe.write(run(b"%d" % number))
     finished.set()
-    thread.join(20)
+    thread.join(60)
     assert len(got) + pipe.dropped == total
     assert [int(body) for body in got] == sorted(int(body) for body in got)
     assert pipe.depth() == 0
