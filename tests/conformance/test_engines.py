@@ -11,6 +11,7 @@ from kernel.testing.engine_checks import ENGINE_CHECKS, EngineSubject
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
 from tests.plugins.engines.sctp import plans as sctp
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
@@ -18,7 +19,7 @@ from tests.plugins.engines.sctp import plans as sctp
 def test_stream(
     transport: str, check: Callable[[EngineSubject], None], kernel_factory: KernelFactory, tmp_path: Path
 ) -> None:
-    new = "127.0.0.1:0" if transport == "tcp" else f"{tmp_path}/s"
+    new = f"127.0.0.1:{free_port()}" if transport == "tcp" else f"{tmp_path}/s"
 
     def listen(place: str | None) -> EnginePlan:
         options = {"address": f"backend+{transport}://{place or new}", "mode": "listen"}
@@ -34,4 +35,9 @@ def test_stream(
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
 def test_sctp(check: Callable[[EngineSubject], None], kernel_factory: KernelFactory) -> None:
-    check(EngineSubject(listen=sctp.listener, dial=sctp.dialler, kernels=kernel_factory))
+    port = free_port()
+
+    def listen(place: str | None) -> EnginePlan:
+        return sctp.listener(place or f"127.0.0.1:{port}/{port}")
+
+    check(EngineSubject(listen=listen, dial=sctp.dialler, kernels=kernel_factory))

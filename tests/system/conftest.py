@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,25 @@ def listener(name: str = "net", address: str = "backend+tcp://127.0.0.1:0", **op
 
 def dialler(address: str, name: str = "net", **options: Any) -> EnginePlan:
     return EnginePlan(name=name, kind="stream", options={"address": address, "reconnect": FAST, **options})
+
+
+@contextmanager
+def held_up(kernel: Kernel) -> Iterator[None]:
+    """Meanwhile the kernel's threads do nothing; afterwards they find at once what they have missed."""
+    over = threading.Event()
+    for thread in kernel._threads.values():
+        begun = threading.Event()
+        thread.mailbox.post(partial(_hold, begun, over))
+        assert begun.wait(60)
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _hold(begun: threading.Event, over: threading.Event) -> None:
+    begun.set()
+    over.wait(60)
 
 
 class Transport:

@@ -189,7 +189,7 @@ def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
             processes.kill(receivers[name])
             address = f"{scheme}://{kernel.address_of(name)}"
             receivers[name] = processes.start(SUBSCRIBER, address, str(paths[name]))
-    app.wait_confirmed(30)
+    app.wait_confirmed(60)
     for path in paths.values():
         assert set(range(TOTAL)) == set(written_to(path))
     assert all(port.abandoned == 0 for port in kernel.statistics().ports)

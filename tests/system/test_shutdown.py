@@ -179,7 +179,7 @@ def test_two_kernels_share_nothing(kernel_factory: KernelFactory) -> None:
     host, _, port = other.address_of("same").partition(":")
     with socket.create_connection((host, int(port))) as peer:
         peer.sendall(b"\x05alive")
-        assert app.receive(10) == b"alive"
+        assert app.receive(60) == b"alive"
 
 
 def test_names_that_do_not_exist_are_named(kernel_factory: KernelFactory) -> None:

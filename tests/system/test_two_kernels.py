@@ -54,10 +54,10 @@ def test_parts_keys_and_properties(kernel_factory: KernelFactory, transport: Tra
     a.send_message(
         Message(b"2", Envelope(key="k", exchange="e", reply_to="r", priority=7, properties={"type": "t"}))
     )
-    assert b.receive_message(10).key == "fruit.apple"
-    parts = b.receive_message(10)
+    assert b.receive_message(60).key == "fruit.apple"
+    parts = b.receive_message(60)
     assert (tuple(map(bytes, parts.parts)), parts.key) == ((b"x" * 300, b"", b"z"), "parts")
-    envelope = b.receive_message(10).envelope
+    envelope = b.receive_message(60).envelope
     assert (envelope.key, envelope.exchange, envelope.reply_to, envelope.priority) == ("k", "e", "r", 7)
     assert envelope.properties["type"] == "t"
 
@@ -76,9 +76,9 @@ def test_questions_and_answers(kernel_factory: KernelFactory, transport: Transpo
     for number, client in enumerate(clients):
         client.send(b"question %d" % number)
     for _ in clients:
-        question = server.receive_message(10)
+        question = server.receive_message(60)
         server.reply(question, bytes(question.body).replace(b"question", b"answer"))
-    assert [bytes(client.receive(10)) for client in clients] == [b"answer %d" % number for number in range(3)]
+    assert [bytes(client.receive(60)) for client in clients] == [b"answer %d" % number for number in range(3)]
 
 
 def test_confirmation_travels_back_to_the_sender(kernel_factory: KernelFactory, transport: Transport) -> None:
@@ -89,7 +89,7 @@ def test_confirmation_travels_back_to_the_sender(kernel_factory: KernelFactory, 
     assert len(receive_all(b, 1000)) == 1000
     with pytest.raises(TimedOut):
         b.receive(0)
-    a.wait_confirmed(10)
+    a.wait_confirmed(60)
 
 
 def test_a_sender_that_comes_after_the_connection_is_confirmed_too(kernel_factory: KernelFactory) -> None:
@@ -112,7 +112,7 @@ def test_a_sender_that_comes_after_the_connection_is_confirmed_too(kernel_factor
     assert receive_all(b, 2) == [b"1", b"2"]
     with pytest.raises(TimedOut):
         b.receive(0)
-    a.wait_confirmed(10)
+    a.wait_confirmed(60)
 
 
 def test_subscriptions_travel_to_the_sender(kernel_factory: KernelFactory) -> None:
@@ -134,7 +134,7 @@ def test_subscriptions_travel_to_the_sender(kernel_factory: KernelFactory) -> No
     for key in ("fruit.apple", "iron", "stone", "fruit.a.b"):
         a.send(key.encode(), key=key)
     while got[-1] != b"stone":
-        got.append(bytes(b.receive(10)))
+        got.append(bytes(b.receive(60)))
     assert [body for body in got if body != b"?"] == [b"fruit.apple", b"stone"]
 
 
@@ -144,7 +144,7 @@ def test_a_lent_buffer_is_given_back_when_it_is_written(
     _, _, a, b = feed(kernel_factory, transport)
     returned = threading.Event()
     a.send(lend(bytearray(b"x" * 3_000_000), returned.set))
-    assert bytes(b.receive(10)) == b"x" * 3_000_000
+    assert bytes(b.receive(60)) == b"x" * 3_000_000
     assert returned.wait(60)
 
 
@@ -226,7 +226,7 @@ def test_kernels_may_speak_the_old_format_to_each_other(kernel_factory: KernelFa
     a, b = sending.open("app"), receiving.open("app")
     a.send(b"1", key="lost on the way")
     a.send_parts([b"2", b"3"])
-    assert [b.receive_message(10), b.receive_message(10)] == [Message(b"1"), Message(b"23")]
+    assert [b.receive_message(60), b.receive_message(60)] == [Message(b"1"), Message(b"23")]
 
 
 def test_an_unknown_protocol_in_an_address_fails_visibly(kernel_factory: KernelFactory) -> None:
@@ -251,5 +251,5 @@ def test_a_tls_dialler_without_a_host_asks_for_localhost(tmp_path: Path) -> None
         port = receiving.address_of("net").rpartition(":")[2]
         client = dialler(f"backend+tls://:{port}", tls={"authorities": str(tmp_path / "ca.pem")})
         with Kernel(Plan(engines=(client, app), routes=(route("app", "net"),))) as sending:
-            sending.open("app").send(b"hello", timeout=10)
-            assert receiving.open("app").receive(10) == b"hello"
+            sending.open("app").send(b"hello", timeout=60)
+            assert receiving.open("app").receive(60) == b"hello"
