@@ -283,8 +283,8 @@ class Log:
         self._on_written(attempt.group, segment)
 
     def _on_failed(self, group: Group, error: OSError) -> None:
-        self.counters.write_failures += 1
         self.counters.last_error = str(error)
+        self.counters.write_failures += 1  # last: who sees that there is one more finds why
         if group.attempts == 1:
             self._report("cannot write", f"{error}; publishers wait, and it is tried again each second")
         # What a failed sync leaves in a file nobody can say: the file is not appended to any more.
