@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 class Stage(Protocol):

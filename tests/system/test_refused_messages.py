@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import LocalProtocolError
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan, RoutePlan
+from kernel.topology.system import Kernel
+from tests.events import Events
 
 SMALL = {"protocol": {"max_message": 1000}}
 
@@ -19,7 +20,7 @@ SMALL = {"protocol": {"max_message": 1000}}
 def test_the_flow_goes_on_without_what_is_too_large(
     kernel_factory: KernelFactory, confirm: bool, feeds: str
 ) -> None:
-    events: list[EngineEvent] = []
+    events = Events()
     limits = (SMALL, {}) if feeds == "dialler" else ({}, SMALL)
     listening = kernel_factory(
         EnginePlan(
@@ -29,7 +30,7 @@ def test_the_flow_goes_on_without_what_is_too_large(
         ),
         RoutePlan(source="net", targets=("app",), confirm=confirm),
         RoutePlan(source="app", targets=("net",), confirm=confirm),
-        on_event=events.append,
+        on_event=events,
     )
     dialling = kernel_factory(
         EnginePlan(
@@ -39,7 +40,7 @@ def test_the_flow_goes_on_without_what_is_too_large(
         ),
         RoutePlan(source="net", targets=("app",), confirm=confirm),
         RoutePlan(source="app", targets=("net",), confirm=confirm),
-        on_event=events.append,
+        on_event=events,
     )
     source, sink = (dialling, listening) if feeds == "dialler" else (listening, dialling)
     a, b = source.open("app"), sink.open("app")
@@ -56,18 +57,18 @@ def test_the_flow_goes_on_without_what_is_too_large(
         with pytest.raises(Exception, match="receive"):  # receiving confirms
             b.receive(timeout=0.1)
         a.wait_confirmed(timeout=60)
+    told = events.wait("refused")  # what came through is on its way before the rest is counted
     until = time.monotonic() + 60
-    while _counters(source)["messages_refused"] < 4 and time.monotonic() < until:
+    while _sent_and_refused(source) != (3, 4) and time.monotonic() < until:
         time.sleep(0.01)
-    assert _counters(source)["messages_refused"] == 4
-    assert _counters(source)["messages_out"] == 3
-    (told,) = [event for event in events if event.what == "refused"]
+    assert _sent_and_refused(source) == (3, 4)
+    assert events.count("refused") == 1
     assert "2000 bytes; the peer takes 1000" in told.detail
 
 
-def _counters(kernel: object) -> dict[str, int]:
-    (engine,) = kernel.statistics().engines  # type: ignore[attr-defined]
-    return dict(engine.counters)
+def _sent_and_refused(kernel: Kernel) -> tuple[int, int]:
+    (engine,) = kernel.statistics().engines
+    return engine.counters["messages_out"], engine.counters["messages_refused"]
 
 
 def test_in_x_mode_the_caller_is_told(kernel_factory: KernelFactory) -> None:

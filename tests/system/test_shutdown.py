@@ -17,7 +17,7 @@ from kernel.testing.leaks import Leaks
 from kernel.topology.plan import EnginePlan
 from kernel.topology.system import Kernel
 from tests.events import Events
-from tests.system.conftest import Transport, dialler, listener, route
+from tests.system.conftest import Transport, dialler, held_up, listener, route
 
 
 def test_what_is_queued_is_written_before_the_end(
@@ -30,13 +30,11 @@ def test_what_is_queued_is_written_before_the_end(
     b = receiving.open("app")
     total = 3000
     sending.open("app").send_many([b"%d" % number + b"x" * 1000 for number in range(total)])
-    sending.close(linger=10)
+    sending.close(linger=3600)
     got: list[Any] = []
     while len(got) < total:
         got += b.receive_many(timeout=60)
-    began = time.monotonic()
-    assert sending.join(60)
-    assert time.monotonic() - began < 2, "it lingered on though everything was written"
+    assert sending.join(60), "it lingers on though everything is written"
     assert [bytes(body[: len(b"%d" % at)]) for at, body in enumerate(got)] == [
         b"%d" % at for at in range(total)
     ]
@@ -48,10 +46,8 @@ def test_an_idle_kernel_closes_at_once(kernel_factory: KernelFactory, transport:
     sending = kernel_factory(transport.dialler(receiving), route("app", "net"), on_event=events)
     events.wait("connected")
     for kernel in (sending, receiving):
-        began = time.monotonic()
-        kernel.close()
+        kernel.close(linger=3600)
         assert kernel.join(60)
-        assert time.monotonic() - began < 2
 
 
 def test_lingering_ends_at_its_deadline(kernel_factory: KernelFactory) -> None:
@@ -63,10 +59,10 @@ def test_lingering_ends_at_its_deadline(kernel_factory: KernelFactory) -> None:
         )
         kernel.open("app").send_many([b"x" * 100_000 for _ in range(100)])
         began = time.monotonic()
-        kernel.close(linger=0.3)
-        assert time.monotonic() - began < 0.2, "close does not wait"
+        with held_up(kernel):
+            kernel.close(linger=0.3)  # which does not wait for the thread
         assert kernel.join(60)
-        assert 0.2 < time.monotonic() - began < 3
+        assert time.monotonic() - began > 0.2
 
 
 def test_close_may_be_called_twice_and_from_any_thread(kernel_factory: KernelFactory) -> None:
@@ -94,9 +90,11 @@ def test_a_closed_kernel_takes_no_more_orders(kernel_factory: KernelFactory) -> 
 
 
 @pytest.mark.parametrize("reason", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_error_in_the_with_block_closes_without_lingering(reason: type[BaseException]) -> None:
+def test_an_error_in_the_with_block_closes_without_lingering(
+    reason: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel.topology.system.LINGER", 3600)
     leaks = Leaks()
-    began = time.monotonic()
     with (  # noqa: PT012
         pytest.raises(reason),
         Kernel(plan_of(dialler("backend+tcp://127.0.0.1:1"), route("app", "net"))) as kernel,
@@ -104,7 +102,6 @@ def test_an_error_in_the_with_block_closes_without_lingering(reason: type[BaseEx
         kernel.wait_running()
         kernel.open("app").send(b"never to be written")
         raise reason
-    assert time.monotonic() - began < 3
     assert leaks.found() == []
 
 
@@ -140,11 +137,9 @@ def test_a_start_that_fails_leaves_nothing(plan: Any) -> None:
 
 def test_an_engine_that_is_dialling_is_stopped(kernel_factory: KernelFactory) -> None:
     """192.0.2.1 (RFC 5737) answers nobody: the attempt hangs, or fails, until the kernel is closed."""
-    kernel = kernel_factory(dialler("backend+tcp://192.0.2.1:9"), route("app", "net"))
-    began = time.monotonic()
+    kernel = kernel_factory(dialler("backend+tcp://192.0.2.1:9", connect_timeout=3600), route("app", "net"))
     kernel.close(linger=0)
     assert kernel.join(60)
-    assert time.monotonic() - began < 2
 
 
 def test_an_engine_that_is_shaking_hands_is_stopped(kernel_factory: KernelFactory) -> None:
