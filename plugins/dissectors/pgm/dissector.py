@@ -9,6 +9,7 @@ from kernel.contracts.dissector import Datagram, Line
 from kernel.inspection.latest import Latest
 from plugins.dissectors.pgm import faults
 from plugins.dissectors.pgm.layer import (
+    ACK,
     NAK,
     ODATA,
     PGM,
@@ -85,6 +86,8 @@ def _facts(packet: PGM, cut: int) -> dict[str, Any]:
         facts = {"sqn": body.sqn, "trail": body.trail, "lead": body.lead, "path": body.path}
     elif isinstance(body, NAK):
         facts = {"sqns": numbers_of(body), "source": body.source, "group": body.group}
+    elif isinstance(body, ACK):
+        facts = {"highest": body.highest, "bitmap": f"{body.bitmap:#010x}"}
     if packet.parity:
         facts["parity"] = True
     for option in options_of(body):

@@ -308,8 +308,16 @@ class POLR(Packet):
     fields_desc = [IntField("sqn", 0), ShortField("round", 0), ShortField("reserved", 0), *_options()]
 
 
+class ACK(Packet):
+    """Acknowledgement of PGMCC's acker, which RFC 3208 does not have: as OpenPGM writes it."""
+
+    name = "ACK"
+    fields_desc = [IntField("highest", 0), XIntField("bitmap", 0), *_options()]
+
+
 BODIES: dict[int, type[Packet]] = {
     0x00: SPM, 0x01: POLL, 0x02: POLR, 0x04: ODATA, 0x05: RDATA, 0x08: NAK, 0x09: NNAK, 0x0A: NCF, 0x0C: SPMR,
+    0x0D: ACK,
 }  # fmt: skip
 _TYPE_OF = {body: kind for kind, body in BODIES.items()}
 

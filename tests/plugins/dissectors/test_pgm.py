@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kernel.contracts.dissector import Datagram, Line
+from plugins.protocols.pgm import extensions, packets
 from tests.peers import optional
 from tests.plugins.protocols.pgm.network import Network, Weather
 from tests.plugins.protocols.pgm.test_packets import CAPTURED
@@ -76,7 +77,16 @@ def _table() -> dict[str, tuple[Any, str, dict[str, Any]]]:
             "SPM",
             {"sqn": 0, "trail": 0, "lead": 0, "path": "0.0.0.0", "pgmcc_data": {"value": b"abcd"}},
         ),
-        "an acknowledgement of PGMCC": (s.PGM(type=13, **UP) / bytes(8), "ACK", {}),
+        "an acknowledgement of PGMCC": (
+            s.PGM(**UP) / s.ACK(highest=9, bitmap=5),
+            "ACK",
+            {"highest": 9, "bitmap": "0x00000005"},
+        ),
+        "an acknowledgement that says how its receiver fares": (
+            s.PGM(**UP) / s.ACK(highest=9, options=s.ended(s.OptOther(type=0x13, value=bytes(12)))),
+            "ACK",
+            {"highest": 9, "bitmap": "0x00000000", "pgmcc_feedback": {"value": bytes(12)}},
+        ),
         "a poll": (s.PGM(**DOWN) / s.POLL(sqn=1), "POLL", {}),
     }  # fmt: skip
 
@@ -212,6 +222,21 @@ def test_our_own_traffic_is_read_without_a_fault_and_counted_as_it_was_sent() ->
         == network.source.statistics.packets_out - figures["spm"] - figures["ncf"]
     )
     assert figures["rdata"] == network.source.statistics.repairs
+
+
+def test_our_own_acknowledgements_of_congestion_control_are_read_without_a_fault() -> None:
+    feedback = extensions.CongestionFeedback(timestamp=1, loss=0.5, address=b"\xc0\0\2\7")
+    ack = packets.Ack(
+        kind=packets.ACK,
+        tsi=DOWN["gsi"] + (7500).to_bytes(2, "big"),
+        port=5555,
+        extensions=extensions.Extensions(feedback=feedback),
+        highest=9,
+        bitmap=0xFFFF_FFFD,
+    )
+    said = line(packets.encode(ack))
+    assert (said.what, said.session) == ("ACK", TSI)
+    assert (said.facts["highest"], said.facts["bitmap"]) == (9, "0xfffffffd")
 
 
 @pytest.mark.parametrize("seed", range(10))
