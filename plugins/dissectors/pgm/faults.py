@@ -26,14 +26,14 @@ def _of_body(packet: PGM, cut: int) -> str:
     body = packet.payload
     expected = BODIES.get(packet.type)
     if expected is not None and not isinstance(body, expected) and (expected is not SPMR or len(body)):
-        return "shorter than its header"
+        return "" if cut else "shorter than its header"
     for name in _FAMILIES:
         if body.fields.get(name, 1) not in (1, 2):
             return f"an address of family {body.fields[name]}"
-    if packet.present and not cut:
-        fault = _of_options(packet)
-        if fault:
-            return fault
+    if packet.present:
+        fault = "" if cut else _of_options(packet)
+        if fault or cut:
+            return fault  # where options may be cut off, nobody knows where the data begin
     size = len(body.payload)
     if isinstance(body, ODATA) and size + cut != packet.tsdu:
         return f"a TSDU of {size + cut} bytes that says it has {packet.tsdu}"

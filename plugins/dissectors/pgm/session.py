@@ -9,7 +9,7 @@ from scapy.packet import Packet
 from kernel.inspection.durations import Durations
 from kernel.inspection.latest import Latest
 from kernel.inspection.sequence_watch import Seen, SequenceWatch
-from plugins.dissectors.pgm.layer import ODATA, PGM, numbers_of, options_of
+from plugins.dissectors.pgm.layer import NAK, ODATA, PGM, numbers_of, options_of
 
 REMEMBERED = 10_000
 """Sequence numbers that were asked for, of which it is remembered when."""
@@ -49,7 +49,7 @@ class Session:
             self._parity += 1
         elif isinstance(body, ODATA):
             self._data(kind, body.sqn, packet.tsdu, time)
-        elif kind in ("NAK", "NCF"):
+        elif kind in ("NAK", "NCF") and isinstance(body, NAK):  # else it was cut off
             self._request(kind, body, time)
         for option in options_of(body):
             if option.type in (0x0E, 0x0F):

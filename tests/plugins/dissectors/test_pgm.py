@@ -136,6 +136,20 @@ def test_what_the_capture_has_cut_off_is_not_the_packets_fault() -> None:
     assert line(packet[:-4], cut=4) == Line("ODATA", {"sqn": 1, "trail": 0, "bytes": 10, "cut": 4}, TSI)
 
 
+@pytest.mark.parametrize("name", TABLE)
+def test_no_packet_is_malformed_for_where_the_capture_has_cut_it(name: str) -> None:
+    packet, what, facts = TABLE[name]
+    data = bytes(packet)
+    made = dissector.PgmDissector()
+    for size in range(16, len(data)):
+        cut = len(data) - size
+        (said,) = made.receive(datagram(data[:size], cut=cut))
+        assert (said.what, said.session, said.facts["cut"]) == (what, TSI, cut)
+    if "bytes" in facts:
+        assert said.facts["bytes"] == facts["bytes"]
+    assert all(session["malformed"] == 0 for session in made.sessions().values())
+
+
 def test_a_session_by_hand() -> None:
     """Two receivers lose 2; one of them, and nobody else, 4, which is never repaired; 5 was not captured."""
     s, made = layer, dissector.PgmDissector()
