@@ -34,6 +34,8 @@ class _Side:
         """That of what follows; None: it was not captured."""
         self.envelopes: Latest[int, Envelope] = Latest(ENVELOPES)
         self.awaited = Awaited()
+        self.counted = True
+        """Whether all messages were seen, so that it is known which of them a CONFIRM counts."""
 
 
 class BackendDissector(FramedDissector):
@@ -67,15 +69,18 @@ class BackendDissector(FramedDissector):
             if not kind:
                 return []
             parts = split_parts(data[_HEADER:]) if frame.whole else ()
+            if parts is None:
+                raise RemoteProtocolError("parts that do not fill their frame")
             return [
                 *self.end_of_segment(sender),
-                Line("PARTS", {"parts": len(parts or ()), "bytes": frame.size - _HEADER}),
+                Line("PARTS", {"parts": len(parts), "bytes": frame.size - _HEADER}),
             ]
         self._controls += 1
         before = self.end_of_segment(sender)
         if kind not in _CONTROLS:
             return [*before, Line(f"control {kind}", {"bytes": frame.size - _HEADER})]
         if not frame.whole:
+            _forget(side, Control(kind), data[_HEADER : _HEADER + NUMBER])
             return [*before, Line(Control(kind).name, {"bytes": frame.size - _HEADER})]
         return [*before, self._control(sender, Control(kind), data[_HEADER:], time)]
 
@@ -91,6 +96,7 @@ class BackendDissector(FramedDissector):
     def lost(self, sender: int) -> list[Line]:
         """Forget what counts on having seen everything."""
         self._sides[sender].envelope = None
+        self._sides[sender].counted = False
         for side in self._sides:
             side.awaited.forget()
         return []
@@ -113,7 +119,8 @@ class BackendDissector(FramedDissector):
         side.bytes += size
         side.held += 1
         side.held_bytes += size
-        side.awaited.sent(side.messages, time)
+        if side.counted:
+            side.awaited.sent(side.messages, time)
 
     def _control(self, sender: int, control: Control, payload: bytes, time: float) -> Line:
         side = self._sides[sender]
@@ -139,9 +146,21 @@ class BackendDissector(FramedDissector):
         side.envelopes.pop(number)
         if len(payload) <= NUMBER:
             return {"number": number, "forgotten": True}
+        side.envelope = None  # if it cannot be read
         side.envelope = decode_envelope(payload[NUMBER:])
         side.envelopes.put(number, side.envelope)
         return {"number": number, **_of_envelope(side.envelope)}
+
+
+def _forget(side: _Side, control: Control, number: bytes) -> None:
+    """Forget the envelope that is another one from here on, as a frame says that was not captured whole."""
+    if control not in (Control.ENVELOPE, Control.USE):
+        return
+    side.envelope = None
+    if control is Control.ENVELOPE and len(number) == NUMBER:
+        side.envelopes.pop(int.from_bytes(number, "big"))
+    elif control is Control.ENVELOPE:
+        side.envelopes = Latest(ENVELOPES)  # it may be any of them
 
 
 def _of_envelope(envelope: Envelope | None) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from kernel.contracts.message import Envelope, run_of
 from plugins.dissectors.backend.dissector import BackendDissector
 from plugins.dissectors.backend.plugin import register_dissectors
 from plugins.protocols.backend.connection import BackendConnection
+from plugins.protocols.backend.frames import Control, control_frame
+from plugins.protocols.backend.greeting import encode_envelope
 from plugins.protocols.backend.options import BackendOptions
 from tests.plugins.dissectors.streams import Said, damaged, heard, names
 
@@ -90,8 +92,18 @@ GOLDEN: dict[str, tuple[bytes, list[tuple[str, dict[str, Any]]]]] = {
         [("malformed", {"why": "a control frame of 2130706432 bytes (type 6)"})],
     ),
     "an envelope that is none": (
-        b"\xff\x82" + bytes(6) + b"\x05\0\0\0\0\xc1",
-        [("malformed", {"why": "malformed envelope"})],
+        b"\xff\x82" + bytes(6) + b"\x05\0\0\0\0\xc1" + b"\x01a",
+        [
+            ("malformed", {"why": "malformed envelope"}),
+            ("messages", {"count": 1, "bytes": 1, "envelope": "not captured"}),
+        ],
+    ),
+    "parts that do not fill their frame": (
+        b"\xff\x84" + bytes(6) + b"\x02\x05a",
+        [
+            ("malformed", {"why": "parts that do not fill their frame"}),
+            ("messages", {"count": 1, "bytes": 2}),
+        ],
     ),
 }
 
@@ -113,6 +125,54 @@ def test_after_a_hole_it_goes_on_with_the_next_whole_segment() -> None:
     lines = dissector.receive(CLIENT, b"\x01a\x02bc", 0.3)
     assert lines[0] == Line("in step again", {"skipped": 21})
     assert lines[1].facts == {"count": 2, "bytes": 3, "envelope": "not captured"}
+
+
+def _confirmation(count: int) -> bytes:
+    return control_frame(Control.CONFIRM, count.to_bytes(8, "big"))
+
+
+def test_confirmations_are_not_measured_by_messages_of_which_some_were_missed() -> None:
+    """What a CONFIRM counts began before: nobody knows which of the messages that were seen it means."""
+    dissector = BackendDissector()
+    for sender in (CLIENT, SERVER):
+        dissector.lose(sender, None, 0.0)
+    dissector.receive(CLIENT, b"\x01a", 1.0)
+    dissector.receive(SERVER, _confirmation(1000), 1.1)
+    dissector.receive(SERVER, _confirmation(1001), 9.0)
+    assert "confirm_max_ms" not in dissector.figures()
+
+
+def _envelope(number: int, key: str) -> bytes:
+    payload = number.to_bytes(4, "big") + encode_envelope(Envelope(key=key))
+    return control_frame(Control.ENVELOPE, payload)
+
+
+def _messages(dissector: BackendDissector, data: bytes) -> dict[str, Any]:
+    (facts,) = [line.facts for line in dissector.receive(CLIENT, data, 0.0) if line.what == "messages"]
+    return dict(facts)
+
+
+@pytest.mark.parametrize("upto", [10, 14, 16])
+def test_of_an_envelope_with_a_hole_in_it_nothing_is_said(upto: int) -> None:
+    """Least of all that the one before holds for what follows."""
+    use = control_frame(Control.USE, (0).to_bytes(4, "big"))
+    unknown = {"count": 1, "bytes": 1, "envelope": "not captured"}
+    dissector = BackendDissector()
+    assert _messages(dissector, _envelope(0, "a.b") + b"\x01x")["key"] == "a.b"
+    other = _envelope(0, "others")
+    dissector.receive(CLIENT, other[:upto], 0.0)
+    dissector.lose(CLIENT, 2, 0.0)
+    assert _messages(dissector, other[upto + 2 :] + b"\x01x") == unknown
+    assert _messages(dissector, use + b"\x01x") == unknown
+
+
+def test_an_envelope_that_is_too_large_to_be_kept_is_not_the_one_before_it() -> None:
+    dissector = BackendDissector()
+    assert _messages(dissector, _envelope(0, "a.b") + b"\x01x")["key"] == "a.b"
+    large = _envelope(1, "k" * 70_000)
+    assert _messages(dissector, large + b"\x01x")["envelope"] == "not captured"
+    use = control_frame(Control.USE, (0).to_bytes(4, "big"))
+    assert _messages(dissector, use + b"\x01x")["key"] == "a.b"
 
 
 def test_it_is_recognised_by_its_greeting() -> None:
