@@ -35,7 +35,7 @@ class Confirms:
     def see(self, sender: int, channel: int, method: Method, time: float) -> None:
         """Take any method."""
         name = method.name
-        if name == "confirm.select-ok":
+        if name == "confirm.select":  # what comes before its answer is counted already, and there may be none
             self._channels.setdefault(channel, _Publisher(self.durations))
         elif name in ("channel.close", "channel.close-ok"):
             self._channels.pop(channel, None)

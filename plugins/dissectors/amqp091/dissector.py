@@ -46,6 +46,13 @@ class AmqpDissector(FramedDissector):
 
     def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
         """Take a frame, or the protocol header."""
+        try:
+            return self._frame(sender, frame, time)
+        except RemoteProtocolError:
+            self._confirms.forget()  # it may have been of a message that is counted
+            raise
+
+    def _frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
         data = frame.data
         if data[0] == frames.PROTOCOL_HEADER[0]:
             return [Line("protocol header", {"version": "-".join(map(str, data[5:8]))})]

@@ -82,6 +82,36 @@ def test_a_conversation_is_one_line_a_method_and_message() -> None:
     assert (figures["malformed"], figures["skipped_bytes"]) == (0, 0)
 
 
+@pytest.mark.parametrize("nowait", [False, True])
+def test_confirms_are_counted_from_when_they_are_asked_for(nowait: bool) -> None:
+    """A publisher need not wait for the answer, and there need not be one."""
+    dissector = AmqpDissector()
+    publish = sent(3, commands.Basic.Publish(exchange="feed", routing_key="a.b"), *message(b"hello"))
+    dissector.receive(CLIENT, sent(3, commands.Confirm.Select(nowait=nowait)) + publish, 0.0)
+    if not nowait:
+        dissector.receive(SERVER, sent(3, commands.Confirm.SelectOk()), 1.0)
+    dissector.receive(CLIENT, publish, 2.0)
+    dissector.receive(SERVER, sent(3, commands.Basic.Ack(1)), 2.5)
+    dissector.receive(SERVER, sent(3, commands.Basic.Ack(2)), 9.0)
+    figures = dissector.figures()
+    assert figures["confirm_max_ms"] == 7000.0
+    assert figures["confirm_p50_ms"] == pytest.approx(2500, rel=0.05)
+
+
+@pytest.mark.parametrize("hole", [9, 40])
+def test_confirms_are_not_measured_after_a_message_that_could_not_be_read(hole: int) -> None:
+    """Two bytes that were not captured, of a method or of a content header."""
+    dissector = AmqpDissector()
+    publish = sent(3, commands.Basic.Publish(exchange="feed", routing_key="a.b"), *message(b"hello"))
+    dissector.receive(CLIENT, sent(3, commands.Confirm.Select()) + publish[:hole], 0.0)
+    assert dissector.lose(CLIENT, 2, 0.0)[0].facts["in_step"]
+    dissector.receive(CLIENT, publish[hole + 2 :], 0.0)
+    dissector.receive(CLIENT, publish, 5.0)
+    dissector.receive(SERVER, sent(3, commands.Basic.Ack(1)), 5.5)
+    dissector.receive(SERVER, sent(3, commands.Basic.Ack(2)), 9.0)
+    assert "confirm_max_ms" not in dissector.figures()
+
+
 def test_passwords_are_not_shown() -> None:
     lines = heard(AmqpDissector(), SAID)
     assert lines[2].facts["response"] == "(13 bytes)"
@@ -132,6 +162,7 @@ def test_a_message_that_is_not_finished_is_told() -> None:
 
 MALFORMED = {
     "no frame": (b"GET / HTTP/1.1\r\n", "unknown frame type 71"),
+    "no protocol header either": (b"ABCDEFGH\1\0\0", "unknown frame type 65"),
     "no frame end": (b"\x08\0\0\0\0\0\0\xcd", "frame end is 0xcd, not 0xce"),
     "an unknown method": (b"\x01\0\1\0\0\0\4\x00\x3c\x03\xe7\xce", "an unknown method 003c03e7"),
     "half a method": (b"\x01\0\1\0\0\0\5\x00\x3c\x00\x0a\x00\xce", "basic.qos: "),
