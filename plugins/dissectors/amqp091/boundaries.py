@@ -17,7 +17,7 @@ _PLAUSIBLE_SIZE = 1 << 20
 
 def measure(data: bytes, at: int) -> int:
     """Return the size of the frame, or protocol header, at ``at``; 0 if more of it has to be seen."""
-    if data[at] == frames.PROTOCOL_HEADER[0]:
+    if data[at] == frames.PROTOCOL_HEADER[0] and frames.PROTOCOL_HEADER.startswith(data[at : at + 4]):
         return len(frames.PROTOCOL_HEADER)
     if data[at] not in _TYPES:
         raise RemoteProtocolError(f"unknown frame type {data[at]}")
