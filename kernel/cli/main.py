@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -91,6 +92,8 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit."""
+    _have_standard_streams()
+    _write_anything(sys.stdout)
     sys.exit(run(arguments))
 
 
@@ -114,8 +117,34 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as in `kernel draw | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return FAILED
+    except OSError as error:  # a full disk, a folder that is not there, or not ours
+        _write_no_more()
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        click.echo(f"kernel: {place}{error.strerror or error}", err=True)
+        return FAILED
+
+
+def _have_standard_streams() -> None:
+    """Read and write nothing where a stream was closed before we began, as those of services may be."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as we live
+
+
+def _write_anything(stream: Any) -> None:
+    """Have escapes written for what the encoding of our output does not have, rather than end in the middle."""
+    if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding != "utf-8"):
+        stream.reconfigure(errors="backslashreplace")
+
+
+def _write_no_more() -> None:
+    """Forget what could not be written, or else Python complains of it once more as it exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _present(name: str) -> bool:
