@@ -6,6 +6,7 @@ import importlib.util
 import select
 import time
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from struct import Struct
 from typing import IO, Any
@@ -59,7 +60,8 @@ class CaptureFile:
         self.complaint = ""
         """Why there was an end before the end, if so."""
         self._path = path
-        self._source = _Source(_open(path))
+        self._file = _open(path)
+        self._source = _Source(_unpacked(self._file))
         self.size = 0 if path == "-" else Path(path).stat().st_size
         """Bytes of the file; 0: not known."""
 
@@ -95,6 +97,7 @@ class CaptureFile:
     def close(self) -> None:
         """Close the file."""
         self._source.close()
+        self._file.close()
 
     def _reader(self) -> Any:
         from scapy.utils import RawPcapNgReader, RawPcapReader
@@ -117,22 +120,24 @@ class CaptureFile:
             self.complaint = f"{self._path} is damaged at byte {source.position}: the rest was not read"
 
 
-def _open(path: str) -> IO[bytes]:
-    import gzip
+def _open(path: str) -> BufferedReader:
     import sys
 
     if path == "-":
-        return sys.stdin.buffer
+        piped: Any = sys.stdin.buffer
+        return piped if isinstance(piped, BufferedReader) else BufferedReader(piped)
     try:
-        file = open(path, "rb")  # noqa: SIM115 - closed by CaptureFile
+        return open(path, "rb")
     except OSError as error:
         raise CaptureError(f"{path} cannot be read: {error.strerror}") from None
-    packed = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    if not packed:
-        return file
-    file.close()
-    return gzip.open(path)  # type: ignore[return-value]
+
+
+def _unpacked(file: BufferedReader) -> IO[bytes]:
+    """Return what reads the file, or what was packed into it; there may be no way back in it: it may be a pipe."""
+    import gzip
+
+    packed = file.peek(2)[:2] == b"\x1f\x8b"
+    return gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[return-value]
 
 
 class _Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import random
 import sys
 from pathlib import Path
@@ -112,6 +113,38 @@ def test_a_record_that_announces_gigabytes_is_not_believed(tmp_path: Path) -> No
     assert len(packets) == 3
     assert "is damaged at byte" in complaint
     assert "a record of 4294967268 bytes" in complaint
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_pipe_can_be_read_packed_or_not(
+    by_name: bool, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``kernel inspect <(...)`` has it, or ``... | kernel inspect -``."""
+    path = tmp_path / "it.pcap"
+    utils.wrpcap(str(path), datagrams())
+    data = gzip.compress(path.read_bytes()) if packed else path.read_bytes()
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        if not by_name:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(pipe))
+        packets, complaint = read(Path(f"/dev/fd/{reading}" if by_name else "-"))
+    assert [packet.data for packet in packets] == [bytes(each) for each in datagrams()]
+    assert complaint == ""
+
+
+def test_packets_are_given_as_they_come_through_a_pipe() -> None:
+    """Not only when thousands of bytes have come."""
+    reading, writing = os.pipe()
+    head = pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, RAW)
+    os.write(writing, head + pack("<IIII", 1, 0, 4, 4) + b"\x45xyz")
+    capture = CaptureFile(f"/dev/fd/{reading}")
+    os.close(reading)
+    assert next(capture.packets()).data == b"\x45xyz"
+    os.close(writing)
+    capture.close()
 
 
 @pytest.mark.parametrize("name", ["it.pcap", "it.pcapng", "it.pcap.gz"])
