@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from kernel.cli.seconds import Seconds
+
 SECONDS = 1.0
 _BATCH = 1000
 
@@ -60,9 +62,9 @@ def _rate(app: Any, size: int, count: int) -> float:
 def _round_trips(app: Any, seconds: float) -> list[float]:
     """Round trips of 64 bytes, in microseconds, ordered."""
     body = b"x" * 64
-    taken = []
+    taken: list[float] = []
     until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
+    while not taken or time.perf_counter() < until:
         app.send(b"echo")
         begun = time.perf_counter()
         app.send(body)
@@ -72,7 +74,13 @@ def _round_trips(app: Any, seconds: float) -> list[float]:
 
 
 @click.command(short_help="Measure this machine, in a few seconds.")
-@click.option("--seconds", default=SECONDS, show_default=True, help="About how long each measurement takes.")
+@click.option(
+    "--seconds",
+    type=Seconds(0.0, min_open=True),
+    default=SECONDS,
+    show_default=True,
+    help="About how long each measurement takes.",
+)
 def command(seconds: float) -> None:
     """Measure throughput and round trips between two processes on this machine.
 

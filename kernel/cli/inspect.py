@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kernel.cli.seconds import Seconds
 from kernel.contracts.errors import UnknownName
 from kernel.plugins import PluginRegistry
 
@@ -15,7 +16,7 @@ from kernel.plugins import PluginRegistry
 @click.command("inspect")
 @click.argument("file", required=False)
 @click.option("--live", "interface", metavar="INTERFACE", help="Listen at an interface until Ctrl-C.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="With --live: so long.")
+@click.option("--seconds", type=Seconds(0), help="With --live: so long.")
 @click.option(
     "--protocol", "protocols", multiple=True, metavar="NAME", help="Only this one.  May be repeated."
 )
@@ -64,7 +65,7 @@ def command(
 
 def _meant(text: str) -> tuple[int, str]:
     port, _, name = text.partition("=")
-    if not port.isdigit() or not name:
+    if not port.isdecimal() or not name:
         raise click.BadParameter(f"{text!r} is not PORT=NAME", param_hint="--as")
     return int(port), name
 

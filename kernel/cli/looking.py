@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from kernel.cli.seconds import Seconds
 from kernel.topology.control import ask, find_running
 
 Row: TypeAlias = dict[str, Any]
@@ -28,7 +29,7 @@ def looking(what: str, help_text: str, show: Show) -> click.Command:
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, one line a look.")
     @click.option(
         "--watch",
-        type=click.FloatRange(min=0.01),
+        type=Seconds(0.01),
         metavar="SECONDS",
         help="Look again and again; adds rates.",
     )

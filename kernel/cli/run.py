@@ -32,7 +32,10 @@ _ECHO = 0.5
 @click.argument("file", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")
 @click.option(
-    "--ready-fd", type=int, metavar="FD", help="Write a line there, and close it, once every engine is up."
+    "--ready-fd",
+    type=click.IntRange(min=0, max=0x7FFF_FFFF),
+    metavar="FD",
+    help="Write a line there, and close it, once every engine is up.",
 )
 @click.option(
     "--linger",

@@ -119,6 +119,28 @@ def test_draw_prints_mermaid_or_the_matrix_and_writes_svg(kernel: Run, good: Pat
     assert kernel("draw", good, "--svg", "-")[1].startswith("<svg")
 
 
+ODD_NUMBERS = (
+    ["status", "--watch", "nan"],
+    ["status", "--watch", "inf"],
+    ["inspect", "--live", "lo", "--seconds", "nan"],
+    ["inspect", "--live", "lo", "--seconds", "inf"],
+    ["inspect", "none.pcap", "--as", "²=backend"],
+    ["bench", "--seconds", "0"],
+    ["bench", "--seconds", "-1"],
+    ["bench", "--seconds", "nan"],
+    ["bench", "--seconds", "inf"],
+    ["run", "none.toml", "--ready-fd", "-1"],
+    ["run", "none.toml", "--ready-fd", "99999999999"],
+)
+
+
+@pytest.mark.parametrize("arguments", ODD_NUMBERS, ids=" ".join)
+def test_odd_numbers_are_wrong_usage(arguments: list[str], kernel: Run) -> None:
+    status, _, errors = kernel(*arguments)
+    assert status == cli.USAGE
+    assert "Invalid value for" in errors
+
+
 def test_plugins_lists_kinds_with_their_distribution(kernel: Run) -> None:
     status, output, _ = kernel("plugins")
     assert status == 0
