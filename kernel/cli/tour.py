@@ -18,7 +18,7 @@ import click
 if TYPE_CHECKING:
     from kernel.topology.plan import Plan
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).parents[2]  # not resolved: functions have the path by which they were imported
 
 
 class Hop(NamedTuple):

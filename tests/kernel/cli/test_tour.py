@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -28,3 +31,17 @@ def test_the_command_prints_files_with_lines() -> None:
     assert result.exit_code == 0, result.output
     for hop in HOPS:
         assert re.search(re.escape(hop.file) + r":\d+ " + re.escape(hop.function), result.output)
+
+
+def test_the_tour_finds_its_way_where_the_kernel_is_behind_a_link(tmp_path: Path) -> None:
+    """As in a virtual environment below a home that is a symbolic link."""
+    (tmp_path / "link").symlink_to(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel", "tour"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "link")},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert HOPS[-1].function in done.stdout
