@@ -52,6 +52,8 @@ class LinkConsumer(Consumer):
         )
         self._thing = name
         self._consuming = self._has_consumed = False
+        self._closing = False
+        """Whether the channel waits for the answer to its close."""
         self._passed_on: dict[tuple[Envelope, bool], Envelope | None] = {}
 
     @property
@@ -78,6 +80,11 @@ class LinkConsumer(Consumer):
             super().opened()
         else:
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
+
+    def start(self) -> None:
+        """A channel that is being closed is begun again once it is."""
+        if not self._closing:
+            super().start()
 
     def opened(self) -> None:
         """Ask for messages, if they are wanted and it does not yet."""
@@ -113,7 +120,7 @@ class LinkConsumer(Consumer):
     def lost(self) -> None:
         """The channel has ended."""
         super().lost()
-        self._consuming = self._has_consumed = False
+        self._consuming = self._has_consumed = self._closing = False
 
 
 class ExchangeConsumer(LinkConsumer):
@@ -153,6 +160,7 @@ class QueueConsumer(LinkConsumer):
         """A queue here is; if it is this one, what is on its way goes back to the upstream's."""
         if queue == self._thing and self.is_open and self._has_consumed:
             self.lost()
+            self._closing = True
             self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "the queue is deleted")
 
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope:

@@ -3,46 +3,101 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from kernel.testing.memory_wire import VirtualHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
-from plugins.engines.broker.watches import BrokerState, ExchangeState
+from plugins.engines.broker.watches import BrokerState, ExchangeState, QueueState
 from plugins.engines.federation.engine import Federation
 from plugins.engines.federation.options import FederationOptions
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
-from plugins.protocols.amqp091.events import LoginRequested, OpenRequested
+from plugins.protocols.amqp091.events import LoginRequested, MethodReceived, OpenRequested
+from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
-from tests.plugins.engines.amqp_client.in_memory import Port
+from tests.plugins.engines.amqp_client.in_memory import ANSWERS, Port
+
+JOBS = QueueState(durable=True, auto_delete=False, arguments={}, wants_more=True)
+
+
+class Upstream:
+    """One end of a wire, with a link at the other: a broker that agrees to everything, while it listens."""
+
+    def __init__(self, **options: Any) -> None:
+        self.host = VirtualHost()
+        self.link = Federation("link", FederationOptions(broker="broker", **options))
+        self.link.host = self.link.link.host = self.host  # type: ignore[assignment]  # as much of one as is used
+        self.link.port = Port("link", self.link)
+        self.link._on_broker("", BrokerState(cluster_name="here", vhost="/"))
+        ours, self.wire = self.host.wire(capacity=1 << 20)
+        self.methods: list[Method] = []
+        self.server = ServerConnection(ServerOptions(heartbeat=0), 0.0)
+        self.listen()
+        conversation = ClientConnection(ClientOptions(heartbeat=0), self.host.now())
+        self.link.link.hold(ConnectionHost(self.link.link, ours, conversation))
+        self.host.run()
+        assert self.link.link.usable
+
+    def listen(self) -> None:
+        self.host.watch(self.wire.fileno(), readable=self._serve)
+
+    def deaf(self) -> None:
+        """It answers nothing any more."""
+        self.host.watch(self.wire.fileno())
+
+    def say(self, channel: int, method: Method) -> None:
+        self.server.send_method(channel, method)
+        self._write()
+        self.host.run()
+
+    def asked(self, kind: type[Method]) -> int:
+        """How often it was."""
+        return sum(isinstance(method, kind) for method in self.methods)
+
+    def _serve(self) -> None:
+        for event in self.server.receive_data(self.wire.receive(1 << 20) or b"", self.host.now()):
+            if isinstance(event, LoginRequested):
+                self.server.accept_login()
+            elif isinstance(event, OpenRequested):
+                self.server.accept_open()
+            elif isinstance(event, MethodReceived):
+                self.methods.append(event.method)
+                answer = ANSWERS.get(type(event.method))
+                if answer is not None:
+                    self.server.send_method(event.channel, answer)
+        self._write()
+
+    def _write(self) -> None:
+        assert self.wire.send(deque(self.server.data_to_send()))
 
 
 def test_a_change_here_while_the_connection_is_being_closed_is_for_the_next_one() -> None:
-    host = VirtualHost()
-    link = Federation("link", FederationOptions(broker="broker", exchanges=("feed",)))
-    link.host = link.link.host = host  # type: ignore[assignment]  # as much of one as is used
-    link.port = Port("link", link)
-    link._on_broker("", BrokerState(cluster_name="here", vhost="/"))
-    ours, wire = host.wire(capacity=1 << 20)
-    upstream = ServerConnection(ServerOptions(heartbeat=0), 0.0)
-
-    def serve() -> None:
-        for event in upstream.receive_data(wire.receive(1 << 20) or b"", host.now()):
-            if isinstance(event, LoginRequested):
-                upstream.accept_login()
-            elif isinstance(event, OpenRequested):
-                upstream.accept_open()
-        assert wire.send(deque(upstream.data_to_send()))
-
-    host.watch(wire.fileno(), readable=serve)
-    link.link.hold(ConnectionHost(link.link, ours, ClientConnection(ClientOptions(heartbeat=0), host.now())))
-    host.run()
-    assert link.link.usable
-    host.watch(wire.fileno())  # it answers nothing any more
-    assert wire.send(deque([b"\x09no frame"]))
-    host.run()
+    upstream = Upstream(exchanges=("feed",))
+    upstream.deaf()
+    link = upstream.link
+    assert upstream.wire.send(deque([b"\x09no frame"]))
+    upstream.host.run()
     assert link.link.connection is not None, "it waits for the answer to its close"
     feed = ExchangeState(
         kind="topic", durable=True, auto_delete=False, internal=False, arguments={}, bindings=frozenset()
     )
     link._on_exchange("feed", feed)
-    host.run(until=60.0)
+    upstream.host.run(until=60.0)
     assert link.link.connection is None
+
+
+def test_a_queue_that_is_deleted_there_and_then_here_is_consumed_from_when_it_is_back() -> None:
+    upstream = Upstream(queues=("jobs",))
+    link = upstream.link
+    link._on_queue("jobs", JOBS)
+    upstream.host.run()
+    assert upstream.asked(basic.Consume) == 1
+    upstream.say(2, basic.Cancel(consumer_tag="link", nowait=True))
+    upstream.deaf()
+    link._on_queue("jobs", None)
+    upstream.host.run(until=60.0)  # the wait after the cancel is over, and the channel not closed yet
+    assert link.link.connection is not None
+    upstream.listen()
+    link._on_queue("jobs", JOBS)
+    upstream.host.run(until=120.0)
+    assert upstream.asked(basic.Consume) == 2
