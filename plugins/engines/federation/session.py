@@ -89,6 +89,10 @@ class FederationSession(Session):
 
     def is_gone(self, queue: str) -> None:
         """A queue upstream is there no more: it is declared again, with all that leads to it."""
+        self._forget(queue)
+        self._changed = True  # what is being declared now was asked for before
+
+    def _forget(self, queue: str) -> None:
         self._asked.discard(queue)
         self._there.discard(queue)
 
@@ -134,7 +138,7 @@ class FederationSession(Session):
                 each.forget()
             if state is None:  # deleted, or away with its broker
                 requests += each.removal()
-                self.is_gone(each.queue)
+                self._forget(each.queue)
             else:
                 self._asked.add(each.queue)
                 hops = self.options.max_hops

@@ -12,7 +12,7 @@ from plugins.engines.federation.engine import Federation
 from plugins.engines.federation.options import FederationOptions
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
 from plugins.protocols.amqp091.events import LoginRequested, MethodReceived, OpenRequested
-from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.methods import basic, queue
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
 from tests.plugins.engines.amqp_client.in_memory import ANSWERS, Port
@@ -101,3 +101,18 @@ def test_a_queue_that_is_deleted_there_and_then_here_is_consumed_from_when_it_is
     link._on_queue("jobs", JOBS)
     upstream.host.run(until=120.0)
     assert upstream.asked(basic.Consume) == 2
+
+
+def test_a_queue_that_is_deleted_there_while_something_else_is_declared_is_declared_again() -> None:
+    upstream = Upstream(queues=("jobs", "more"))
+    link = upstream.link
+    link._on_queue("jobs", JOBS)
+    upstream.host.run()
+    upstream.deaf()
+    link._on_queue("more", JOBS)
+    upstream.say(2, basic.Cancel(consumer_tag="link", nowait=True))
+    upstream.host.run(until=60.0)  # the wait after the cancel is over, and the other not declared yet
+    upstream.listen()
+    upstream.host.run()
+    names = [method.queue for method in upstream.methods if isinstance(method, queue.Declare | basic.Consume)]
+    assert names == ["jobs", "jobs", "more", "more", "jobs", "jobs"]  # each declared, then consumed from
