@@ -88,6 +88,8 @@ class LinkConsumer(Consumer):
 
     def opened(self) -> None:
         """Ask for messages, if they are wanted and it does not yet."""
+        if not self.wanted:
+            self.refusal = ""  # there is nothing that could be refused
         self.look()
 
     def received(self, method: Method) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import msgspec
+
 from kernel.testing.memory_wire import VirtualHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
 from plugins.engines.broker.watches import BrokerState, ExchangeState, QueueState
@@ -47,6 +49,9 @@ class Upstream:
 
     def say(self, channel: int, method: Method) -> None:
         self.server.send_method(channel, method)
+        self.flush()
+
+    def flush(self) -> None:
         self._write()
         self.host.run()
 
@@ -116,3 +121,16 @@ def test_a_queue_that_is_deleted_there_while_something_else_is_declared_is_decla
     upstream.host.run()
     names = [method.queue for method in upstream.methods if isinstance(method, queue.Declare | basic.Consume)]
     assert names == ["jobs", "jobs", "more", "more", "jobs", "jobs"]  # each declared, then consumed from
+
+
+def test_a_link_is_not_called_refused_once_nothing_is_wanted_of_what_it_was_refused() -> None:
+    upstream = Upstream(queues=("jobs",))
+    link = upstream.link
+    link._on_queue("jobs", JOBS)
+    upstream.host.run()
+    upstream.server.close_channel(2, 404, "no queue 'jobs'")
+    upstream.flush()
+    assert link.link.state == "refused"
+    link._on_queue("jobs", msgspec.structs.replace(JOBS, wants_more=False))
+    upstream.host.run(until=60.0)
+    assert (link.link.state, link.link.row()["last_error"]) == ("connected", "")
