@@ -258,8 +258,8 @@ class Publisher(Role):
         count, now = self._in_flight.count, self.session.link.host.now()
         if not count:
             return
-        if self.session.blocked:
-            self._answered_at = now
+        blocked_until = now if self.session.blocked else self.session.unblocked_at
+        self._answered_at = max(self._answered_at, blocked_until)
         patience = self._options.confirm_timeout
         if now < self._answered_at + patience:
             self._patience.arm(self._answered_at + patience)

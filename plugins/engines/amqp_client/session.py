@@ -60,6 +60,8 @@ class Session:
         self.login_refused = False
         self.blocked = ""
         """Why the server takes no messages for now (connection.blocked); empty: it does."""
+        self.unblocked_at = 0.0
+        """When it last said that it takes messages again."""
         self.intake = Intake(self)
         self.declarations = Declarations(self, 1, make_requests)
         self._finish = finish
@@ -145,6 +147,7 @@ class Session:
             self.report("blocked", self.blocked)
         elif isinstance(method, connection_methods.Unblocked):
             self.blocked = ""
+            self.unblocked_at = self.link.host.now()
             self.report("unblocked")
 
     def _channel_closed(self, event: ChannelClosed) -> None:

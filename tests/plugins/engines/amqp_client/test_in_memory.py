@@ -229,6 +229,18 @@ def test_a_server_that_answers_for_nothing_is_given_up_and_all_is_sent_to_the_ne
     assert [bytes(body) for run in world.port.rewind() for body in run.bodies] == [b"1", b"2"]
 
 
+def test_a_server_that_was_blocked_has_its_time_to_answer_from_then_on() -> None:
+    world = InMemory(confirm_timeout=5.0)
+    world.feed(b"x")
+    world.say(0, connection.Blocked(reason="low on memory"))
+    world.host.run(until=4.9)
+    world.say(0, connection.Unblocked())
+    world.host.run(until=9.8)
+    assert not world.hosting.ended
+    world.host.run(until=10.0)
+    assert world.hosting.ended
+
+
 def test_a_server_that_answers_now_and_then_is_waited_for() -> None:
     world = InMemory(confirm_timeout=5.0)
     world.feed(*_bodies(0, 4))
