@@ -160,6 +160,8 @@ class QueueConsumer(LinkConsumer):
 
     def deleted(self, queue: str) -> None:
         """A queue here is; if it is this one, what is on its way goes back to the upstream's."""
+        if self.subscription.no_ack:
+            return  # the upstream has forgotten it: a queue that comes again may still have it
         if queue == self._thing and self.is_open and self._has_consumed:
             self.lost()
             self._closing = True

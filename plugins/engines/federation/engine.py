@@ -116,7 +116,7 @@ class Federation:
         appeared = (self.queues[name] is None) != (state is None)
         self.queues[name] = state
         session = self._session()
-        if session is not None and state is None and self.broker_is_there:
+        if session is not None and state is None:  # deleted, or away with a broker that may come without it
             session.deleted(name)
         if session is not None and not appeared:
             session.look()

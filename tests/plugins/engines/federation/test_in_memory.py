@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
+from kernel.contracts.message import Envelope, run_of
 from kernel.testing.memory_wire import VirtualHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
 from plugins.engines.broker.watches import BrokerState, ExchangeState, QueueState
 from plugins.engines.federation.engine import Federation
 from plugins.engines.federation.options import FederationOptions
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
-from plugins.protocols.amqp091.events import LoginRequested, MethodReceived, OpenRequested
+from plugins.protocols.amqp091.events import Acknowledged, LoginRequested, MethodReceived, OpenRequested
 from plugins.protocols.amqp091.methods import basic, queue
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
@@ -29,10 +30,12 @@ class Upstream:
         self.host = VirtualHost()
         self.link = Federation("link", FederationOptions(broker="broker", **options))
         self.link.host = self.link.link.host = self.host  # type: ignore[assignment]  # as much of one as is used
-        self.link.port = Port("link", self.link)
+        self.link.port = self.port = Port("link", self.link)
+        self.port.confirms = True
         self.link._on_broker("", BrokerState(cluster_name="here", vhost="/"))
         ours, self.wire = self.host.wire(capacity=1 << 20)
         self.methods: list[Method] = []
+        self.acknowledged: list[int] = []
         self.server = ServerConnection(ServerOptions(heartbeat=0), 0.0)
         self.listen()
         conversation = ClientConnection(ClientOptions(heartbeat=0), self.host.now())
@@ -70,6 +73,8 @@ class Upstream:
                 answer = ANSWERS.get(type(event.method))
                 if answer is not None:
                     self.server.send_method(event.channel, answer)
+            elif isinstance(event, Acknowledged):
+                self.acknowledged.append(event.last_delivery_tag)
         self._write()
 
     def _write(self) -> None:
@@ -134,3 +139,30 @@ def test_a_link_is_not_called_refused_once_nothing_is_wanted_of_what_it_was_refu
     link._on_queue("jobs", msgspec.structs.replace(JOBS, wants_more=False))
     upstream.host.run(until=60.0)
     assert (link.link.state, link.link.row()["last_error"]) == ("connected", "")
+
+
+def test_what_is_on_its_way_to_a_queue_stays_upstream_when_its_broker_goes() -> None:
+    upstream = Upstream(queues=("jobs",))
+    link = upstream.link
+    link._on_queue("jobs", JOBS)
+    upstream.host.run()
+    upstream.server.send_deliveries(2, "link", 1, False, run_of([b"0", b"1"], Envelope(key="jobs")))
+    upstream.flush()
+    link.on_confirmed(1)
+    link._on_broker("", None)
+    link._on_queue("jobs", None)
+    link.on_confirmed(2)  # by the broker that comes, which may have no such queue
+    upstream.host.run()
+    assert (upstream.port.count(), upstream.acknowledged) == (2, [1])
+
+
+def test_what_the_upstream_has_forgotten_is_handed_over_though_the_broker_goes() -> None:
+    upstream = Upstream(queues=("jobs",), no_ack=True)
+    link = upstream.link
+    link._on_queue("jobs", JOBS)
+    upstream.host.run()
+    link._on_broker("", None)
+    link._on_queue("jobs", None)
+    upstream.server.send_deliveries(2, "link", 1, False, run_of([b"0", b"1"], Envelope(key="jobs")))
+    upstream.flush()
+    assert upstream.port.count() == 2
