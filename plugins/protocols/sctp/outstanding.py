@@ -82,6 +82,10 @@ class Outstanding:
         """Return how many TSNs more a gap block can name (16 bits)."""
         return _MOST_OUTSTANDING - (self.next_tsn - 1 - self.cumulative)
 
+    def holds(self, stream: int) -> bool:
+        """Whether anything of that stream was sent, or given up, and not acknowledged."""
+        return any(message.stream == stream for bundle in self.bundles for message in bundle.messages)
+
     # ------------------------------------------------------------------ acknowledgement
 
     def on_sack(self, sack: Sack, now: float, *, names_gaps: bool = True) -> bool:

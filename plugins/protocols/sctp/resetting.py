@@ -69,7 +69,7 @@ class Resetting:
     # ------------------------------------------------------------------ ours
 
     def reset(self, streams: set[int]) -> None:
-        """Reset streams of ours as soon as what was queued before has been sent.  Raises ``LocalProtocolError``."""
+        """Reset streams of ours as soon as the peer has all that was queued before, or need not wait for it.  Raises ``LocalProtocolError``."""
         sender = self._association.sender
         self._check(Kind.OUTGOING_RESET, streams, sender.streams)
         self._wanted[Kind.OUTGOING_RESET] = tuple(sorted(streams))
@@ -105,7 +105,7 @@ class Resetting:
         if self._request is not None:
             return False
         for kind, streams in self._wanted.items():
-            if kind is Kind.OUTGOING_RESET and any(map(self._association.sender.schedule.holds, streams)):
+            if kind is Kind.OUTGOING_RESET and any(map(self._association.sender.holds, streams)):
                 continue
             del self._wanted[kind]
             self._kind, self._asked = kind, streams

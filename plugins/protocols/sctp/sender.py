@@ -82,6 +82,10 @@ class Sender:
         for message in held:
             self.schedule.push((message,), message.stream)
 
+    def holds(self, stream: int) -> bool:
+        """Whether the peer lacks anything of that stream, or has not said that it knows what was given up: that has a number."""
+        return self.schedule.holds(stream) or self.outstanding.holds(stream)
+
     def buffered(self) -> int:
         """Return the bytes that wait to be sent or acknowledged."""
         return self.schedule.bytes + self.outstanding.bytes + sum(len(each.data) for each in self._held)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
 from kernel.contracts.errors import LocalProtocolError
 from plugins.protocols.sctp import chunks, packets
-from plugins.protocols.sctp.chunks import Listed, Type
+from plugins.protocols.sctp.chunks import Listed, Sack, Type
 from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Kind, Parameter
+from plugins.protocols.sctp.schedule import Terms
 from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, QUICK, Network, Weather, address
 
 PLAIN = msgspec.structs.replace(QUICK, interleaving=False)
@@ -37,6 +40,48 @@ def test_messages_before_and_after_a_reset_arrive_in_order(seed: int, options: S
     assert ours.sender._numbers[False][1] < 20
     assert ours.sender._numbers[False][2] == 30
     assert theirs.violations == 0
+
+
+def without_sacks(packet: bytes) -> bytes:
+    return b"" if any(isinstance(chunk, Sack) for chunk in packets.decode(packet).chunks) else packet
+
+
+def only_from_a(packet: bytes) -> bytes:
+    return packet if packets.decode(packet).source == PORT_A else b""
+
+
+@pytest.mark.parametrize("options", [QUICK, PLAIN])
+@pytest.mark.parametrize("spoil", [without_sacks, only_from_a])
+def test_the_number_of_what_was_given_up_before_a_reset_is_told_before_it(
+    options: SctpOptions, spoil: Callable[[bytes], bytes]
+) -> None:
+    """Told after it, it would be taken for one of the new numbers.  The answer to what tells it is lost."""
+    network = Network(a=options, b=options)
+    ours, theirs = network.open()
+    ours.send_many(1, [b"before"] * 3)
+    network.run_until(ours.sender.is_empty)
+
+    def give_up(stream: int) -> None:
+        count = ours.sender.outstanding.abandoned_count
+        network.cut[0] = True
+        ours.send(stream, b"given up", terms=Terms(retransmissions=0))
+        network.run(0.001)
+        network.cut[0] = False
+        network.run_until(lambda: ours.sender.outstanding.abandoned_count > count)
+        network.run(0.03)
+
+    network.spoil = spoil
+    give_up(1)
+    ours.reset_streams(1)
+    network.run(0.06)
+    give_up(2)
+    network.spoil = lambda packet: packet
+    after = [bytes((number,)) for number in range(2)]
+    ours.send_many(1, after)
+    network.run_until(ours.sender.is_empty)
+    assert len(network.a.told(What.STREAMS_RESET)) == len(network.b.told(What.STREAMS_RESET)) == 1
+    assert [message.data for message in network.b.messages] == [b"before"] * 3 + after
+    assert theirs.receiver._expected[False] == {1: 2, 2: 1}
 
 
 def ask(network: Network, kind: Kind, number: int, rest: bytes) -> list[tuple[int, bytes]]:
