@@ -127,6 +127,7 @@ class Sender:
             if self.is_refused():
                 for path in self.outstanding.paths:
                     path.errors = 0
+                    path.probing.progressed()  # what has no room has come, however large the packet
         return progress
 
     def is_refused(self) -> bool:

@@ -62,6 +62,20 @@ def test_a_path_that_has_become_narrow_gets_small_packets_again_and_larger_ones_
     assert ours.paths.all[0].probing.size == 8952
 
 
+def test_packets_stay_large_while_the_peer_takes_nothing() -> None:
+    network = Network(a=LARGE)
+    ours, theirs = network.open()
+    network.run(5.0)
+    network.b.takes = False
+    large = ours.paths.all[0].probing.size
+    ours.send_many(0, [bytes(10_000)] * 200)
+    network.run(120.0)
+    assert ours.paths.all[0].probing.size == large
+    network.b.takes = True
+    network.run_until(lambda: len(network.b.messages) == 200, most=60)
+    assert theirs.receiver.dropped > 2
+
+
 def test_a_chunk_that_is_too_large_by_now_is_left_to_ip() -> None:
     network = Network(a=LARGE)
     ours, _ = network.open()
