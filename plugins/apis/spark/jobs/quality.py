@@ -30,10 +30,13 @@ def violations(feed: DataFrame, options: QualityOptions) -> DataFrame:
     told = decoded(feed, options.format, options.schema_file, options.message)
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     value = F.from_json("text", StructType(schema.fields).add(_CORRUPT, "string"), how)
+    read = F.col("value").isNotNull()  # of an empty text it is null
+    if options.format == "json":  # else the text is our own
+        read &= _is_one_value("text")
     whole = told.withColumn("value", value).select(
         F.struct("offset", "ts", "key").alias(_FEED),
         F.col("text").alias(_TEXT),
-        F.col("value").isNotNull().alias(_READ),  # of an empty text it is null
+        read.alias(_READ),
         "value.*",
     )
     unreadable = ~F.col(_READ) | F.col(_CORRUPT).isNotNull()
@@ -95,6 +98,16 @@ def _samples(found: DataFrame, count: int) -> Table:
         rows=rows_of(samples.limit(count)),
         units={},
     )
+
+
+def _is_one_value(text: str) -> Column:
+    """Whether a text is a value of JSON, and nothing behind it: there Spark stops reading.
+
+    In an array it could be followed by a comma or a bracket, in an object by a comma and a name: by both only by white space.
+    """
+    listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
+    within = F.from_json(F.concat(F.lit('{"text":'), text, F.lit(',"end":1}')), "`end` int")
+    return F.coalesce((F.size(listed) == 1) & within["end"].isNotNull(), F.lit(False))
 
 
 def _quoted(name: str) -> str:

@@ -75,6 +75,15 @@ def test_fields_may_be_called_like_our_columns_and_an_empty_body_is_no_json(
     ]
 
 
+def test_what_stands_behind_a_whole_value_makes_a_body_unreadable(spark: Any, journal: Journal) -> None:
+    value = b'{"number": 1, "name": "]}, x"}'
+    good = (value, b" " + value + b"\n\t ", b'{"number": 1, "more": NaN, "text": {"end": 2}}')
+    behind = (b" x", b"]", b"}", b",", b",{}", b',"x":3', b'],"x":[3', b'},"x":{"y":3', value, b',"end":1} x')
+    for body in (*good, *(value + rest for rest in behind)):
+        journal.append([body])
+    assert _violations(spark, journal) == [(3 + number, "unreadable") for number in range(len(behind))]
+
+
 AVRO = """{"type": "record", "name": "Place", "fields": [
     {"name": "number", "type": "long"}, {"name": "name", "type": "string"}]}"""
 
