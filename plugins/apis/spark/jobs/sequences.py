@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -9,6 +12,8 @@ from plugins.apis.spark.jobs.feed import rows_of
 from plugins.apis.spark.report.findings import Figure, Report, Table
 
 GAPS_SHOWN = 500
+_WIDE = "decimal(20,0)"
+"""Of what there may be more than a ``bigint`` holds: missing numbers."""
 
 
 def numbered(feed: DataFrame, number: str, publisher: str = "engine") -> DataFrame:
@@ -43,7 +48,7 @@ def summary(feed: DataFrame, number: str, publisher: str = "engine", step: int =
             F.count_if(~first_time).alias("duplicates"),
             F.count_if(first_time & (F.col("most_before") > F.col("number"))).alias("reordered"),
         )
-        .withColumn("missing", F.expr(f"(last - first) div {int(step)} + 1 - distinct"))
+        .withColumn("missing", F.expr(f"cast({_steps('first', 'last', step)} + 1 - distinct as {_WIDE})"))
         .select("publisher", "messages", "first", "last", "missing", "duplicates", "reordered")
     )
 
@@ -56,21 +61,32 @@ def gaps(feed: DataFrame, number: str, publisher: str = "engine", step: int = 1)
     )
     return (
         distinct.withColumn("before", F.lag("number").over(in_order))
-        .where(F.col("number") > F.col("before") + step)
+        .where(F.expr(f"before is not null and coalesce(try_subtract(number, before) > {int(step)}, true)"))
         .select(
             "publisher",
-            (F.col("before") + step).alias("first"),
-            (F.col("number") - step).alias("last"),
-            F.expr(f"(number - before) div {int(step)} - 1").alias("missing"),
+            F.try_add("before", F.lit(step).cast("long")).alias("first"),
+            F.try_subtract("number", F.lit(step).cast("long")).alias("last"),
+            F.expr(f"cast({_steps('before', 'number', step)} - 1 as {_WIDE})").alias("missing"),
             F.col("offset").alias("before offset"),
         )
     )
 
 
+def _steps(low: str, high: str, step: int) -> str:
+    """Return the SQL of how many whole steps there are between two numbers, which may be further apart than the highest ``bigint``."""
+    apart = f"(cast({high} as {_WIDE}) - {low})"
+    return f"({apart} - {apart} % {int(step)}) / {int(step)}"
+
+
+def _whole(frame: DataFrame) -> list[tuple[Any, ...]]:
+    rows = rows_of(frame)
+    return [tuple(int(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
+
+
 def findings(feed: DataFrame, number: str, publisher: str, step: int) -> Report:
     """Return figures and tables for a report."""
     found = summary(feed, number, publisher, step).orderBy("publisher")
-    rows = rows_of(found)
+    rows = _whole(found)
     holes = (
         gaps(feed, number, publisher, step).orderBy(F.desc("missing"), "publisher", "first").limit(GAPS_SHOWN)
     )
@@ -91,7 +107,7 @@ def findings(feed: DataFrame, number: str, publisher: str, step: int) -> Report:
                 name="gaps",
                 title="Gaps",
                 columns=holes.columns,
-                rows=rows_of(holes),
+                rows=_whole(holes),
                 units={},
                 note="The widest first.",
             )

@@ -142,6 +142,33 @@ def test_what_is_no_number_is_not_counted(spark: Any, journal: Journal) -> None:
     assert figures == [3, 1, 4, 1, 0, 0]
 
 
+def test_numbers_may_be_as_far_apart_as_there_are_any(spark: Any, journal: Journal) -> None:
+    most, step = 2**63 - 1, 10_000_000
+    for publisher, numbers in {
+        "whole": (-most - 1, most),
+        "near": (most, most - 3, most - 2),
+        "wide": (-most - 1, -most - 1 + step, most),
+    }.items():
+        for number in numbers:
+            journal.append([b""], Envelope(properties={"headers": {"n": str(number), "p": publisher}}))
+    feed = _feed(spark, journal)
+    found = {row["publisher"]: row["missing"] for row in sequences.summary(feed, NUMBER, PUBLISHER).collect()}
+    assert found == {"whole": 2**64 - 2, "near": 1, "wide": 2**64 - 3}
+    assert sorted(tuple(row) for row in sequences.gaps(feed, NUMBER, PUBLISHER).collect()) == [
+        ("near", most - 1, most - 1, 1, 2),
+        ("whole", -most, most - 1, 2**64 - 2, 1),
+        ("wide", -most, -most - 2 + step, step - 1, 6),
+        ("wide", -most + step, most - 1, 2**64 - 2 - step, 7),
+    ]
+    wide = feed.where(f"{PUBLISHER} = 'wide'")
+    report = sequences.findings(wide, NUMBER, PUBLISHER, step)
+    missing = (2**64 - 1) // step - 2
+    assert _figures(report)["missing"] == missing
+    assert _part(report, "Gaps").rows == [("wide", -most - 1 + 2 * step, most - step, missing, 7)]
+    assert type(_part(report, "Sequences").rows[0][4]) is int
+    page(report)
+
+
 def test_sql_finds_the_jobs_as_views(spark: Any, two_seconds: Journal) -> None:
     views = create_views(_feed(spark, two_seconds), number=NUMBER)
     assert len(views) == 8
