@@ -6,6 +6,15 @@ from typing import Literal
 
 import msgspec
 
+_MICROSECOND = 1e-6
+"""What times are counted in."""
+
+
+def _at_least(least: float, **options: float) -> None:
+    for name, value in options.items():
+        if value < least:
+            raise ValueError(f"{name} is {value}; it must be {least} or more")
+
 
 class TrafficOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What only the publishers know, as SQL expressions over the feed's columns."""
@@ -23,6 +32,9 @@ class TrafficOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keys: int = 1000
     """How many routes and keys the table has, the busiest first."""
 
+    def __post_init__(self) -> None:
+        _at_least(1, step=self.step)
+
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a session is."""
@@ -33,6 +45,9 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Seconds without a message after which the next one begins another session."""
     shown: int = 500
     """How many sessions the table has, the longest first."""
+
+    def __post_init__(self) -> None:
+        _at_least(_MICROSECOND, pause=self.pause)
 
 
 class DeadLetterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +69,9 @@ class TopOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     weight: str = "1"
     """What is added up: 1 counts messages, ``octet_length(body)`` counts bytes."""
 
+    def __post_init__(self) -> None:
+        _at_least(1, count=self.count)
+
 
 class AnomalyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is odd."""
@@ -64,6 +82,9 @@ class AnomalyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How many standard deviations from the median are odd."""
     width: float = 0.0
     """Seconds of a bucket; 0: as many as make a good chart."""
+
+    def __post_init__(self) -> None:
+        _at_least(_MICROSECOND if self.width else 0, width=self.width)
 
 
 class WindowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -48,6 +48,16 @@ def test_the_jobs_are_listed() -> None:
         (("top", "--out", "o", "--set", "count"), "'count' is not NAME=VALUE"),
         (("top", "--out", "o", "--set", "count=many"), "the job top: .*count.*kernel plugins top"),
         (("top", "--out", "o", "--set", "cuont=3"), "the job top: .*cuont"),
+        (("top", "--out", "o", "--set", "count=0"), "the job top: count is 0; it must be 1 or more"),
+        (("traffic", "--out", "o", "--set", "step=0"), "the job traffic: step is 0; it must be 1 or more"),
+        (
+            ("sessions", "--out", "o", "--set", "pause=0"),
+            "the job sessions: pause is 0.0; it must be 1e-06 or more",
+        ),
+        (
+            ("anomalies", "--out", "o", "--set", "width=-1"),
+            "the job anomalies: width is -1.0; it must be 1e-06 or",
+        ),
         (("quality", "--out", "o"), "the job quality: .*schema"),
         (("top", "--out", "o"), "^kernel: there is no journal at /.*nowhere"),
         (
