@@ -228,11 +228,11 @@ class JournalEngine:
     def _on_progress(self, progress: Progress) -> None:
         if self._port is None:
             return
-        if progress.full and not self._progress.full:
+        before, self._progress = self._progress, progress
+        if progress.full and not before.full:
             self._report("full", progress.full)
-        elif self._progress.full and not progress.full:
+        elif before.full and not progress.full:
             self._report("room", f"{self._options.path}: there is room again")
-        self._progress = progress
         while self._ahead and self._ahead[0][0] <= progress.committed:
             self._bytes_ahead -= self._ahead.popleft()[1]
         self._confirm()
