@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from kernel.contracts.message import PLAIN, Envelope, run_of
 from kernel.testing.fixtures import kernel_factory
+from kernel.testing.leaks import open_descriptors
 
 pytest.importorskip("pyarrow")
 
@@ -38,23 +40,36 @@ class LimitedDisk(Disk):
     """Takes so many bytes more; then writes what still goes, as a real one does, and says that it is full."""
 
     def __init__(self, room: int = 1 << 40) -> None:
-        self.room = room
+        self._room = room
+        self._changing = threading.Lock()
+        """Held by who writes: room that a test makes meanwhile is for the next who does."""
         self.syncs: list[int] = []
+
+    @property
+    def room(self) -> int:
+        return self._room
+
+    @room.setter
+    def room(self, room: int) -> None:
+        with self._changing:
+            self._room = room
 
     def write(self, fd: int, pieces: Sequence[Any]) -> None:
         whole = b"".join(map(bytes, pieces))
-        super().write(fd, [whole[: self.room]])
-        if len(whole) > self.room:
-            self.room = 0
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.room -= len(whole)
+        with self._changing:
+            super().write(fd, [whole[: self._room]])
+            self._take(len(whole))
 
     def write_direct(self, fd: int, pages: memoryview, position: int) -> None:
-        super().write_direct(fd, pages[: self.room // PAGE * PAGE], position)
-        if len(pages) > self.room:
-            self.room = 0
+        with self._changing:
+            super().write_direct(fd, pages[: self._room // PAGE * PAGE], position)
+            self._take(len(pages))
+
+    def _take(self, size: int) -> None:
+        if size > self._room:
+            self._room = 0
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.room -= len(pages)
+        self._room -= size
 
     def sync(self, fd: int) -> None:
         self.syncs.append(fd)
@@ -76,6 +91,11 @@ def bodies_in(journal: Path, start: int | None = None) -> list[bytes]:
     reader = JournalReader(journal)
     first = reader.bounds().earliest if start is None else start
     return [body for batch in reader.batches(first, columns=["body"]) for body in batch.column(0).to_pylist()]
+
+
+def descriptors_in(journal: Path) -> list[str]:
+    """Files of a journal that this process has open."""
+    return [what for what in open_descriptors().values() if what.startswith(str(journal))]
 
 
 def numbered(first: int, stop: int) -> list[bytes]:

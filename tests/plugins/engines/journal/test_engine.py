@@ -72,17 +72,19 @@ def test_what_is_confirmed_is_in_the_journal(
 def test_nothing_is_confirmed_before_it_is_synchronised(
     start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_sync = threading.Event()
+    written, may_sync = threading.Event(), threading.Event()
 
     class SlowDisk(LimitedDisk):
         def sync(self, fd: int) -> None:
             if (tmp_path / "j" / "gate").exists():
+                written.set()
                 assert may_sync.wait(PATIENCE)
 
     monkeypatch.setattr(writer_module, "Disk", SlowDisk)
     with start().open("app") as app:
         (tmp_path / "j" / "gate").touch()
         app.send(b"0")
+        assert written.wait(PATIENCE)
         with pytest.raises(TimedOut):
             app.wait_confirmed(0.1)
         assert bodies_in(tmp_path / "j") == [b"0"], "it is written, but not safe"
@@ -179,6 +181,24 @@ def test_a_full_disk_holds_the_source_back_until_there_is_room(
     assert figures(kernel)["full"] == ""
 
 
+def test_who_hears_of_a_full_disk_finds_it_in_the_figures(
+    start: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = LimitedDisk()
+    monkeypatch.setattr(writer_module, "Disk", lambda: disk)
+    events = Events()
+    kernel = start(events=events, retry=0.01, min_free_bytes=0)
+    found: list[tuple[str, bool]] = []
+    kernel.events.insert(0, lambda event: found.append((event.what, bool(figures(kernel)["full"]))))
+    with kernel.open("app") as app:
+        disk.room = 0
+        app.send(b"0")
+        events.wait("full")
+        disk.room = 1 << 40
+        events.wait("room")
+    assert [one for one in found if one[0] in ("full", "room")] == [("full", True), ("room", False)]
+
+
 def test_a_full_disk_drops_if_the_route_says_so(
     start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +214,7 @@ def test_a_full_disk_drops_if_the_route_says_so(
         events.wait("full")
         disk.room = 1 << 40
         events.wait("room")
-    kernel.close()
+    kernel.close(linger=PATIENCE)
     kernel.join(PATIENCE)
     kept = bodies_in(tmp_path / "j")
     dropped = sum(route.dropped for route in kernel.statistics().routes)
@@ -207,7 +227,7 @@ def test_closing_writes_what_was_sent(start: Callable[..., Kernel], tmp_path: Pa
     kernel = start(confirm=False, linger=0.2)
     with kernel.open("app") as app:
         app.send_many(numbered(0, 777))
-    kernel.close()
+    kernel.close(linger=PATIENCE)
     kernel.join(PATIENCE)
     assert bodies_in(tmp_path / "j") == numbered(0, 777)
 
@@ -223,6 +243,8 @@ def test_retention_goes_on_while_the_journal_is_written(
             app.send(b"%d" % number)
             app.wait_confirmed(PATIENCE)
             number += 1
+    kernel.close()  # or it goes on between two looks
+    assert kernel.join(PATIENCE)
     earliest, end = JournalReader(tmp_path / "j").bounds()
     assert 0 < earliest < end == number
     assert bodies_in(tmp_path / "j") == numbered(earliest, end)
