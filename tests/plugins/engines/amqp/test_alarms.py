@@ -226,7 +226,7 @@ def test_pika_hears_of_it(serve: Callable[..., Server]) -> None:
     while len(heard) < 2:
         other.queue_purge("q")
         publisher.process_data_events(time_limit=0.1)
-    assert heard == ["low on memory", "unblocked"]
+    assert heard[:2] == ["low on memory", "unblocked"]  # and what was on its way may be too much again
 
 
 @pytest.mark.parametrize("limit, expected", [(0, 0), (5, 5), ("0%", 0), ("40%", 400), ("100%", 1000)])

@@ -122,7 +122,7 @@ def test_it_listens_on_a_unix_socket(serve: Callable[..., Server], tmp_path: Pat
     path = str(tmp_path / "broker.sock")
     host = serve(address=f"amqp+unix://{path}").host
     with socket.socket(socket.AF_UNIX) as wire:
-        wire.settimeout(10)
+        wire.settimeout(60)
         wire.connect(path)
         wire.sendall(b"AMQP\x00\x00\x09\x01")
         assert wire.recv(4096)[:1] == b"\x01"

@@ -125,7 +125,7 @@ def test_guest_logs_in_over_ipv6_and_unix_sockets(
         wire.connect(str(tmp_path / "broker.sock"))
     else:
         wire = socket.create_connection(("::1", server.port))
-    wire.settimeout(10)
+    wire.settimeout(60)
     with RawClient(wire=wire) as guest:
         guest.ask(queue.Declare(queue="q"), queue.DeclareOk)
 
