@@ -15,7 +15,8 @@ from tests.ports import free_port
 # Debian's own rabbitmq-server changes to the user and the folder of the system's service.
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
-PATIENCE = 60.0
+PATIENCE = 240.0
+"""Erlang and Elixir take their time to start where others do as well."""
 
 
 class RabbitMq:
