@@ -55,7 +55,9 @@ def test_a_delivery_is_acknowledged_when_the_routes_have_confirmed_and_not_befor
     connect: Callable[..., Client], broker: Kernel
 ) -> None:
     client = connect(exchange="", key="q", consume=[{"queue": "q", "prefetch": 10}])
-    client.kernel.open("out").send_many(_bodies(0, 30))
+    out = client.kernel.open("out")
+    out.send_many(_bodies(0, 30))
+    out.wait_confirmed(PATIENCE)
     into = client.kernel.open("in", auto_confirm=False)
     assert receive(into, _bodies(0, 10)) == _bodies(0, 10)
     assert _messages_in(broker) == (20, 1)

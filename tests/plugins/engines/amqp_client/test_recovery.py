@@ -119,9 +119,9 @@ def _until_consumed(raw: RawClient, name: str) -> None:
 
 
 def test_the_second_address_is_tried_when_nobody_is_at_the_first(connect: Connect, broker: Kernel) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-    client = connect(nobody, broker.address_of("broker"))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen; nobody else can
+        client = connect(f"127.0.0.1:{silent.getsockname()[1]}", broker.address_of("broker"))
     assert client.events.wait("connected").peer == f"amqp+tcp://{broker.address_of('broker')}"
 
 

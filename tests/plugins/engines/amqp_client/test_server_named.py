@@ -24,7 +24,7 @@ OWN: dict[str, Any] = {
 
 
 def _queues(broker: Kernel) -> list[str]:
-    return [row["name"] for row in broker.inspect("queues").rows]
+    return [row["name"] for row in broker.inspect("queues", PATIENCE).rows]
 
 
 def test_a_new_connection_has_a_new_queue_with_the_old_bindings(

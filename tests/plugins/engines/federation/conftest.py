@@ -63,8 +63,11 @@ class Site:
     def bound(self, downstream: str) -> set[str]:
         """The keys that a downstream has bound here (RabbitMQ takes A and B in turn)."""
         inner = {f"federation: feed -> {downstream} {suffix}" for suffix in "AB"}
-        rows = self.kernel.inspect("bindings").rows
-        return {row["routing_key"] for row in rows if row["destination_name"] in inner}
+        return {row["routing_key"] for row in self.rows("bindings") if row["destination_name"] in inner}
+
+    def rows(self, what: str) -> tuple[dict[str, Any], ...]:
+        """What the kernel shows of its ``queues``, ``consumers`` ..., however busy it is."""
+        return self.kernel.inspect(what, PATIENCE).rows
 
     def wait_for_bindings_of(self, downstream: Site, *keys: str) -> None:
         until(lambda: self.bound(downstream.name) == set(keys), downstream.name)

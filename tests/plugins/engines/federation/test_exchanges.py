@@ -156,7 +156,7 @@ def test_the_upstream_keeps_for_a_link_what_comes_while_it_is_away(site: Make) -
     down.follow(up.address)
     until(lambda: up.bound("down") == {"k"})
     down.kernel.remove_engine("link")
-    until(lambda: len(up.kernel.inspect("connections").rows) == 1)
+    until(lambda: len(up.rows("connections")) == 1)
     up.publish(*numbered(0, 100))
     down.wants_no_more("k")  # a link that comes anew does not know what it had bound
     down.wants("l")
@@ -196,7 +196,7 @@ def test_nothing_is_acknowledged_upstream_before_it_is_confirmed_here(site: Make
 
 
 def _unacknowledged(up: Site) -> int:
-    (row,) = [row for row in up.kernel.inspect("queues").rows if row["name"] == "federation: feed -> down"]
+    (row,) = [row for row in up.rows("queues") if row["name"] == "federation: feed -> down"]
     assert row["messages_ready"] == 0
     unacknowledged: int = row["messages_unacknowledged"]
     return unacknowledged
@@ -221,7 +221,7 @@ def test_without_acknowledgements_and_with_limits_for_what_is_kept(site: Make) -
     up.wait_for_bindings_of(down, "k")
     up.publish(*numbered(0, 1000))
     assert down.bodies(1000) == [body for _, body in numbered(0, 1000)]
-    (row,) = [row for row in up.kernel.inspect("queues").rows if row["name"] == KEPT]
+    (row,) = [row for row in up.rows("queues") if row["name"] == KEPT]
     assert (row["arguments"]["x-expires"], row["arguments"]["x-message-ttl"]) == (60_000, 30_000)
     assert row["messages_unacknowledged"] == 0
 
@@ -241,7 +241,7 @@ KEPT = "federation: feed -> down"
 
 
 def _names(site: Site, what: str) -> set[str]:
-    return {row["name"] for row in site.kernel.inspect(what).rows}
+    return {row["name"] for row in site.rows(what)}
 
 
 def test_an_exchange_that_is_deleted_leaves_nothing_upstream(site: Make) -> None:
@@ -262,9 +262,9 @@ def test_what_is_kept_for_a_link_and_was_deleted_upstream_is_made_anew(site: Mak
     up, down = site("up"), site("down")
     down.wants("k")
     down.follow(up.address)
-    until(lambda: up.bound("down") == {"k"} and len(up.kernel.inspect("consumers").rows) == 1)
+    until(lambda: up.bound("down") == {"k"} and len(up.rows("consumers")) == 1)
     up.client.ask(queue.Delete(queue=KEPT), queue.DeleteOk)
-    until(lambda: KEPT in _names(up, "queues") and len(up.kernel.inspect("consumers").rows) == 1)
+    until(lambda: KEPT in _names(up, "queues") and len(up.rows("consumers")) == 1)
     until(lambda: up.bound("down") == {"k"})
     up.publish(("k", b"x"))
     assert down.bodies(1) == [b"x"]
@@ -278,7 +278,7 @@ def test_a_broker_that_goes_and_comes_finds_what_was_kept(site: Make) -> None:
     down.follow(up.address)
     until(lambda: up.bound("down") == {"k"})
     down.kernel.remove_engine("broker")
-    until(lambda: up.kernel.inspect("consumers").rows == ())
+    until(lambda: up.rows("consumers") == ())
     up.publish(*numbered(0, 10))
     options = {"address": down.address, "cluster_name": "down", "exchanges": [FEED], **bound}
     down.kernel.add_engine(EnginePlan(name="broker", kind="amqp", options=options))
@@ -291,10 +291,10 @@ def test_what_somebody_deletes_upstream_is_made_again(site: Make) -> None:
     up, down = site("up"), site("down")
     down.wants("k")
     down.follow(up.address)
-    until(lambda: bool(up.kernel.inspect("consumers").rows))
+    until(lambda: bool(up.rows("consumers")))
     up.client.ask(queue.Delete(queue="federation: feed -> down"), queue.DeleteOk)
     down.events.wait("cancelled", "link")
-    until(lambda: bool(up.kernel.inspect("consumers").rows))
+    until(lambda: bool(up.rows("consumers")))
     up.publish(("k", b"x"))
     assert down.bodies(1) == [b"x"]
     assert down.figures()["reconnects"] == 0
