@@ -14,6 +14,7 @@ from plugins.engines.broker.arguments import QUEUE_ARGUMENTS
 from plugins.engines.broker.errors import PreconditionFailed
 from plugins.protocols.amqp091.content import ContentProperties, envelope_of
 from tests.plugins.engines.broker.client import run
+from tests.plugins.engines.broker.storage.conftest import Clock
 from tests.plugins.engines.broker.storage.disks import failing
 from tests.plugins.engines.broker.storage.durable import DurableBroker
 
@@ -334,6 +335,19 @@ def test_only_what_somebody_waits_for_is_synced() -> None:
     mark = broker.store.demand()
     broker.settle()
     assert (broker.store.safe, broker.disk.syncs) == (mark, syncs + 1)
+
+
+def test_what_nobody_waits_for_is_synced_with_what_comes_a_second_later(clock: Clock) -> None:
+    broker = DurableBroker()
+    queue = broker.declare()
+    broker.vhost.publish(numbered(0, 3), 0.0)
+    broker.settle()
+    syncs = broker.disk.syncs
+    for seconds, synced in ((1.0, syncs), (0.1, syncs + 1), (0.1, syncs + 1)):
+        clock.now += seconds
+        broker.client.receiver.take_one(queue, 0.0, settled=True)
+        broker.settle()
+        assert broker.disk.syncs == synced
 
 
 def test_few_acknowledgements_are_written_without_the_writer() -> None:
