@@ -57,4 +57,4 @@ def exchange(
         assert messages(program, count) == sent
     source.stdin.write("enough\n")
     source.stdin.close()
-    assert source.wait(20) == 0
+    assert source.wait(60) == 0

@@ -16,12 +16,12 @@ from kernel.contracts.errors import TimedOut
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from plugins.engines.pgm.one_to_many.options import OneToManyOptions
-from tests.plugins.engines.pgm.free_port import free_port
+from tests.free_ports import free_ports
 
 __all__ = ["kernel_factory"]
 
 GROUP = "239.192.77.2"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class _Events:
@@ -49,12 +49,17 @@ def told() -> _Events:
     return _Events()
 
 
+PATIENT = dict.fromkeys(("join_patience", "fall_back", "patience"), PATIENCE)
+"""A receiver that a busy machine has kept waiting is still one."""
+
+
 def _sender(confirm: bool = False, **options: Any) -> list[EnginePlan | RoutePlan]:
     plan = {
         "mode": "send",
         "address": "switchover+tcp://127.0.0.1:0",
-        "group": f"epgm://lo;{GROUP}:{free_port()}",
+        "group": f"epgm://lo;{GROUP}:{free_ports(1)[0]}",
         **options,
+        "switchover": {**PATIENT, **options.get("switchover", {})},
     }
     return [
         EnginePlan(name="feed", kind="one-to-many", options=plan),

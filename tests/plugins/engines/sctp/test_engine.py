@@ -16,6 +16,7 @@ from kernel.topology.check import plan_of_text
 from kernel.topology.plan import RoutePlan
 from kernel.topology.system import Kernel
 from tests.events import Events
+from tests.free_ports import free_ports
 from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.system.conftest import route
 
@@ -250,9 +251,7 @@ def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory, carri
 
 def test_a_port_that_nobody_listens_on_is_told_at_once(kernel_factory: KernelFactory) -> None:
     """The system is told by ICMP; without that it would be found out after connect_timeout."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
-        closed.bind(("127.0.0.1", 0))
-        udp_port = closed.getsockname()[1]
+    (udp_port,) = free_ports(1)
     events = Events()
     kernel_factory(dialler(f"127.0.0.1:5000/{udp_port}", connect_timeout=60.0), on_event=events)
     assert f"nobody listens on UDP port {udp_port} of 127.0.0.1" in events.wait("retrying").detail
@@ -291,7 +290,6 @@ def test_raw_ip_takes_a_right(kernel_factory: KernelFactory, monkeypatch: pytest
         return real(family, kind, *rest, **others)
 
     monkeypatch.setattr("plugins.engines.sctp.carrier.socket.socket", refusing)
-    kernel = kernel_factory(listener("127.0.0.1:5000", carrier="raw"), wait=False)
     events = Events()
-    kernel.events.append(events)
+    kernel_factory(listener("127.0.0.1:5000", carrier="raw"), wait=False, on_event=events)
     assert "CAP_NET_RAW" in events.wait("failed").detail

@@ -90,7 +90,7 @@ def test_what_a_peer_has_sent_before_it_restarted_waits_for_who_reads_it(
     second.until(last.is_acknowledged)
     got: list[bytes] = []
     while len(got) < len(sent) + 1:
-        got += map(bytes, sink.receive_many(timeout=5))
+        got += map(bytes, sink.receive_many(timeout=PATIENCE))
     assert got == [*sent, b"after"]
 
 

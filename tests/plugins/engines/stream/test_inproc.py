@@ -45,9 +45,9 @@ def test_the_same_body_object_arrives() -> None:
         left, right = kernel.open("left"), kernel.open("right")
         body = b"x" * 100_000
         left.send(body)
-        assert right.receive(10) is body
+        assert right.receive(60) is body
         right.send(b"back")
-        assert left.receive(10) == b"back"
+        assert left.receive(60) == b"back"
 
 
 def test_confirmations_pass_through() -> None:
@@ -57,10 +57,10 @@ def test_confirmations_pass_through() -> None:
             left.send(b"%d" % number)
         received: list[bytes] = []
         while len(received) < 5000:
-            received += [bytes(body) for body in right.receive_many(timeout=10)]
+            received += [bytes(body) for body in right.receive_many(timeout=60)]
         assert received == [b"%d" % number for number in range(5000)]
         right.confirm()
-        left.wait_confirmed(10)
+        left.wait_confirmed(60)
 
 
 def test_a_dialler_waits_for_its_listener_and_comes_back_to_it() -> None:
@@ -74,15 +74,15 @@ def test_a_dialler_waits_for_its_listener_and_comes_back_to_it() -> None:
         kernel.events.append(count)
         left, right = kernel.open("left"), kernel.open("right")
         left.send(b"one")
-        assert right.receive(10) == b"one"
+        assert right.receive(60) == b"one"
         right.confirm()
-        left.wait_confirmed(10)
+        left.wait_confirmed(60)
         listener = kernel.plan.engine("listener")
         assert listener is not None
         kernel.remove_engine("listener")
         left.send(b"two")
         kernel.add_engine(listener)
-        assert right.receive(10) == b"two"
+        assert right.receive(60) == b"two"
 
 
 def test_who_dials_a_listener_that_has_just_gone_is_told_so() -> None:

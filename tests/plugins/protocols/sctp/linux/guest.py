@@ -10,11 +10,12 @@ import contextlib
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from tests.free_ports import free_ports
 
 _HERE = Path(__file__).parent
 _IMAGE = _HERE / "image"
@@ -89,13 +90,6 @@ def run(folder: Path, job: str, seconds: float) -> tuple[int, str]:
     return int(found[1]), printed
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Console:
     """What a guest prints."""
 
@@ -139,7 +133,7 @@ def _echo(folder: Path, words: str, *devices: str, within: Sequence[str] = ()) -
 @contextlib.contextmanager
 def guest(folder: Path, encap: int) -> Iterator[int]:
     """Boot; give the UDP port that leads to the guest, whose own packets go to ``encap``."""
-    port = _free_port()
+    (port,) = free_ports(1)
     network = f"user,id=n0,hostfwd=udp:127.0.0.1:{port}-10.0.2.15:9899"
     devices = ("-netdev", network, "-device", "virtio-net-pci,netdev=n0")
     with _echo(folder, f"addresses=10.0.2.15/24 encap={encap}", *devices):
