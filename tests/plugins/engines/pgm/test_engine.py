@@ -19,7 +19,7 @@ from kernel.topology.plan import EnginePlan, RoutePlan
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.extensions import Extensions
 from plugins.protocols.pgm.packets import ODATA, SPM, Data, SourcePath
-from tests.free_ports import free_ports
+from tests.ports import free_port
 
 __all__ = ["kernel_factory"]
 
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 
 
 def _address(carriage: str = "zmtp1", transport: str = "epgm") -> str:
-    return f"{carriage}+{transport}://lo;{GROUP}:{free_ports(1)[0]}"
+    return f"{carriage}+{transport}://lo;{GROUP}:{free_port()}"
 
 
 def _sender(address: str, **options: object) -> list[EnginePlan | RoutePlan]:
@@ -193,7 +193,7 @@ def test_a_source_whose_packets_the_system_does_not_take_says_so(kernel_factory:
         if event.what == "refused":
             told.set()
 
-    address = f"zmtp1+epgm://lo;[ff15::77]:{free_ports(1)[0]}"  # there is no route for multicast over lo
+    address = f"zmtp1+epgm://lo;[ff15::77]:{free_port()}"  # there is no route for multicast over lo
     kernel_factory(*_sender(address), on_event=on_event)
     assert told.wait(PATIENCE)
     (event,) = [event for event in events if event.what == "refused"]

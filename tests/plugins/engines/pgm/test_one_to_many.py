@@ -16,7 +16,7 @@ from kernel.contracts.errors import TimedOut
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from plugins.engines.pgm.one_to_many.options import OneToManyOptions
-from tests.free_ports import free_ports
+from tests.ports import free_port
 
 __all__ = ["kernel_factory"]
 
@@ -57,7 +57,7 @@ def _sender(confirm: bool = False, **options: Any) -> list[EnginePlan | RoutePla
     plan = {
         "mode": "send",
         "address": "switchover+tcp://127.0.0.1:0",
-        "group": f"epgm://lo;{GROUP}:{free_ports(1)[0]}",
+        "group": f"epgm://lo;{GROUP}:{free_port()}",
         **options,
         "switchover": {**PATIENT, **options.get("switchover", {})},
     }

@@ -16,8 +16,8 @@ from kernel.topology.check import plan_of_text
 from kernel.topology.plan import RoutePlan
 from kernel.topology.system import Kernel
 from tests.events import Events
-from tests.free_ports import free_ports
 from tests.plugins.engines.sctp.plans import dialler, listener
+from tests.ports import free_port
 from tests.system.conftest import route
 
 PATIENCE = 60
@@ -251,7 +251,7 @@ def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory, carri
 
 def test_a_port_that_nobody_listens_on_is_told_at_once(kernel_factory: KernelFactory) -> None:
     """The system is told by ICMP; without that it would be found out after connect_timeout."""
-    (udp_port,) = free_ports(1)
+    udp_port = free_port()
     events = Events()
     kernel_factory(dialler(f"127.0.0.1:5000/{udp_port}", connect_timeout=60.0), on_event=events)
     assert f"nobody listens on UDP port {udp_port} of 127.0.0.1" in events.wait("retrying").detail

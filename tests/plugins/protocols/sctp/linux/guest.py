@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.free_ports import free_ports
+from tests.ports import free_port
 
 _HERE = Path(__file__).parent
 _IMAGE = _HERE / "image"
@@ -133,7 +133,7 @@ def _echo(folder: Path, words: str, *devices: str, within: Sequence[str] = ()) -
 @contextlib.contextmanager
 def guest(folder: Path, encap: int) -> Iterator[int]:
     """Boot; give the UDP port that leads to the guest, whose own packets go to ``encap``."""
-    (port,) = free_ports(1)
+    port = free_port()
     network = f"user,id=n0,hostfwd=udp:127.0.0.1:{port}-10.0.2.15:9899"
     devices = ("-netdev", network, "-device", "virtio-net-pci,netdev=n0")
     with _echo(folder, f"addresses=10.0.2.15/24 encap={encap}", *devices):
