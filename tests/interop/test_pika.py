@@ -10,6 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.conftest import Connect
+from tests.interop.until import until
 
 pytestmark = pytest.mark.peer("pika")
 
@@ -150,17 +151,20 @@ def test_prefetch_bounds_what_is_outstanding(channel: BlockingChannel, name: str
     channel.basic_qos(prefetch_count=2)
     tags: list[int] = []
     channel.basic_consume(name, lambda c, m, p, b: tags.append(m.delivery_tag))
-    channel.queue_declare(name, passive=True)  # a round trip: what was to come has come
-    channel.connection.process_data_events()
-    assert tags == [1, 2]
+
+    def come() -> list[int]:
+        channel.queue_declare(name, passive=True)  # a round trip, in which one too many would have come
+        channel.connection.process_data_events(0.01)
+        return tags
+
+    until(lambda: len(come()) >= 2)
+    assert come() == [1, 2]
     channel.basic_ack(1)
-    channel.queue_declare(name, passive=True)
-    channel.connection.process_data_events()
-    assert tags == [1, 2, 3]
+    until(lambda: len(come()) >= 3)
+    assert come() == [1, 2, 3]
     channel.basic_ack(3, multiple=True)
-    channel.queue_declare(name, passive=True)
-    channel.connection.process_data_events()
-    assert tags == [1, 2, 3, 4, 5]
+    until(lambda: len(come()) >= 5)
+    assert come() == [1, 2, 3, 4, 5]
 
 
 def test_a_requeued_message_comes_back_in_its_place_and_marked(channel: BlockingChannel, name: str) -> None:

@@ -11,6 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.conftest import Connect
 from tests.interop.test_pika import consume, get_all
+from tests.interop.until import until
 
 pytestmark = pytest.mark.peer("pika")
 
@@ -99,7 +100,13 @@ def test_messages_that_expire_do_not_go_in_circles(channel: BlockingChannel, nam
     channel.queue_declare(f"{name}.after", arguments=dead_lettering(f"{name}.end", **{"x-message-ttl": 100}))
     channel.basic_publish("", f"{name}.after", MARK)
     assert consume(channel, f"{name}.end", 1)[0][2] == MARK
+    until(lambda: not any(_waiting(channel, queue) for queue in queues))  # unless the broker was held up
     assert [get_all(channel, queue) for queue in queues] == [[], [], []]
+
+
+def _waiting(channel: BlockingChannel, queue: str) -> int:
+    count: int = channel.queue_declare(queue, passive=True).method.message_count
+    return count
 
 
 def test_a_message_that_is_rejected_may_go_in_circles_and_is_counted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed, De
 from plugins.protocols.amqp091.methods import basic, exchange, queue
 from plugins.protocols.amqp091.methods.method import Method
 from tests.interop.brokers import KernelProcess
+from tests.interop.until import until
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp.test_refusals import ACTIONS, ONE_METHOD, stage
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
@@ -30,6 +32,14 @@ def both(kernel_process: KernelProcess, rabbitmq: RabbitMq) -> Iterator[list[Raw
                 client.ask(queue.Delete(queue=name), queue.DeleteOk)
             for name in ("x", "new", "int"):
                 client.ask(exchange.Delete(exchange=name), exchange.DeleteOk)
+        until(partial(_is_gone, port, "exclusive"))
+
+
+def _is_gone(port: int, name: str) -> bool:
+    """Whether there is no such queue any more; one that is exclusive goes when its connection has been cleared away."""
+    with RawClient(port) as client:
+        client.send(queue.Declare(queue=name, passive=True))
+        return client.refusal()[1] == 404
 
 
 def refusal(client: RawClient) -> ChannelClosed | ConnectionClosed:
