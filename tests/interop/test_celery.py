@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -161,7 +162,7 @@ def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: P
     notes, gate = tmp_path / "notes", tmp_path / "gate"
     first = celery.start_worker()
     result = celery.call("note_and_wait", str(notes), str(gate))
-    until(notes.exists)
+    until(lambda: notes.exists() and notes.read_text())  # it is there before what it says
     first.kill()
     gate.touch()
     celery.start_worker()
@@ -188,13 +189,14 @@ def test_workers_are_controlled_from_afar(start: Start, tmp_path: Path) -> None:
     workers = [celery.start_worker(), celery.start_worker()]
     control = celery.app.control
     until(lambda: len(control.ping(timeout=1)) == 2)
-    revoked = celery.call("add", 1, 2, countdown=1)
-    revoked.revoke()
+    task_id = str(uuid.uuid4())
+    until(lambda: len(control.revoke(task_id, reply=True, timeout=1)) == 2)
+    revoked = celery.call("add", 1, 2, task_id=task_id)
     with pytest.raises(CELERY.exceptions.TaskRevokedError):
         revoked.get(PATIENCE)
     stuck = celery.call("note_and_wait", str(tmp_path / "notes"), str(tmp_path / "closed"))
     until((tmp_path / "notes").exists)
-    assert any(control.inspect(timeout=2).active().values())
+    until(lambda: any((control.inspect(timeout=2).active() or {}).values()))
     stuck.revoke(terminate=True, signal="SIGKILL")
     with pytest.raises(CELERY.exceptions.TaskRevokedError):
         stuck.get(PATIENCE)
