@@ -24,7 +24,7 @@ def run(broker: Broker, program: Program) -> None:
     """Run a program with a connection, and bound its time."""
 
     async def main() -> None:
-        async with asyncio.timeout(20), await aio_pika.connect(broker.url) as connection:
+        async with asyncio.timeout(120), await aio_pika.connect(broker.url) as connection:
             await program(connection)
 
     asyncio.run(main())
@@ -148,7 +148,7 @@ def test_a_robust_connection_comes_back_with_all_that_it_had(tmp_path: Path) -> 
 
     async def main(process: KernelProcess) -> None:
         connection = await aio_pika.connect_robust(process.broker.url, reconnect_interval=0.1)
-        async with asyncio.timeout(30), connection:
+        async with asyncio.timeout(120), connection:
             channel = await connection.channel()
             exchange = await channel.declare_exchange("x", aio_pika.ExchangeType.DIRECT)
             queue = await channel.declare_queue("q", auto_delete=True)

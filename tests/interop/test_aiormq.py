@@ -21,7 +21,7 @@ Program = Callable[[AbstractConnection, AbstractChannel], Awaitable[None]]
 
 def run(broker: Broker, program: Program) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             connection = await aiormq.connect(broker.url)
             try:
                 await program(connection, await connection.channel())

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.peer("amqp-tools")
 
 def run(tool: str, broker: Broker, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [f"amqp-{tool}", "--url", broker.url + "%2f", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, timeout=60)
+    return subprocess.run(command, input=given, capture_output=True, timeout=120)
 
 
 def succeed(tool: str, broker: Broker, *arguments: str, given: bytes = b"") -> bytes:

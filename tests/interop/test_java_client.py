@@ -19,6 +19,6 @@ CLASSES = f"{JAVA_CLIENT}:{Path(JAVA_CLIENT).parent / 'slf4j-api.jar'}"
 def test_a_day_with_the_java_client(broker: Broker, name: str) -> None:
     done = subprocess.run(
         ["java", "-cp", CLASSES, str(PROGRAM), str(broker.port), name],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -19,6 +19,6 @@ CHECKS = re.findall(r"^  async (\w+)\(", PROGRAM.read_text(), re.MULTILINE)
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_day_with_amqplib(broker: Broker, name: str, check: str) -> None:
     done = subprocess.run(
-        ["node", str(PROGRAM), check, str(broker.port), name], capture_output=True, text=True, timeout=30
+        ["node", str(PROGRAM), check, str(broker.port), name], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr

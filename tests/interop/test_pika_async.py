@@ -78,7 +78,7 @@ def test_in_a_loop_of_its_own(broker: Broker, name: str) -> None:
         on_close_callback=program.on_closed,
     )
     program.on_done = connection.ioloop.stop
-    connection.ioloop.call_later(20, connection.ioloop.stop)
+    connection.ioloop.call_later(120, connection.ioloop.stop)
     connection.ioloop.start()
     connection.ioloop.close()
     program.check()
@@ -95,7 +95,7 @@ def test_in_the_loop_of_asyncio(broker: Broker, name: str) -> None:
             on_open_callback=program.on_open,
             on_close_callback=program.on_closed,
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await done.wait()
 
     asyncio.run(run())

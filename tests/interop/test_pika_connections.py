@@ -42,8 +42,8 @@ def test_what_the_server_says_of_itself(broker: Broker, connect: Connect) -> Non
 
 @pytest.mark.slow
 def test_heartbeats_go_both_ways(connect: Connect, name: str) -> None:
-    connection = connect(heartbeat=1)
-    connection.sleep(3.5)
+    connection = connect(heartbeat=2)
+    connection.sleep(6)
     connection.channel().queue_declare(name)
 
 
@@ -262,5 +262,5 @@ def test_a_broker_that_stops_says_so(tmp_path: Any) -> None:
         connection = pika.BlockingConnection(where)
         process.stop()
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="CONNECTION_FORCED") as closed:
-            connection.process_data_events(10)
+            connection.process_data_events(60)
         assert closed.value.reply_code == 320

@@ -42,7 +42,7 @@ class WithPika:
         for body in bodies_of("pika"):
             channel.basic_publish(exchange, "", body)
         got: list[bytes] = []
-        for method, _, body in channel.consume(queue, inactivity_timeout=20):
+        for method, _, body in channel.consume(queue, inactivity_timeout=120):
             assert method is not None, f"{len(got)} of {expected} came"
             got.append(body)
             channel.basic_ack(method.delivery_tag)
@@ -53,7 +53,7 @@ class WithPika:
 
 def with_aio_pika(broker: Broker, exchange: str, queue: str, expected: int) -> list[bytes]:
     async def run() -> list[bytes]:
-        async with asyncio.timeout(30), await aio_pika.connect(broker.url) as connection:
+        async with asyncio.timeout(200), await aio_pika.connect(broker.url) as connection:
             channel = await connection.channel()
             target = await channel.get_exchange(exchange)
             for body in bodies_of("aio-pika"):
@@ -83,7 +83,7 @@ def with_py_amqp(broker: Broker, exchange: str, queue: str, expected: int) -> li
             channel.basic_publish(amqp.Message(body), exchange)
         channel.basic_consume(queue, no_ack=True, callback=on_message)
         while len(got) < expected:
-            connection.drain_events(timeout=60)
+            connection.drain_events(timeout=120)
     return got
 
 
@@ -96,7 +96,7 @@ def with_amqpstorm(broker: Broker, exchange: str, queue: str, expected: int) -> 
         for body in bodies_of("amqpstorm"):
             channel.basic.publish(body, "", exchange)
         channel.basic.consume(queue=queue)
-        for message in channel.build_inbound_messages(break_on_empty=True, empty_timeout=20):
+        for message in channel.build_inbound_messages(break_on_empty=True, empty_timeout=120):
             got.append(message.body.encode())
             message.ack()
             if len(got) == expected:
@@ -133,7 +133,7 @@ def test_everybody_at_once(connect: Connect, broker: Broker, name: str) -> None:
     for thread in threads:
         thread.join()
     for process in node:
-        _, complaint = process.communicate(timeout=60)
+        _, complaint = process.communicate(timeout=120)
         assert process.returncode == 0, complaint
     for who in programs:
         for publisher in programs:
