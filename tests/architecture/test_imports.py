@@ -45,7 +45,7 @@ def _modules(*folders: str) -> list[str]:
 
 def _run(program: str, *arguments: str) -> str:
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

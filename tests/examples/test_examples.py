@@ -14,7 +14,7 @@ import pytest
 from tests.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE = 30.0
+PATIENCE = 200.0
 
 
 @pytest.fixture(autouse=True)

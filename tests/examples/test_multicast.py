@@ -45,7 +45,7 @@ def test_what_pika_publishes_is_what_libzmq_s_subscribers_receive(interface: str
             assert line, "".join(said)
         subscribers = [_subscriber(network, member) for member in (1, 2)]
         publisher = network.start(0, [sys.executable, "-c", PUBLISH])
-        assert publisher.wait(30) == 0
+        assert publisher.wait(200) == 0
         for subscriber in subscribers:
             assert subscriber.stdout is not None
             got = [subscriber.stdout.readline().rstrip("\n") for _ in range(100)]
