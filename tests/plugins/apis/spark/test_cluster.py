@@ -16,8 +16,8 @@ from plugins.apis.spark.java import java_home
 from plugins.protocols.journal_format.reader import JournalReader
 from tests.plugins.apis.spark.journals import Journal
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
-PATIENCE = 200.0
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+PATIENCE = 400.0
 
 PROGRAM = """
 import sys
@@ -26,6 +26,9 @@ master, source, target, checkpoint = sys.argv[1:]
 spark = session("cluster", master=master, configuration={
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
     "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2",
+    # nothing runs before both executors are there
+    "spark.cores.max": "2", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "400s",
 })
 feed = spark.read.format("kernel").option("rowsPerTask", 25).load(source)
 where = feed.selectExpr("offset", "1 as one").groupBy("one").count().collect()

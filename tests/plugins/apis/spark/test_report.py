@@ -200,7 +200,7 @@ def test_a_browser_shows_it(width: int, tmp_path: Path) -> None:
         ],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=240,
     )
     pixels = (imread(picture)[:, :, :3] * 255).round().astype(int)
     assert pixels.shape[1] == width

@@ -40,7 +40,7 @@ def _options(control: str, **options: str) -> ReadOptions:
 def test_rows_are_read_of_the_kernel_that_keeps_them_in_batch_and_as_a_stream(tmp_path: Path) -> None:
     with _running(tmp_path, "log") as (control, app):
         app.send_many([b"one", b"two"])
-        app.wait_confirmed(timeout=10)
+        app.wait_confirmed(timeout=60)
         batch = BatchReader(SCHEMA, _options(control))
         tasks = batch.partitions()
         stream = StreamReader(SCHEMA, _options(control))
@@ -82,7 +82,7 @@ def test_the_only_kernel_that_runs_needs_no_path(tmp_path: Path, monkeypatch: py
 def test_spark_reads_from_a_running_kernel(spark: Any, tmp_path: Path) -> None:
     with _running(tmp_path, "log") as (control, app):
         app.send_many([b"%d" % number for number in range(100)])
-        app.wait_confirmed(timeout=10)
+        app.wait_confirmed(timeout=60)
         feed = spark.read.format("kernel").option("kernel", control).load()
         assert feed.selectExpr("sum(cast(string(body) as int))").first() == (4950,)
         query = (

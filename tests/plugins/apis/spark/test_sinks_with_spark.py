@@ -96,7 +96,7 @@ def test_rows_reach_a_running_kernel_each_with_its_token(spark: Any, listener: t
         .selectExpr("cast(id as string) as body", "concat('n.', id) as key", "'{\"h\":1}' as headers")
     )
     rows.write.format("kernel").mode("append").option("address", address).option("token", "t").save()
-    messages = [channel.receive_message(timeout=10) for _ in range(50)]
+    messages = [channel.receive_message(timeout=60) for _ in range(50)]
     assert sorted((int(bytes(m.body)), m.key) for m in messages) == [(n, f"n.{n}") for n in range(50)]
     tokens = {m.envelope.properties["headers"][TOKEN] for m in messages}
     assert len(tokens) == 50
@@ -130,7 +130,7 @@ def test_a_stream_to_a_running_kernel_is_not_sent_again_when_spark_forgets_its_l
     (checkpoint / "commits" / "2").unlink()  # killed between our note and Spark's
     journal.numbers(5)
     send()
-    bodies = [bytes(channel.receive_message(timeout=10).body) for _ in range(30)]
+    bodies = [bytes(channel.receive_message(timeout=60).body) for _ in range(30)]
     # each micro-batch has a connection of its own, and the other kernel reads its connections in turn
     assert sorted(map(int, bodies)) == list(range(30))
     assert bodies[:10] == [b"%d" % number for number in range(10)]

@@ -358,11 +358,11 @@ def listener() -> Iterator[tuple[WriteOptions, Any]]:
     with Kernel(plan) as kernel, kernel.open("out") as channel:
         kernel.wait_running()
         address = f"backend+tcp://{kernel.address_of('in')}"
-        yield WriteOptions(address=address, patience=10), channel
+        yield WriteOptions(address=address, patience=60), channel
 
 
 def _sent(channel: Any, count: int) -> list[tuple[bytes, str]]:
-    messages = [channel.receive_message(timeout=10) for _ in range(count)]
+    messages = [channel.receive_message(timeout=60) for _ in range(count)]
     return [(bytes(m.body), m.envelope.properties["headers"][TOKEN]) for m in messages]
 
 
