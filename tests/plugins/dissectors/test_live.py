@@ -64,7 +64,7 @@ class Inspecting:
         """Press Ctrl-C; return the one row of the table."""
         self.program.send_signal(signal.SIGINT)
         rest = list(self._output)
-        assert self.program.wait(20) == 0
+        assert self.program.wait(60) == 0
         assert not [line for line in rest if "faster than they could be read" in line]
         self.lines += [json.loads(line) for line in rest if not line.startswith("kernel: ")]
         (row,) = [line for line in self.lines if "summary" in line]
@@ -128,11 +128,11 @@ def test_epgm_with_losses_as_tshark_captures_it(
     assert sum(1 for _, _ in zip(range(MESSAGES), listening.stdout, strict=False)) == MESSAGES
     source.stdin.write("enough\n")
     source.stdin.close()
-    assert source.wait(20) == 0
+    assert source.wait(60) == 0
     live = inspecting.end()
     _until_written(file, live["repaired"])
     tshark.send_signal(signal.SIGINT)
-    assert tshark.wait(20) == 0
+    assert tshark.wait(60) == 0
     assert live["asked"] == live["repaired"] > 0
     assert (live["malformed"], live["missing"]) == (0, 0)
     assert live["repair_max_ms"] > 0

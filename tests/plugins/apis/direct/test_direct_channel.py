@@ -21,34 +21,41 @@ from plugins.apis.direct.options import DirectOptions
 from tests.events import Events
 from tests.system.conftest import listener, route
 
+HEARTBEAT = 0.5
+LONGER = 2.0
+"""Seconds: whoever was silent for three heartbeats is given up by then."""
+BEATS = 50
+
 
 def feed(kernel: Any, beats: int, key: str | None, *last: bytes) -> None:
     """Send messages that are 40 ms apart, and last ones after a slightly longer silence."""
     with kernel.open("app") as app:
         for _ in range(beats):
-            app.send(b"beat", key=key, timeout=5)
+            app.send(b"beat", key=key, timeout=60)
             time.sleep(0.04)
         for body in last:
             time.sleep(0.04)
-            app.send(body, timeout=5)
+            app.send(body, timeout=60)
 
 
+@pytest.mark.slow
 def test_heartbeats_are_sent_during_a_call_with_a_timeout(kernel_factory: KernelFactory) -> None:
     events = Events()
     kernel = kernel_factory(listener(protocol={"heartbeat": 0}), on_event=events)
     address = f"backend+tcp://{kernel.address_of('net')}"
-    with kernel.open("line", "direct", address=address, protocol={"heartbeat": 0.05}) as line:
+    with kernel.open("line", "direct", address=address, protocol={"heartbeat": HEARTBEAT}) as line:
         with pytest.raises(TimedOut):
-            line.receive(timeout=0.5)
+            line.receive(timeout=LONGER)
         assert events.count("disconnected") == 0
 
 
+@pytest.mark.slow
 def test_heartbeats_are_sent_by_calls_that_do_not_wait(kernel_factory: KernelFactory) -> None:
     events = Events()
     kernel = kernel_factory(listener(protocol={"heartbeat": 0}), on_event=events)
     address = f"backend+tcp://{kernel.address_of('net')}"
-    with kernel.open("line", "direct", address=address, protocol={"heartbeat": 0.1}) as line:
-        end = time.monotonic() + 0.6
+    with kernel.open("line", "direct", address=address, protocol={"heartbeat": HEARTBEAT}) as line:
+        end = time.monotonic() + LONGER
         while time.monotonic() < end:
             with pytest.raises(TimedOut):
                 line.receive(timeout=0)
@@ -56,36 +63,38 @@ def test_heartbeats_are_sent_by_calls_that_do_not_wait(kernel_factory: KernelFac
         assert events.count("disconnected") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, "k"])
 def test_heartbeats_are_sent_while_messages_keep_coming(
     kernel_factory: KernelFactory, key: str | None
 ) -> None:
     events = Events()
     kernel = kernel_factory(listener(), route("app", "net"), on_event=events)
-    app_sends = threading.Thread(target=feed, args=(kernel, 20, key))
+    app_sends = threading.Thread(target=feed, args=(kernel, BEATS, key))
     address = f"backend+tcp://{kernel.address_of('net')}"
-    with kernel.open("line", "direct", address=address, protocol={"heartbeat": 0.1}) as line:
+    with kernel.open("line", "direct", address=address, protocol={"heartbeat": HEARTBEAT}) as line:
         app_sends.start()
-        for _ in range(20):
+        for _ in range(BEATS):
             assert line.receive() == b"beat"
         app_sends.join()
         assert events.count("disconnected") == 0
 
 
-@pytest.mark.parametrize("timeout", [None, 5])
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout", [None, 60])
 def test_a_peer_that_was_heard_by_the_short_cut_was_heard(
     kernel_factory: KernelFactory, timeout: float | None
 ) -> None:
-    kernel = kernel_factory(listener(protocol={"heartbeat": 0.1}), route("app", "net"))
+    kernel = kernel_factory(listener(protocol={"heartbeat": HEARTBEAT}), route("app", "net"))
     address = f"backend+tcp://{kernel.address_of('net')}"
 
-    with kernel.open("line", "direct", address=address, protocol={"heartbeat": 0.06}) as line:
-        feeding = threading.Thread(target=feed, args=(kernel, 12, None, b"end"))
+    with kernel.open("line", "direct", address=address, protocol={"heartbeat": 0.6 * HEARTBEAT}) as line:
+        feeding = threading.Thread(target=feed, args=(kernel, BEATS, None, b"end"))
         feeding.start()
-        got = [bytes(line.receive()) for _ in range(12)]
+        got = [bytes(line.receive()) for _ in range(BEATS)]
         got.append(bytes(line.receive(timeout)))
         feeding.join()
-    assert got == [b"beat"] * 12 + [b"end"]
+    assert got == [b"beat"] * BEATS + [b"end"]
 
 
 def test_descriptors_beyond_the_thousandth_do(kernel_factory: KernelFactory) -> None:
