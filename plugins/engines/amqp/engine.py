@@ -138,7 +138,7 @@ class AmqpEngine:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-            self._watches.close()
+            self._watches.close(self.feed.vhost)
             self.alarm_watch.stop()
         for connection in list(self._connections):
             connection.hang_up()

@@ -8,6 +8,7 @@ be there before its broker, and stay when the broker comes anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -77,7 +78,8 @@ class Watches:
         self._watches: dict[Watch, None] = {}
         self._vhost: VirtualHost | None = None
         self._state: BrokerState | None = None
-        self._post: Callable[[Callable[[], Any]], None] = lambda _: None
+        self._post: Callable[[Callable[[], Any]], None] = _nowhere
+        self._changing = Lock()
 
     # For watchers, from any thread
 
@@ -94,15 +96,21 @@ class Watches:
 
     def open(self, vhost: VirtualHost, cluster_name: str, post: Callable[[Callable[[], Any]], None]) -> None:
         """The broker is there."""
-        self._vhost = vhost
-        self._state = BrokerState(cluster_name=cluster_name, vhost=vhost.name)
-        self._post = post
+        with self._changing:
+            self._vhost = vhost
+            self._state = BrokerState(cluster_name=cluster_name, vhost=vhost.name)
+            self._post = post
+        for watch in list(self._watches):  # what was seen was another one's
+            watch.seen = -1
         self.look()
 
-    def close(self) -> None:
-        """The broker goes."""
-        self._vhost = self._state = None
-        self._post = lambda _: None
+    def close(self, vhost: VirtualHost) -> None:
+        """The broker goes; one that came in its place, in another thread, may be there before it is gone."""
+        with self._changing:
+            if self._vhost is not vhost:
+                return
+            self._vhost = self._state = None
+            self._post = _nowhere
         self.look()
 
     def look(self) -> None:
@@ -128,6 +136,10 @@ class Watches:
             return None if exchange is None else _exchange_state(exchange)
         queue = self._vhost.queues.get(watch.name)
         return None if queue is None else _queue_state(queue)
+
+
+def _nowhere(_: Callable[[], Any]) -> None:
+    """There is no broker that could be asked."""
 
 
 def place_of(engine: str) -> str:

@@ -44,8 +44,23 @@ def test_a_watcher_may_come_before_the_broker_and_sees_it_go(world: World) -> No
     world.open()
     world.turn()
     assert [(state.cluster_name, state.vhost) for state in world.heard] == [("here", "/")]
-    world.watches.close()
+    world.watches.close(world.vhost)
     assert world.heard[1:] == [None]
+
+
+def test_a_broker_that_takes_anothers_place_is_there_though_that_one_goes_later(world: World) -> None:
+    """As where a plan that changes it has it live in another thread."""
+    world.watch("exchange", "amq.topic")
+    world.open()
+    worlds = [world.vhost, next_one := Broker().vhost("/")]
+    for each, key in zip(worlds, "ab", strict=True):
+        each.bind("amq.topic", each.declare_queue("q", None, 0.0), key)
+    world.turn()
+    world.watches.open(next_one, "here", lambda callback: callback())
+    world.watches.close(world.vhost)
+    assert [{each.key for each in state.bindings} for state in world.heard] == [set(), {"a"}, {"b"}]
+    world.watches.close(next_one)
+    assert world.heard[3:] == [None]
 
 
 def test_the_bindings_of_an_exchange_are_told_as_they_change(world: World) -> None:
@@ -96,7 +111,7 @@ def test_a_queue_wants_more_while_it_is_empty_and_a_consumer_of_its_own_has_room
     assert len(world.heard) == 1
     _consume(world, client, "near", priority=0)
     assert [state.wants_more for state in world.heard] == [False, True]
-    world.watches.close()
+    world.watches.close(world.vhost)
     assert world.heard[-1] is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from kernel.topology.plan import EnginePlan
@@ -285,6 +286,29 @@ def test_a_broker_that_goes_and_comes_finds_what_was_kept(site: Make) -> None:
     until(lambda: down.figures()["messages_in"] == 10)
     with RawClient(int(down.address.rpartition(":")[2])) as client:
         until(lambda: client.ask(queue.Declare(queue="q", durable=True), queue.DeclareOk).message_count == 10)
+
+
+def test_a_broker_that_is_replaced_in_another_thread_is_seen_though_the_old_one_goes_later(
+    site: Make,
+) -> None:
+    up, down = site("up"), site("down", threads=2)
+    down.wants("k")
+    down.follow(up.address)
+    until(lambda: up.bound("down") == {"k"})
+    homes = {name: thread.name for thread in down.kernel.statistics().threads for name in thread.engines}
+    may_go = threading.Event()
+    down.kernel._threads[homes["broker"]].mailbox.post(lambda: may_go.wait(PATIENCE))
+    down.kernel.remove_engine("broker")
+    bound = {"queues": [{"name": "q"}], "bindings": [{"exchange": "feed", "queue": "q", "key": "l"}]}
+    options = {"address": "127.0.0.1:0", "cluster_name": "down", "exchanges": [FEED], **bound}
+    plan = EnginePlan(name="broker", kind="amqp", options=options, thread=homes["link"])
+    down.kernel.add_engine(plan)
+    until(lambda: up.bound("down") == {"l"})
+    may_go.set()
+    down.events.wait("disconnected", "broker")
+    up.publish(("l", b"x"))
+    with RawClient(int(down.kernel.address_of("broker").rpartition(":")[2])) as client:
+        until(lambda: client.ask(queue.Declare(queue="q", durable=True), queue.DeclareOk).message_count == 1)
 
 
 def test_what_somebody_deletes_upstream_is_made_again(site: Make) -> None:
