@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import click
 
 from kernel.contracts.errors import KernelError
+from kernel.plugins import PluginRegistry
 
 _WHAT = {"engine": "engine", "protocol": "protocol", "api": "API"}
 _MODULE = {"engine": "engine", "protocol": "connection", "api": "api"}
+_GROUPS = {"engine": ("engines", "apis"), "protocol": ("protocols",), "api": ("engines", "apis")}
+"""Where no kind may have the name."""
 _EXAMPLE = {
     "engine": '[engines.some]\nkind = "@NAME@"',
     "protocol": '[engines.some]\nkind = "stream"\naddress = "@NAME@+tcp://127.0.0.1:7000"\nmode = "listen"',
@@ -36,12 +40,22 @@ def command(what: str, name: str, into: Path) -> None:
         raise click.BadParameter(
             f"{name!r}: small letters, digits and dashes only, a letter first", param_hint="NAME"
         )
+    _check_free(what, name)
     folder = into / f"kernel-{name}"
     if folder.exists():
         raise KernelError(f"{folder} is there already; nothing was written")
     for path in write_distribution(what, name, folder):
         click.echo(path)
-    click.echo(f"\nNext: cd {folder} && pip install --editable '.[test]' && pytest")
+    click.echo(f"\nNext: cd {shlex.quote(str(folder))} && pip install --editable '.[test]' && pytest")
+
+
+def _check_free(what: str, name: str) -> None:
+    """Raise ``KernelError`` if the kernel would refuse a plugin of that name, for there is one, or its kind."""
+    registry = PluginRegistry.load()
+    kinds = [registry.group(group).get(name) for group in _GROUPS[what]]
+    for owner in (registry.plugins.get(name), *(kind.origin for kind in kinds if kind is not None)):
+        if owner is not None and owner.distribution != f"kernel-{name}":
+            raise KernelError(f"there is a {name!r} already, from {owner}; nothing was written")
 
 
 def write_distribution(what: str, name: str, folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from = "app"
 to = "link"
 """
 
+ROOT = Path(__file__).resolve().parents[3]
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -188,6 +190,52 @@ def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Run, tmp_
     assert " passed" in done.stdout
     status, _, errors = kernel("new", what, "my-own", "--into", tmp_path)
     assert (status, errors) == (cli.FAILED, f"kernel: {folder} is there already; nothing was written\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["engine", "protocol", "api"])
+def test_what_new_writes_is_in_order_and_typed(what: str, kernel: Run, tmp_path: Path) -> None:
+    assert kernel("new", what, "zebra", "--into", tmp_path)[0] == 0
+    for tool in (("ruff", "check", "--isolated"), ("mypy", "--strict", "--cache-dir", tmp_path / "cache")):
+        done = subprocess.run(
+            [sys.executable, "-m", *tool, "."],
+            cwd=tmp_path / "kernel-zebra",
+            env={**os.environ, "MYPYPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_new_takes_any_name_that_is_free(kernel: Run, tmp_path: Path) -> None:
+    """Also one that its own tests would like to use."""
+    assert kernel("new", "engine", "app", "--into", tmp_path)[0] == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path / "kernel-app",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "what, name",
+    [("engine", "stream"), ("engine", "trio"), ("api", "amqp"), ("protocol", "backend"), ("api", "journal")],
+)
+def test_new_refuses_a_name_that_the_kernel_would_refuse(
+    what: str, name: str, kernel: Run, tmp_path: Path
+) -> None:
+    status, _, errors = kernel("new", what, name, "--into", tmp_path)
+    assert status == cli.FAILED
+    assert errors.startswith(f"kernel: there is a {name!r} already, from plugin ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_new_says_how_to_go_on_in_a_folder_with_spaces(kernel: Run, tmp_path: Path) -> None:
+    _, output, _ = kernel("new", "engine", "zebra", "--into", tmp_path / "my plugins")
+    assert f"cd '{tmp_path}/my plugins/kernel-zebra' && " in output
 
 
 def test_new_refuses_a_name_that_is_no_name(kernel: Run, tmp_path: Path) -> None:
