@@ -19,7 +19,6 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import ConnectionLost, KernelError
-from kernel.hosting.address import Address, parse_address
 from kernel.hosting.listener import Listener
 from kernel.hosting.tls import handshake, server_context
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
@@ -32,7 +31,7 @@ from plugins.engines.amqp.feed import Feed
 from plugins.engines.amqp.importing import Importer, import_file
 from plugins.engines.amqp.inspection import inspect
 from plugins.engines.amqp.kept_users import NAME, KeptUsers
-from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.amqp.options import AmqpOptions, read_address
 from plugins.engines.amqp.origin import certified_name, is_on_this_machine
 from plugins.engines.amqp.rates import Bucket
 from plugins.engines.amqp.session import Session
@@ -60,7 +59,7 @@ class AmqpEngine:
         self._exchange_types = exchange_types or {}
         self.options = options
         self.users = Users(options.users, options.anonymous)
-        self._address = _address(options.address)
+        self._address = read_address(options.address)
         self._tls = server_context(options.tls) if self._address.transport == "tls" else None
         self._shaking = 0
         """Connections whose TLS handshake is not over."""
@@ -375,11 +374,3 @@ def _add(sums: dict[str, int], connection: ConnectionHost) -> None:
     sums["messages_out"] += connection.session.messages_out
     sums["bytes_in"] += connection.bytes_in
     sums["bytes_out"] += connection.bytes_out
-
-
-def _address(text: str) -> Address:
-    """Read ``host:port``, ``amqp+tcp://host:port``, ``amqp+tls://host:port`` or ``amqp+unix:///path``."""
-    address = parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix", "tls"))
-    if address.protocol != "amqp":
-        raise ValueError(f"{text!r}: this engine speaks amqp, not {address.protocol}")
-    return address

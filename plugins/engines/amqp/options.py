@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from kernel.hosting.address import Address, parse_address
 from kernel.hosting.tls_options import TlsOptions
 from plugins.engines.amqp.passwords import Hashing, Password
 from plugins.engines.amqp.resources import octets
@@ -165,6 +166,10 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A folder; empty: ``data_dir``, and if there is none, no disk is watched."""
 
     def __post_init__(self) -> None:
+        try:
+            read_address(self.address)
+        except ValueError as error:
+            raise ValueError(f"address: {error}") from None
         if self.anonymous and self.anonymous not in self.users:
             raise ValueError(
                 f"anonymous = {self.anonymous!r} is none of the users: {', '.join(self.users) or 'none'}"
@@ -174,3 +179,11 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 octets(getattr(self, limit), whole=0)
             except ValueError as error:
                 raise ValueError(f"{limit}: {error}") from None
+
+
+def read_address(text: str) -> Address:
+    """Read ``host:port``, ``amqp+tcp://host:port``, ``amqp+tls://host:port`` or ``amqp+unix:///path``."""
+    address = parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix", "tls"))
+    if address.protocol != "amqp":
+        raise ValueError(f"{text!r}: this engine speaks amqp, not {address.protocol}")
+    return address

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ssl
 
-from kernel.hosting.address import Address, parse_address
+from kernel.hosting.address import Address
 from kernel.hosting.connecting import connect
 from kernel.hosting.tls import client_context, handshake
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
-from plugins.engines.amqp_client.connect_options import ConnectOptions
+from plugins.engines.amqp_client.connect_options import ConnectOptions, read_address
 
 
 class Dialling:
     """The addresses of one link, in turn."""
 
     def __init__(self, options: ConnectOptions) -> None:
-        self.addresses = [_address(text) for text in options.addresses]
+        self.addresses = [read_address(text) for text in options.addresses]
         self._timeout = options.connect_timeout
         self._server_name = options.tls.server_name
         self._tls: ssl.SSLContext | None = None
@@ -33,10 +33,3 @@ class Dialling:
             connected, self._tls, server_side=False, server_name=name, seconds=self._timeout
         )
         return TlsWire(wrapped)
-
-
-def _address(text: str) -> Address:
-    address = parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "tls", "unix"))
-    if address.protocol != "amqp":
-        raise ValueError(f"{text!r}: an AMQP client takes amqp+tcp, amqp+tls or amqp+unix")
-    return address

@@ -118,6 +118,7 @@ class AmqpClientOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknow
     """Bindings to make after each login."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = Counter(queue.name for queue in self.queues)
         if names[""] > 1:
             raise ValueError('one queue at the most can have name = "": nobody could tell them apart')

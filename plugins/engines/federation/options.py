@@ -34,5 +34,6 @@ class FederationOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknow
     """For how many milliseconds the upstream keeps a message for the link; None: as long as it takes."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (self.exchanges or self.queues):
             raise ValueError("a federation link needs exchanges or queues")

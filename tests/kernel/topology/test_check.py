@@ -181,6 +181,18 @@ MISTAKES = {
         BOTH + ROUTE + ROUTE,
         "f:9: this route is that of line 6 once more: messages would come twice",
     ),
+    "address of a broker that is none": (
+        '[engines.x]\nkind = "amqp"\naddress = "127.0.0.1:nope"\n',
+        "f:3: [engines.x] address: 'amqp+tcp://127.0.0.1:nope': '127.0.0.1:nope' is no host:port",
+    ),
+    "address of a client that is none": (
+        '[engines.x]\nkind = "amqp-client"\naddresses = ["127.0.0.1:1", "amqp+tcp://there"]\n',
+        "f:3: [engines.x] addresses: 'amqp+tcp://there': 'there' is no host:port",
+    ),
+    "address of a link that is none": (
+        '[engines.x]\nkind = "federation"\nbroker = "b"\nexchanges = ["e"]\naddresses = ["backend+tcp://there:1"]\n',
+        "f:5: [engines.x] addresses: 'backend+tcp://there:1': an AMQP client takes amqp+tcp, amqp+tls or amqp+unix",
+    ),
     "variable that is not set": (
         LINK.replace("127.0.0.1", "${HOST}"),
         "f:3: the environment has no HOST; set it, or write ${HOST:-default}",
