@@ -216,6 +216,7 @@ class Session:
         """A role has been stopped by the server: declare and start it again, after a while."""
         wait = role.backoff.next_wait()
         role.next_try = wait
+        self._to_start.pop(role, None)  # not before the wait is over
         self.report(what, detail, wait)
 
         def again() -> None:

@@ -214,6 +214,20 @@ def test_a_message_that_is_too_large_costs_its_channel_which_is_opened_again() -
     assert world.acknowledged == [(3, 1, True)]
 
 
+def test_a_consumer_that_is_cancelled_and_then_refused_is_begun_once() -> None:
+    world = InMemory(consume=CONSUME, queues=({"name": "q"},), reconnect={"first": 1.0, "jitter": 0.0})
+    world.say(3, basic.Cancel(consumer_tag="client", nowait=True))
+    world.deaf()
+    world.host.run(until=1.5)  # it has asked for the queue again, to begin when that is there
+    world.close(3, 541)
+    for until in (2.0, 60.0):
+        world.say(1, queue.DeclareOk(queue="q", message_count=0, consumer_count=0))
+        world.host.run(until=until)
+    world.listen()
+    world.host.run()
+    assert sum(isinstance(method, basic.Consume) for method in world.methods) == 2
+
+
 # ------------------------------------------------------------------ a server that does not answer
 
 
