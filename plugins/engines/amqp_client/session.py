@@ -234,7 +234,8 @@ class Session:
         self.link.is_usable()
         to_start, self._to_start = self._to_start, {}
         for role in to_start:
-            role.start()
+            if not role.finished:
+                role.start()
 
     def set_timer(self, wait: float, callback: Callable[[], None], role: Role) -> None:
         """Call back after a while, if the connection is still there."""

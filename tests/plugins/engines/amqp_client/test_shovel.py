@@ -173,3 +173,15 @@ def test_a_consumer_that_finishes_while_it_waits_to_begin_again_has_finished_onc
     world.client.on_confirmed(2)
     world.host.run(until=10.0)
     assert world.what() == ["connected", "cancelled", "finished"]
+
+
+def test_a_consumer_that_finishes_while_it_is_declared_again_has_finished_once() -> None:
+    world = InMemory(consume=({"queue": "q", "stop_after": 2},), queues=({"name": "q"},))
+    world.port.confirms = True
+    world.deliver(1, b"0", b"1")
+    world.say(3, basic.Cancel(consumer_tag="client", nowait=True))
+    world.deaf()
+    world.host.run(until=10.0)
+    world.client.on_confirmed(2)
+    world.say(1, queue.DeclareOk(queue="q", message_count=0, consumer_count=0))
+    assert world.what() == ["connected", "cancelled", "finished"]
