@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _ENVELOPES = 1024
 """How many envelopes are kept as they are to be sent; with more flows the table begins anew."""
 
+_PIECE = 1024
+"""Messages of a run that is longer than what may be in flight."""
+
 _NO_SUCH_EXCHANGE = (ReplyCode.NOT_FOUND, ReplyCode.ACCESS_REFUSED)
 _TOO_LARGE = (ReplyCode.PRECONDITION_FAILED, ReplyCode.CONTENT_TOO_LARGE)
 
@@ -53,7 +56,8 @@ class Publisher(Role):
         self._wanted = 0
         """The port's ``must_confirm`` when something was taken last."""
         self._again: deque[tuple[int, Run]] = deque()
-        """What is to be sent before anything new: refused by the server, or in flight when the channel ended."""
+        """What is to be sent before anything new: refused by the server, in flight when the channel ended, or taken beyond
+        what may be in flight."""
         self._answered_at = 0.0
         """When the server answered last, or nothing was in flight."""
         self._patience = LazyTimer(session.link.host, self._look_for_answers)
@@ -125,11 +129,9 @@ class Publisher(Role):
 
     def pump(self, most: int) -> bool:
         """Publish about ``most`` messages; return whether there is more to do at once."""
-        port = self.session.port
-        while self._again:
-            room = self._room(most)
-            if room <= 0:
-                return self._room(1) > 0
+        if not self._again:
+            self._take(self._room(most))
+        while self._again and (room := self._room(most)) > 0:
             place, run = self._again.popleft()
             if len(run.bodies) > room:
                 rest = place if place == NOWHERE else place + room
@@ -137,22 +139,21 @@ class Publisher(Role):
                 run = run.slice(0, room)
             self._publish(run, place)
             most -= len(run.bodies)
-        room = self._room(most)
-        if room <= 0:
-            return self._room(1) > 0
-        runs = port.take(room)
+        return (bool(self._again) or self.session.port.has_input()) and self._room(1) > 0
+
+    def _take(self, most: int) -> None:
+        """Take about so many messages from the routes: whole runs, of which the last may have to wait in part."""
+        if most <= 0:
+            return
+        port = self.session.port
+        runs = port.take(most)
         if port.must_confirm != self._wanted:
             self._wanted = port.must_confirm
-            self._forget_places()
+            self._in_flight.forget_places()  # nobody waits for what was taken before
         for run in runs:  # what no route confirms is not counted by the port either
-            place = self._in_flight.new_place(len(run.bodies)) if self._wanted else NOWHERE
-            self._publish(run, place)
-        return port.has_input() and self._room(1) > 0
-
-    def _forget_places(self) -> None:
-        """Nobody waits for what was taken before."""
-        self._in_flight.forget_places()
-        self._again = deque((NOWHERE, run) for _, run in self._again)
+            for piece in _pieces(run) if len(run.bodies) > most else (run,):
+                place = self._in_flight.new_place(len(piece.bodies)) if self._wanted else NOWHERE
+                self._again.append((place, piece))
 
     def _room(self, most: int) -> int:
         if not self.up or self.session.blocked or self._resting or not self._flow:
@@ -285,6 +286,11 @@ class Publisher(Role):
         done = self._in_flight.settle(place, count)
         if done:
             self.session.port.confirm(done)
+
+
+def _pieces(run: Run) -> list[Run]:
+    """Cut a long run, so that each time that it goes on by a few messages the rest of one piece is copied, not of all."""
+    return [run.slice(start, start + _PIECE) for start in range(0, len(run.bodies), _PIECE)]
 
 
 def _place_and_run(flight: Flight) -> tuple[int, Run]:

@@ -39,7 +39,7 @@ ANSWERS: dict[type[Method], Method] = {
 
 
 class Port(FakePort):
-    """Gives as much as is asked for, and again what was not confirmed."""
+    """Gives about as much as is asked for, in whole runs, and again what was not confirmed."""
 
     def __init__(self, name: str, owner: PortOwner) -> None:
         super().__init__(name, owner)
@@ -51,9 +51,6 @@ class Port(FakePort):
         runs = []
         while self.waiting and most > 0:
             run = self.waiting.popleft()
-            if len(run) > most:
-                self.waiting.appendleft(run.slice(most, len(run)))
-                run = run.slice(0, most)
             most -= len(run)
             self.taken += [run.slice(at, at + 1) for at in range(len(run))]
             runs.append(run)
