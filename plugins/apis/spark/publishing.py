@@ -51,6 +51,8 @@ def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> b
 
 def _append(writer: JournalWriter, producer: str, epoch: Epoch) -> None:
     """Append the rows of an epoch that are not there yet."""
+    if epoch.appended:
+        writer.sync()  # before it is noted: whoever was cut off had perhaps not come to it
     ts = writer.stamp(later=True)
     begun = msgspec.structs.replace(epoch, start=writer.next_offset, ts=ts)
     note(writer.path, producer, begun)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ from plugins.apis.spark.writers import BatchWriter, Staged, StreamWriter, folder
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.index import SIZE
+from plugins.protocols.journal_format.names import DATA, INDEX
 from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.schema import STORED_BYTES
 
 
 def _batch(**columns: Sequence[Any]) -> pa.RecordBatch:
@@ -321,6 +325,57 @@ def test_what_retention_has_taken_meanwhile_is_not_appended_again(
         path.unlink()
     publish(tmp_path, "query", 0, _stage(tmp_path, 0, [[b"1"], [b"2"]]))
     assert [row.as_py() for row in _column(tmp_path, 1, "body")] == [b"2"]
+
+
+class Power:
+    """What of a journal is on the disk: what was synchronised, and the headers of its files."""
+
+    def __init__(self, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._journal = journal
+        self._safe: dict[Path, int] = {}
+        real = JournalWriter.sync
+
+        def sync(writer: JournalWriter) -> bool:
+            done = real(writer)
+            self._safe |= {path: path.stat().st_size for path in self._files()}
+            return done
+
+        monkeypatch.setattr(JournalWriter, "sync", sync)
+
+    def fails(self) -> None:
+        for path in self._files():
+            os.truncate(path, self._safe.get(path, SIZE if path.suffix == INDEX else len(STORED_BYTES)))
+
+    def _files(self) -> list[Path]:
+        return [path for path in self._journal.iterdir() if path.suffix in (DATA, INDEX)]
+
+
+def _dies_at(
+    step: int, journal: Path, epoch: int, files: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Publish up to a step, and synchronise nothing then, as one that is killed does not."""
+
+    def leave(writer: JournalWriter) -> None:
+        writer._segment.close()
+        writer._lock.release()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalWriter, "close", leave)
+        _kill_at(step, patch)
+        with pytest.raises(Killed):
+            publish(journal, "query", epoch, files)
+
+
+def test_what_is_noted_as_appended_outlives_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    power = Power(tmp_path, monkeypatch)
+    files = _stage(tmp_path, 0, *PARTS)
+    _dies_at(2, tmp_path, 0, files, monkeypatch)  # after the note, and one batch
+    _dies_at(1, tmp_path, 0, files, monkeypatch)  # after the next note, which counts that batch
+    power.fails()
+    publish(tmp_path, "query", 0, files)
+    assert _bodies(tmp_path) == WANTED
 
 
 def _column(journal: Path, first: int, name: str) -> list[Any]:
