@@ -97,6 +97,8 @@ def _is_there(journal: Path, offset: int, ts: int, batch: Any) -> bool:
         return True  # and retention has taken them already
     if end < offset + batch.num_rows:
         return False
+    if not any(segment.name.base <= offset < segment.end for segment in reader.segments()):
+        return False  # lost with the power, and not used again because a consumer had passed it
     there = pa.Table.from_batches(reader.batches(offset, offset + batch.num_rows, ["ts", "body"]))
     stamps = there.column("ts").cast(pa.int64()).unique().to_pylist()
     bodies = pa.chunked_array([batch.column("body")])

@@ -24,6 +24,7 @@ from plugins.apis.spark.source import KernelDataSource
 from plugins.apis.spark.staging import stage
 from plugins.apis.spark.writers import BatchWriter, Staged, StreamWriter, folder_of
 from plugins.engines.journal.lock import JournalBusy
+from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.index import SIZE
@@ -376,6 +377,22 @@ def test_what_is_noted_as_appended_outlives_a_loss_of_power(
     power.fails()
     publish(tmp_path, "query", 0, files)
     assert _bodies(tmp_path) == WANTED
+
+
+def test_an_epoch_goes_on_though_its_rows_were_lost_and_somebody_had_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their offsets are not used again: where they were there is nothing."""
+    power = Power(tmp_path, monkeypatch)
+    publish(tmp_path, "query", 0, _stage(tmp_path, 0, [[b"0"]]))
+    files = _stage(tmp_path, 1, *PARTS)
+    _dies_at(3, tmp_path, 1, files, monkeypatch)  # after the note, and two batches
+    write_position(tmp_path, "reader", JournalReader(tmp_path).bounds().end)
+    power.fails()
+    with JournalWriter(tmp_path) as writer:
+        writer.append([(run_of([b"stranger"]), writer.stamp(), Source())])
+    publish(tmp_path, "query", 1, files)
+    assert [row.as_py() for row in _column(tmp_path, 4, "body")] == [b"stranger", *WANTED]
 
 
 def _column(journal: Path, first: int, name: str) -> list[Any]:
