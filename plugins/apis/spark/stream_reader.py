@@ -63,7 +63,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._reader().bounds().end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        first = min(self._unread(start[_NEXT])[0], end[_NEXT])
+        first, there = self._unread(start[_NEXT])
+        if there < end[_NEXT]:
+            raise DataLost(
+                f"{self.journal} ends at offset {there}, and this query was about to read up to {end[_NEXT]}: the journal's end was lost since. "
+                "It can go on when there are so many rows again; to begin anew at once give it a new checkpoint"
+            )
+        first = min(first, end[_NEXT])
         return [Rows(*piece) for piece in ranges(first, end[_NEXT], self.options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

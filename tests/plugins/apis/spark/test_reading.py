@@ -366,6 +366,17 @@ def test_a_checkpoint_of_another_journal_is_noticed(journal: Journal) -> None:
         _stream(journal).latestOffset({"offset": 9}, ReadAllAvailable())
 
 
+def test_a_batch_that_was_planned_is_not_read_without_its_end(journal: Journal) -> None:
+    """A loss of power has taken it: what gets these offsets now would never be read."""
+    journal.numbers(10)
+    with pytest.raises(DataLost, match="ends at offset 10, and this query was about to read up to 15"):
+        _stream(journal, failOnDataLoss="false").partitions({"offset": 5}, {"offset": 15})
+    journal.numbers(10)
+    stream = _stream(journal)
+    tasks = stream.partitions({"offset": 5}, {"offset": 15})
+    assert _offsets(stream, tasks) == list(range(5, 15))
+
+
 def test_a_stream_with_a_name_tells_how_far_it_has_come(journal: Journal) -> None:
     journal.numbers(25)
     _stream(journal).commit({"offset": 10})
