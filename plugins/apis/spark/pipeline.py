@@ -59,9 +59,8 @@ def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: st
     with _session("sql", master) as spark:
         create_views(spark.read.format("kernel").options(**options).load())
         found = spark.sql(query)
-        writer = csv.writer(sys.stdout)
-        writer.writerow(found.columns)
-        writer.writerows(found.limit(rows).collect())
+        table = [found.columns, *found.limit(rows).collect()]
+    csv.writer(sys.stdout).writerows(table)
 
 
 @command.command("run")
@@ -95,14 +94,11 @@ def run(job: str, **given: Any) -> None:
 def _session(name: str, master: str, who: str = "") -> Iterator[Any]:
     """Start Spark, and end it; what it complains about becomes a line."""
     from plugins.apis.spark.complaints import told
+    from plugins.apis.spark.running import stopped_after
     from plugins.apis.spark.spark_session import session
 
-    spark = session(f"kernel pipeline {name}", master=master)
-    try:
-        with told(who):
-            yield spark
-    finally:
-        spark.stop()
+    with stopped_after(session(f"kernel pipeline {name}", master=master)) as spark, told(who):
+        yield spark
 
 
 def _reading(journal: Path, texts: tuple[str, ...]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -175,6 +176,56 @@ def test_what_spark_complains_about_is_a_line(journal: Journal, tmp_path: Path) 
 )
 def test_of_what_spark_says_the_reason_is_told(text: str, told: str) -> None:
     assert complaint(text) == told
+
+
+@pytest.mark.slow
+def test_a_stream_that_fails_says_why(journal: Journal, tmp_path: Path) -> None:
+    journal.numbers(12)
+    where = (
+        "--journal",
+        str(journal),
+        "--to",
+        str(tmp_path / "target"),
+        "--checkpoint",
+        str(tmp_path / "at"),
+    )
+    done = _kernel(
+        "pipeline", "run", "windows", "--master", "local[1]", *where, "--read", "startingOffset=100"
+    )
+    assert done.returncode == 1
+    assert re.search("^kernel: .*latestOffset", done.stderr, re.MULTILINE), done.stderr
+
+
+@pytest.mark.slow
+def test_a_stream_whose_jvm_is_killed_ends_and_says_so(journal: Journal, tmp_path: Path) -> None:
+    target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
+    arguments = ("--journal", str(journal), "--to", str(target), "--checkpoint", str(checkpoint))
+    command = [
+        sys.executable,
+        "-m",
+        "kernel",
+        "pipeline",
+        "run",
+        "windows",
+        "--master",
+        "local[1]",
+        *arguments,
+    ]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
+        try:
+            deadline = time.monotonic() + 200
+            while not (checkpoint / "offsets").exists():
+                assert running.poll() is None, (tmp_path / "log").read_text()
+                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+                time.sleep(0.05)
+            children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, check=True)
+            (jvm,) = map(int, children.stdout.split())
+            os.kill(jvm, signal.SIGKILL)
+            assert running.wait(60) == 1, (tmp_path / "log").read_text()
+        finally:
+            running.kill()
+    told = (tmp_path / "log").read_text()
+    assert re.search("^kernel: the JVM of Spark has ended", told, re.MULTILINE), told
 
 
 @pytest.mark.slow
