@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import TimedOut
 from kernel.contracts.message import Envelope, Run, run_of_one
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
@@ -29,7 +30,7 @@ TOKEN = "x-deduplication-header"
 def send_epoch(options: WriteOptions, folder: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
     """Send the rows of staged files; return False if this epoch, or a later one, was confirmed already.
 
-    ``NotTaken`` if the other kernel does not confirm them in time.
+    ``NotTaken`` if the other kernel does not confirm them in time, or takes no message as large as one of them.
     """
     last = last_epoch(folder, producer)
     fresh = last is None or last.epoch < epoch
@@ -48,7 +49,14 @@ def _send(options: WriteOptions, batches: Iterator[Iterator[Run]]) -> None:
         ),
         routes=(RoutePlan(source="rows", targets=("link",), confirm=True),),
     )
+    refused: list[str] = []
+
+    def note_refused(event: EngineEvent) -> None:
+        if event.what == "refused":
+            refused.append(event.detail)
+
     with Kernel(plan) as kernel, kernel.open("rows") as channel:
+        kernel.events.append(note_refused)
         try:
             for runs in batches:
                 channel.send_runs(runs, timeout=options.patience)
@@ -58,6 +66,8 @@ def _send(options: WriteOptions, batches: Iterator[Iterator[Run]]) -> None:
                 f"{options.address} has not confirmed all messages within {options.patience:g} seconds: is a kernel "
                 "listening there, and does what its routes lead to take messages?"
             ) from error
+        if refused:  # which counts as confirmed: nobody else waits for it
+            raise NotTaken(f"{options.address} does not take all messages: {refused[0]}")
 
 
 def _runs(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> Iterator[Iterator[Run]]:

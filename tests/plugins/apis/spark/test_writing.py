@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructField, Struct
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
 from kernel.contracts.message import run_of
 from plugins.apis.spark.bus_writer import TOKEN, runs_of, send_epoch
-from plugins.apis.spark.errors import RowError, SparkOptionError
+from plugins.apis.spark.errors import NotTaken, RowError, SparkOptionError
 from plugins.apis.spark.messages import check_columns, prepare
 from plugins.apis.spark.options import WriteOptions
 from plugins.apis.spark.producers import last_epoch
@@ -419,7 +419,11 @@ def test_a_journal_that_a_kernel_writes_is_not_written_behind_its_back(
 @pytest.fixture
 def listener() -> Iterator[tuple[WriteOptions, Any]]:
     """A running kernel: the options with its address, and the channel where messages come out."""
-    listening = {"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+    listening = {
+        "mode": "listen",
+        "address": "backend+tcp://127.0.0.1:0",
+        "protocol": {"max_message": 1000},
+    }
     plan = Plan(
         engines=(
             EnginePlan(name="in", kind="stream", options=listening),
@@ -473,6 +477,18 @@ def test_an_epoch_that_was_not_confirmed_is_sent_again_with_the_same_tokens(
     assert send_epoch(options, tmp_path, "query", 0, _stage(tmp_path, 0, [[b"a", b"b"]]))
     sent = sorted(_sent(channel, 4))
     assert sent[::2] == sent[1::2] == [(b"a", "query/0/0/0"), (b"b", "query/0/0/1")]
+
+
+def test_an_epoch_with_a_row_that_is_too_large_is_not_taken_for_sent(
+    listener: tuple[WriteOptions, Any], tmp_path: Path
+) -> None:
+    options, channel = listener
+    names = _stage(tmp_path, 0, [[b"a", bytes(1001), b"b"]])
+    with pytest.raises(NotTaken, match="1001 bytes; the peer takes 1000"):
+        send_epoch(options, tmp_path, "query", 0, names)
+    assert last_epoch(tmp_path, "query") is None
+    assert _sent(channel, 2) == [(b"a", "query/0/0/0"), (b"b", "query/0/0/2")]
+    assert _left(tmp_path) == names
 
 
 def test_rows_for_a_kernel_wait_in_the_checkpoint_or_where_the_option_says(tmp_path: Path) -> None:
