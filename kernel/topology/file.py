@@ -78,10 +78,12 @@ def read_text(text: str, name: str = "<topology>", environ: Mapping[str, str] = 
     """Read a topology from a text; ``name`` stands for the file in complaints."""
     text = text.replace("\r\n", "\n")
     try:
-        values = tomllib.loads(text)
+        values, lines = tomllib.loads(text), lines_of(text)
     except tomllib.TOMLDecodeError as error:
         raise PlanError([_syntax_error(str(error), text, name)]) from error
-    file = TopologyFile(name=name, values={}, lines=lines_of(text), from_environment=set(), complaints=[])
+    except (ValueError, RecursionError) as error:  # a number of 4,301 digits, lists in lists in lists
+        raise PlanError([f"{name}:1: cannot be read: {error}"]) from None
+    file = TopologyFile(name=name, values={}, lines=lines, from_environment=set(), complaints=[])
     file.values = _interpolated(file, (), values, environ)
     return file
 

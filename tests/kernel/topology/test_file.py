@@ -55,3 +55,15 @@ def test_windows_line_ends_count_once() -> None:
 def test_a_mistake_at_the_end_of_the_text_has_a_line() -> None:
     with pytest.raises(PlanError, match=r"^f:2: not TOML: "):
         read_text("a = 1\nb = [", "f")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "9" * 5000, "a = " + "[" * 3000 + "]" * 3000],
+    ids=["a number too long", "lists too deep"],
+)
+def test_what_is_too_much_for_python_is_a_complaint(text: str) -> None:
+    """And no other error: that would end the running system which is told to read the file again."""
+    with pytest.raises(PlanError) as caught:
+        read_text(text, "f")
+    assert caught.value.complaints[0].startswith("f:1: cannot be read: ")
