@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from kernel.contracts.engine import EngineEvent
+from kernel.inspection.printing import printable
 from kernel.topology.statistics import SystemStatistics
 
 _BAD = {"failed", "refused", "disconnected", "error"}
@@ -75,4 +76,4 @@ class EventLog:
         state = f"{what:<12}"
         if self._colour:
             state = click.style(state, fg="red" if what in _BAD else "green" if what in _GOOD else None)
-        return f"{now:%H:%M:%S} {state} {' '.join(words)}"
+        return f"{now:%H:%M:%S} {state} {printable(' '.join(words))}"

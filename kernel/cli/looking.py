@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from kernel.cli.seconds import Seconds
+from kernel.inspection.printing import printable
 from kernel.topology.control import ask, find_running
 
 Row: TypeAlias = dict[str, Any]
@@ -59,7 +60,7 @@ def table_of(title: str, columns: Sequence[str]) -> Show:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print rows; names of engines and queues are shown as they are, whatever they look like to rich."""
+    """Print rows; names of engines and queues are shown as they are, whatever they look like to rich or a terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -69,7 +70,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None
         number = any(isinstance(row.get(column), int | float) for row in rows)
         table.add_column(column, overflow="fold", justify="right" if number else "left")
     for row in rows:
-        table.add_row(*(escape(_text(row.get(column))) for column in columns))
+        table.add_row(*(escape(printable(_text(row.get(column)))) for column in columns))
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=200)).print(table)
 

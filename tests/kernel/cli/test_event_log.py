@@ -57,3 +57,11 @@ def test_what_the_terminal_has_no_letter_for_is_escaped() -> None:
     log = EventLog(stream=io.TextIOWrapper(kept, "ascii"))
     log.write("ready", detail="Zürich \udcff")
     assert kept.getvalue().endswith(b"ready        kernel Z\\xfcrich \\udcff\n")
+
+
+def test_what_a_peer_has_said_is_one_line_and_gives_a_terminal_no_orders() -> None:
+    stream = io.StringIO()
+    said = EngineEvent(engine="link", what="refused", detail="no\r\n04:00:00 ready        \x1b[2Jkernel")
+    EventLog(stream=stream).event(said)
+    assert stream.getvalue().count("\n") == 1
+    assert stream.getvalue().endswith("link no\\r 04:00:00 ready        \\x1b[2Jkernel\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.cli.looking import add_rates
+from kernel.cli.looking import add_rates, print_table
 from kernel.topology.control import ControlServer
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
@@ -55,6 +55,17 @@ def test_a_table_shows_names_as_they_are(kernel: Run, path: Path) -> None:
     assert shown.split()[:3] == ["engine", "vhost", "name"]
     assert "[bold]" in shown
     assert "x-max-length=9" in shown
+
+
+def test_a_table_has_nothing_in_it_that_a_terminal_would_obey(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Clients choose the names of queues."""
+    print_table("", ("name", "arguments"), [{"name": "a\x1b[31mb\nc", "arguments": {"x\x1b]0;": "y\x9b"}}])
+    shown = capsys.readouterr().out
+    assert "a\\x1b[31mb c" in shown
+    assert "x\\x1b]0;=y\\x9b" in shown
+    assert "\x1b" not in shown
 
 
 def test_bindings_and_exchanges(kernel: Run, path: Path) -> None:
