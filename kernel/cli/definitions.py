@@ -74,7 +74,10 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     path = control or find_running()
     try:
         definitions = json.load(file)
-    except ValueError as error:
+        json.dumps(
+            definitions, ensure_ascii=False
+        ).encode()  # half of a pair of surrogates is JSON, but no text
+    except (ValueError, RecursionError) as error:
         raise KernelError(f"{file.name} is no JSON: {error}") from None
     name = engine or _only_broker(path)
     done = ask(path, "import-definitions", PATIENCE, engine=name, argument=definitions)["done"]

@@ -151,6 +151,8 @@ def test_complaints_name_the_file_and_the_place(kernel: Run, path: Path, tmp_pat
     "text, engine, complaint",
     [
         ("{", "one", " is no JSON: "),
+        pytest.param("[" * 3000 + "]" * 3000, "one", " is no JSON: ", id="too deep"),
+        ('{"queues": [{"name": "\\ud800", "vhost": "/"}]}', "one", " is no JSON: "),
         ("[]", "one", "engine 'one': these are no definitions: Expected `object`, got `array`"),
         ("{}", "three", "there is no engine 'three'"),
         ("{}", None, "several engines have exchanges; say which: --engine one | two"),
