@@ -111,6 +111,14 @@ class Associations:
         self, source: Endpoint, destination: Endpoint, tag: int, initial: Init | None
     ) -> tuple[Association, int]:
         """Return whose a packet is, and which side has sent it; ``initial`` is its INIT, if it is one."""
+        association, sender = self._find(source, destination, tag, initial)
+        if self._all.get(association.name) is None:  # it was silent for long, but its tag was still known
+            self._all.put(association.name, association)
+        return association, sender
+
+    def _find(
+        self, source: Endpoint, destination: Endpoint, tag: int, initial: Init | None
+    ) -> tuple[Association, int]:
         if initial is not None:
             known = self._by_tag.get((destination[1], source[1], initial.tag))
             if known is not None:
@@ -120,7 +128,6 @@ class Associations:
             return association, CLIENT
         known = self._by_tag.get((source[1], destination[1], tag))
         if known is not None:
-            self._all.get(known[0].name)
             return known
         association = self._by_ends.get(_ends(source, destination)) or self._new(source, destination)
         sender = CLIENT if source == association.client else SERVER

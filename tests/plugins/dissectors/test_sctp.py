@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
 import pytest
 
 from kernel.contracts.dissector import Datagram, Line
+from plugins.dissectors.sctp.associations import ASSOCIATIONS
 from plugins.dissectors.sctp.dissector import SctpDissector
 from tests.peers import optional
 from tests.plugins.protocols.sctp.test_scapy_packets import BUILT
@@ -150,6 +152,20 @@ def test_what_began_before_the_capture_is_one_association_both_ways() -> None:
     for back in (False, True, False):
         (line,) = made.receive(datagram(data(1), back=back, tag=77 + back))
         assert line.session == "sctp-1"
+
+
+def test_an_association_that_speaks_again_after_many_others_is_in_the_table() -> None:
+    """Its tag is known for longer than it is itself."""
+    made = SctpDissector()
+    made.receive(datagram(data(1), tag=1))
+    for number in range(ASSOCIATIONS):
+        other = struct.pack(">HHII", 1000 + number, 7, 1000 + number, 0) + bytes(data(1))
+        made.receive(Datagram(time=1.0, source=CLIENT, destination=SERVER, data=other))
+    assert "sctp-1" not in made.sessions()
+    (line,) = made.receive(datagram(data(2), tag=1))
+    assert line.session == "sctp-1"
+    assert made.sessions()["sctp-1"]["chunks_out"] == 2
+    assert len(made.sessions()) == ASSOCIATIONS
 
 
 def test_what_is_wrong_is_named_and_hides_nothing_else() -> None:
