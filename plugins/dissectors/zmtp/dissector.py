@@ -171,11 +171,14 @@ class ZmtpDissector(FramedDissector):
 
 def _measure_version_1(data: bytes, at: int) -> int:
     """Return the size of a frame of 1.0: its length counts the flags."""
-    if not data[at]:
+    head, size = 1, data[at]
+    if size == 0xFF:
+        if len(data) < at + 9:
+            return 0
+        head, size = 9, int.from_bytes(data[at + 1 : at + 9], "big")
+    if not size:
         raise RemoteProtocolError("a frame of ZMTP 1.0 with a length of 0")
-    if data[at] != 0xFF:
-        return 1 + data[at]
-    return 9 + int.from_bytes(data[at + 1 : at + 9], "big") if len(data) >= at + 9 else 0
+    return head + size
 
 
 def _head_of(data: bytes, version: int) -> tuple[int, int]:

@@ -139,6 +139,15 @@ def test_what_is_wrong_is_named(name: str) -> None:
     assert dissector.receive(CLIENT, data, 0.0) == [Line("malformed", {"why": why})]
 
 
+@pytest.mark.parametrize("empty", [b"\0", b"\xff" + bytes(8)], ids=["short", "long"])
+def test_a_frame_of_version_1_has_flags_at_least(empty: bytes) -> None:
+    dissector = ZmtpDissector()
+    heard(dissector, [(SERVER, b"\1\0"), (CLIENT, b"\1\0")])
+    (line,) = dissector.receive(CLIENT, empty, 0.0)
+    assert line == Line("malformed", {"why": "a frame of ZMTP 1.0 with a length of 0"})
+    assert dissector.figures()["bytes_out"] == 0
+
+
 def test_what_was_not_captured_is_told_and_reading_goes_on() -> None:
     dissector = ZmtpDissector()
     heard(dissector, VERSION_3)
