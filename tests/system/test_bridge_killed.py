@@ -120,6 +120,7 @@ with Kernel(plan_of(listener(address=sys.argv[1]), route("net", "app", confirm=T
     kernel.wait_running()
     app = kernel.open("app", auto_confirm=False)
     file = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, b"\\n")  # what a kill has cut off stays a line of its own
     print("ready", flush=True)
     while True:
         os.write(file, b"".join(bytes(body) + b"\\n" for body in app.receive_many(50)))

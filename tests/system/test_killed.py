@@ -48,6 +48,7 @@ with Kernel(plan_of(listener(address=sys.argv[1]), route("net", "app", confirm=T
     print(kernel.address_of("net"), flush=True)
     app = kernel.open("app", batch=100)
     out = open(sys.argv[2], "ab", buffering=0)
+    out.write(b"\\n")  # what a kill has cut off stays a line of its own
     while True:
         bodies = app.receive_many(100)
         out.write(b"".join(bytes(body) + b"\\n" for body in bodies))  # ours, before we come back for more
@@ -62,6 +63,7 @@ from tests.system.conftest import dialler, route
 with Kernel(plan_of(dialler(sys.argv[1]), route("net", "app", confirm=True, marks={"high": 500}))) as kernel:
     app = kernel.open("app", batch=100)
     out = open(sys.argv[2], "ab", buffering=0)
+    out.write(b"\\n")  # what a kill has cut off stays a line of its own
     while True:
         bodies = app.receive_many(100)
         out.write(b"".join(bytes(body) + b"\\n" for body in bodies))  # ours, before we come back for more
