@@ -111,6 +111,8 @@ class FederationSession(Session):
     def declared(self) -> None:
         """Everything that was wanted when it began to be declared is there."""
         self._there = set(self._asked)
+        for each in self._exchanges:
+            each.declared()
         super().declared()
         self.look()
         if self._changed:
@@ -134,7 +136,9 @@ class FederationSession(Session):
         requests: list[Request] = []
         for each in self._exchanges:
             state = self.federation.exchanges[each.name]
-            if each.queue not in self._asked or not self.federation.broker_is_there:
+            if not self.federation.broker_is_there:
+                each.leave()
+            elif each.queue not in self._asked:
                 each.forget()
             if state is None:  # deleted, or away with its broker
                 requests += each.removal()

@@ -30,24 +30,38 @@ class UpstreamExchange:
         self._options = options
         self._as_they_are = as_they_are
         self._bound: frozenset[Wanted] | None = None
+        self._asked = self._removing = False
+        """Whether something was asked for on this connection; whether it is being taken away."""
 
     def forget(self) -> None:
         """What is declared is not known any more."""
         self._bound = None
 
+    def leave(self) -> None:
+        """Whatever is there stays there."""
+        self._bound = None
+        self._asked = self._removing = False
+
     def removal(self) -> list[Request]:
-        """Return what takes everything away that is there for the link, if it is known to be."""
-        before, self._bound = self._bound, None
-        if before is None:
+        """Return what takes everything away that this connection may have made for the link."""
+        self._bound = None
+        self._removing = self._asked
+        if not self._asked:
             return []
         return [
             (f"deleting queue {self.queue!r}", queue.Delete(queue=self.queue)),
-            _delete(self._inner("A")),
+            *(_delete(self._inner(suffix)) for suffix in "AB"),
         ]
+
+    def declared(self) -> None:
+        """All requests have been answered."""
+        if self._removing:
+            self.leave()
 
     def requests(self, state: ExchangeState, wanted: frozenset[Wanted]) -> list[Request]:
         """Return what leads from what there is to what is wanted."""
         before, self._bound = self._bound, wanted
+        self._asked, self._removing = True, False
         if before is None:
             return self._anew(state, wanted)
         inner = self._inner("A")

@@ -259,6 +259,19 @@ def test_an_exchange_that_is_deleted_leaves_nothing_upstream(site: Make) -> None
     assert down.bodies(1) == [b"x"]
 
 
+def test_an_exchange_that_is_deleted_leaves_nothing_though_something_else_is_refused(site: Make) -> None:
+    up, down = site("up"), site("down")
+    down.wants("k")
+    down.follow(up.address, exchanges=["feed"], queues=["jobs"])
+    until(lambda: up.bound("down") == {"k"})
+    up.client.ask(queue.Declare(queue="jobs", exclusive=True), queue.DeclareOk)
+    down.wants(name="jobs")
+    assert "405" in down.events.wait("refused", "link").detail
+    down.delete_feed()
+    until(lambda: KEPT not in _names(up, "queues") and not up.bound("down"))
+    assert not [name for name in _names(up, "exchanges") if name.startswith(KEPT)]
+
+
 def test_what_is_kept_for_a_link_and_was_deleted_upstream_is_made_anew(site: Make) -> None:
     up, down = site("up"), site("down")
     down.wants("k")
