@@ -130,6 +130,7 @@ class Consumer(Role):
 
     def _finish(self) -> None:
         self.finished = True
+        self.refusal = ""
         self.session.report("finished", f"{self.name}: {self._quota.acknowledged} messages")
         self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "finished")
 

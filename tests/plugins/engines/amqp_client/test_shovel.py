@@ -16,6 +16,7 @@ from plugins.protocols.amqp091.methods import basic, queue
 from tests.events import Events
 from tests.interop.until import until
 from tests.plugins.engines.amqp.raw_client import RawClient
+from tests.plugins.engines.amqp_client import in_memory
 from tests.plugins.engines.amqp_client.conftest import FAST, broker_plan
 from tests.plugins.engines.amqp_client.in_memory import InMemory
 
@@ -185,3 +186,17 @@ def test_a_consumer_that_finishes_while_it_is_declared_again_has_finished_once()
     world.client.on_confirmed(2)
     world.say(1, queue.DeclareOk(queue="q", message_count=0, consumer_count=0))
     assert world.what() == ["connected", "cancelled", "finished"]
+
+
+def test_a_consumer_that_has_nothing_left_to_do_is_not_called_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {kind: answer for kind, answer in in_memory.ANSWERS.items() if kind is not queue.Declare}
+    monkeypatch.setattr(in_memory, "ANSWERS", answers)
+    world = InMemory(consume=({"queue": "q", "stop_after": "queue-length"},))
+    world.close(3, 404)
+    assert world.link.state == "refused"
+    world.host.run(until=10.0)
+    world.say(3, queue.DeclareOk(queue="q", message_count=0, consumer_count=0))
+    assert world.what()[-1] == "finished"
+    assert world.link.state == "connected"
