@@ -121,7 +121,13 @@ class Endpoint:
 
     def _forget(self, association: Association) -> None:
         self._deadlines.forget(association)
-        for peer in self._associations.pop(association, ()):
+        self._forget_addresses(association)
+        self._associations.pop(association, None)
+
+    def _forget_addresses(self, association: Association) -> None:
+        known = self._associations.get(association, [])
+        while known:
+            peer = known.pop()
             if self._by_peer.get(peer) is association:
                 del self._by_peer[peer]
 
@@ -287,6 +293,7 @@ class Endpoint:
             return False
         association.restarts += 1
         association.left += association.receive(now)
+        self._forget_addresses(association)  # it may have fewer now, and those that it has are new
         association.accept(cookie, source, now)
         association.events[-1] = Event(what=What.RESTARTED)
         return True

@@ -169,6 +169,25 @@ def test_a_peer_that_has_restarted_is_taken_for_a_new_one(seed: int) -> None:
     assert len(network.b.endpoint.associations) == 1
 
 
+def test_an_address_that_a_peer_has_no_more_since_it_restarted_may_be_anothers() -> None:
+    network = Network(paths=2)
+    network.open()
+    both = network.a.addresses
+    for restart in range(1, 4):
+        network.a.addresses = both[:1]
+        network.a.start()
+        network.connect()
+        network.run_until(lambda count=restart: len(network.b.told(What.RESTARTED)) == count)
+    assert len(network.b.endpoint._by_peer) == len(*network.b.endpoint._associations.values()) == 1
+    network.a.addresses = both[1:]
+    network.a.start()
+    network.a.events.clear()
+    network.a.association = network.a.endpoint.connect([address(2, 1)], PORT_B, network.now)
+    network.run_until(lambda: bool(network.a.events))
+    assert network.a.told(What.UP)
+    assert len(network.b.endpoint.associations) == 2
+
+
 def test_a_restart_that_brings_new_addresses_is_refused() -> None:
     network = Network()
     network.open()
