@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from plugins.apis.spark.options import ReadOptions, microseconds
 from plugins.apis.spark.rows import skip
+from plugins.protocols.journal_format.names import segment_names
 from plugins.protocols.journal_format.reader import JournalReader
 
 
@@ -18,7 +19,7 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
     elif isinstance(options.starting_offset, int):
         first = max(first, options.starting_offset)
     elif options.starting_offset == "latest":
-        first = end
+        first = next_offset(reader)
     if options.ending_timestamp:
         end = row_at(reader, microseconds(options.ending_timestamp, "endingTimestamp"), options)
     elif isinstance(options.ending_offset, int):
@@ -26,6 +27,12 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
     elif options.ending_offset == "earliest":
         end = there.earliest
     return first, max(first, end)
+
+
+def next_offset(reader: JournalReader) -> int:
+    """Return the offset of the next row: that of the last segment, though rows before it were lost and their offsets not used again."""
+    names = segment_names(reader.path)
+    return max(reader.bounds().end, names[-1].base if names else 0)
 
 
 def row_at(reader: JournalReader, moment: int, options: ReadOptions) -> int:

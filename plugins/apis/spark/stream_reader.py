@@ -18,7 +18,7 @@ from plugins.apis.spark.batch_reader import Rows, read_task
 from plugins.apis.spark.columns import wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
 from plugins.apis.spark.options import ReadOptions
-from plugins.apis.spark.planning import bounds, ranges
+from plugins.apis.spark.planning import bounds, next_offset, ranges
 from plugins.engines.journal.positions import write_position
 from plugins.protocols.journal_format.reader import JournalReader
 
@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         first, there = self._unread(start[_NEXT])
-        if there < end[_NEXT]:
+        if there < end[_NEXT] and next_offset(self._reader()) < end[_NEXT]:
             raise DataLost(
                 f"{self.journal} ends at offset {there}, and this query was about to read up to {end[_NEXT]}: the journal's end was lost since. "
                 "It can go on when there are so many rows again; to begin anew at once give it a new checkpoint"
@@ -91,7 +91,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _unread(self, start: int) -> tuple[int, int]:
         """Return the first offset to read and the journal's end; ``DataLost`` if there is a hole before it."""
-        earliest, end = self._reader().bounds()
+        reader = self._reader()
+        earliest, end = reader.bounds()
+        if end < start <= next_offset(reader):
+            end = start  # lost with the power, and not used again because this query or another had passed it
         if start > end:
             raise DataLost(
                 f"{self.journal} ends at offset {end}, and this query has read up to {start}: it is another journal, or its end was "

@@ -377,6 +377,21 @@ def test_a_batch_that_was_planned_is_not_read_without_its_end(journal: Journal) 
     assert _offsets(stream, tasks) == list(range(5, 15))
 
 
+def test_a_stream_goes_on_where_the_journal_does_behind_rows_that_were_lost(journal: Journal) -> None:
+    """A writer begins behind the furthest consumer; nobody has written there yet."""
+    journal.numbers(5)
+    journal.end = 9
+    journal.roll()
+    for options in ({}, {"startingOffset": "latest"}):
+        stream = _stream(journal, **options)
+        start = {"offset": 9} if not options else stream.initialOffset()
+        assert stream.latestOffset(start, ReadAllAvailable()) == start == {"offset": 9}
+        assert stream.partitions(start, start) == []
+    journal.append([b"9"])
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert _offsets(stream, stream.partitions(start, end)) == [9]
+
+
 def test_a_stream_with_a_name_tells_how_far_it_has_come(journal: Journal) -> None:
     journal.numbers(25)
     _stream(journal).commit({"offset": 10})
