@@ -193,7 +193,9 @@ def test_a_stream_that_fails_says_why(journal: Journal, tmp_path: Path) -> None:
         "pipeline", "run", "windows", "--master", "local[1]", *where, "--read", "startingOffset=100"
     )
     assert done.returncode == 1
-    assert re.search("^kernel: .* ends at offset 12, and this query has read up to 100", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(
+        "^kernel: .* ends at offset 12, and this query has read up to 100", done.stderr, re.MULTILINE
+    ), done.stderr
 
 
 @pytest.mark.slow

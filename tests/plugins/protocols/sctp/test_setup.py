@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import tracemalloc
+from functools import partial
 
 import msgspec
 import pytest
@@ -173,11 +174,15 @@ def test_an_address_that_a_peer_has_no_more_since_it_restarted_may_be_anothers()
     network = Network(paths=2)
     network.open()
     both = network.a.addresses
+
+    def has_restarted(times: int) -> bool:
+        return len(network.b.told(What.RESTARTED)) == times
+
     for restart in range(1, 4):
         network.a.addresses = both[:1]
         network.a.start()
         network.connect()
-        network.run_until(lambda count=restart: len(network.b.told(What.RESTARTED)) == count)
+        network.run_until(partial(has_restarted, restart))
     assert len(network.b.endpoint._by_peer) == len(*network.b.endpoint._associations.values()) == 1
     network.a.addresses = both[1:]
     network.a.start()
