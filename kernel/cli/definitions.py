@@ -74,9 +74,7 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     path = control or find_running()
     try:
         definitions = json.load(file)
-        json.dumps(
-            definitions, ensure_ascii=False
-        ).encode()  # half of a pair of surrogates is JSON, but no text
+        json.dumps(definitions, ensure_ascii=False).encode()  # half a pair of surrogates is JSON, and no text
     except (ValueError, RecursionError) as error:
         raise KernelError(f"{file.name} is no JSON: {error}") from None
     name = engine or _only_broker(path)

@@ -103,6 +103,10 @@ class WindowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prefix: str = "window"
     """First word of the routing key of what is sent; ``by``'s value follows after a dot."""
 
+    def __post_init__(self) -> None:
+        _at_least(_MICROSECOND, width=self.width)
+        _at_least(0, slide=self.slide, late=self.late)
+
 
 class QualityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What bodies have to be."""

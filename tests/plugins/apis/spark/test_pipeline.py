@@ -51,6 +51,7 @@ def test_the_jobs_are_listed() -> None:
         (("top", "--out", "o", "--set", "cuont=3"), "the job top: .*cuont"),
         (("top", "--out", "o", "--set", "count=0"), "the job top: count is 0; it must be 1 or more"),
         (("traffic", "--out", "o", "--set", "step=0"), "the job traffic: step is 0; it must be 1 or more"),
+        (("windows", "--set", "width=0"), "the job windows: width is 0.0; it must be 1e-06 or more"),
         (
             ("sessions", "--out", "o", "--set", "pause=0"),
             "the job sessions: pause is 0.0; it must be 1e-06 or more",
