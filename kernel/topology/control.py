@@ -142,8 +142,22 @@ def ask(path: str | Path, what: str, patience: float = 3 * PATIENCE, **more: Any
 
 
 def default_path() -> Path:
-    """Where this process listens unless told otherwise."""
-    return _folders()[0] / f"kernel-{os.getpid()}.sock"
+    """Where this process listens unless told otherwise; what others have left there that were killed is taken away."""
+    folder = _folders()[0]
+    for path in filter(_is_left, folder.glob("kernel-*.sock")):
+        path.unlink(missing_ok=True)
+    return folder / f"kernel-{os.getpid()}.sock"
+
+
+def _is_left(path: Path) -> bool:
+    """Whether the process that a socket is named after is no more.  One that begins may have bound it, and not listen yet."""
+    try:
+        os.kill(int(path.stem.removeprefix("kernel-")), 0)
+    except ProcessLookupError:
+        return path.is_socket() and not _somebody_listens(path)
+    except (OSError, OverflowError, ValueError):
+        pass  # another user's, or not named after a process
+    return False
 
 
 def find_running() -> str:

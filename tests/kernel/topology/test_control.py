@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,6 +155,22 @@ def test_the_only_running_system_is_found(
             pytest.raises(KernelError, match="several"),
         ):
             find_running()
+
+
+def test_sockets_of_processes_that_were_killed_are_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    dead = [subprocess.Popen(["true"]) for _ in range(2)]
+    assert [process.wait() for process in dead] == [0, 0]
+    for name in (dead[0].pid, os.getpid(), "mine"):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(tmp_path / f"kernel-{name}.sock"))
+    (tmp_path / f"kernel-{dead[1].pid}.sock").write_text("no socket")
+    path = default_path()
+    assert sorted(tmp_path.iterdir()) == sorted(
+        [path, tmp_path / "kernel-mine.sock", tmp_path / f"kernel-{dead[1].pid}.sock"]
+    )
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(
