@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-STREAM_TRANSPORTS = ("tcp", "unix", "tls", "inproc")
+SOCKET_TRANSPORTS = ("tcp", "tls", "unix")
+STREAM_TRANSPORTS = (*SOCKET_TRANSPORTS, "inproc")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -29,14 +30,24 @@ class Address(msgspec.Struct, frozen=True):
         return f"{self.protocol}+{self.transport}://{self.place}"
 
 
-def parse_address(text: str, transports: tuple[str, ...] = STREAM_TRANSPORTS) -> Address:
-    """Read an address; ``ValueError`` says what is wrong with it and how it should look."""
+def parse_address(
+    text: str, transports: tuple[str, ...] = STREAM_TRANSPORTS, only: str | None = None
+) -> Address:
+    """Read an address; ``ValueError`` says what is wrong with it and how it should look.
+
+    ``only`` is the protocol where there is but one: then ``host:port`` alone is one over the first of the transports.
+    """
+    if only is not None and "://" not in text:
+        text = f"{only}+{transports[0]}://{text}"
     scheme, separator, place = text.partition("://")
     protocol, plus, transport = scheme.partition("+")
     if not separator or not plus or not protocol or not place:
         raise ValueError(
             f"{text!r} is no address: it takes protocol+transport://place, as in backend+tcp://127.0.0.1:5555"
         )
+    if only not in (None, protocol):
+        known = ", ".join(f"{only}+{each}" for each in transports)
+        raise ValueError(f"{text!r}: an address here begins with one of {known}")
     if transport not in transports:
         raise ValueError(f"{text!r}: there is no transport {transport!r} here, only {', '.join(transports)}")
     if transport in ("tcp", "tls"):

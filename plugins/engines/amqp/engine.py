@@ -19,6 +19,7 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import ConnectionLost, KernelError
+from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
 from kernel.hosting.listener import Listener
 from kernel.hosting.tls import handshake, server_context
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
@@ -31,7 +32,7 @@ from plugins.engines.amqp.feed import Feed
 from plugins.engines.amqp.importing import Importer, import_file
 from plugins.engines.amqp.inspection import inspect
 from plugins.engines.amqp.kept_users import NAME, KeptUsers
-from plugins.engines.amqp.options import AmqpOptions, read_address
+from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.origin import certified_name, is_on_this_machine
 from plugins.engines.amqp.rates import Bucket
 from plugins.engines.amqp.session import Session
@@ -59,7 +60,7 @@ class AmqpEngine:
         self._exchange_types = exchange_types or {}
         self.options = options
         self.users = Users(options.users, options.anonymous)
-        self._address = read_address(options.address)
+        self._address = parse_address(options.address, SOCKET_TRANSPORTS, "amqp")
         self._tls = server_context(options.tls) if self._address.transport == "tls" else None
         self._shaking = 0
         """Connections whose TLS handshake is not over."""

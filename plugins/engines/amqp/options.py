@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kernel.hosting.address import Address, parse_address
+from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
 from kernel.hosting.tls_options import TlsOptions
 from plugins.engines.amqp.passwords import Hashing, Password
 from plugins.engines.amqp.resources import octets
@@ -167,7 +167,7 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         try:
-            read_address(self.address)
+            parse_address(self.address, SOCKET_TRANSPORTS, "amqp")
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
         if self.anonymous and self.anonymous not in self.users:
@@ -179,11 +179,3 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 octets(getattr(self, limit), whole=0)
             except ValueError as error:
                 raise ValueError(f"{limit}: {error}") from None
-
-
-def read_address(text: str) -> Address:
-    """Read ``host:port``, ``amqp+tcp://host:port``, ``amqp+tls://host:port`` or ``amqp+unix:///path``."""
-    address = parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "unix", "tls"))
-    if address.protocol != "amqp":
-        raise ValueError(f"{text!r}: this engine speaks amqp, not {address.protocol}")
-    return address

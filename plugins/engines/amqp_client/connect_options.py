@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from kernel.hosting.address import Address, parse_address
+from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
 from kernel.hosting.backoff import BackoffOptions
 from kernel.hosting.tls_options import TlsOptions
 
@@ -43,14 +43,6 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         for text in self.addresses:
             try:
-                read_address(text)
+                parse_address(text, SOCKET_TRANSPORTS, "amqp")
             except ValueError as error:
                 raise ValueError(f"addresses: {error}") from None
-
-
-def read_address(text: str) -> Address:
-    """Read ``host:port``, ``amqp+tcp://host:port``, ``amqp+tls://host:port`` or ``amqp+unix:///path``."""
-    address = parse_address(text if "://" in text else f"amqp+tcp://{text}", ("tcp", "tls", "unix"))
-    if address.protocol != "amqp":
-        raise ValueError(f"{text!r}: an AMQP client takes amqp+tcp, amqp+tls or amqp+unix")
-    return address

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ssl
 
-from kernel.hosting.address import Address
+from kernel.hosting.address import SOCKET_TRANSPORTS, Address, parse_address
 from kernel.hosting.connecting import connect
 from kernel.hosting.tls import client_context, handshake
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
-from plugins.engines.amqp_client.connect_options import ConnectOptions, read_address
+from plugins.engines.amqp_client.connect_options import ConnectOptions
 
 
 class Dialling:
     """The addresses of one link, in turn."""
 
     def __init__(self, options: ConnectOptions) -> None:
-        self.addresses = [read_address(text) for text in options.addresses]
+        self.addresses = [parse_address(text, SOCKET_TRANSPORTS, "amqp") for text in options.addresses]
         self._timeout = options.connect_timeout
         self._server_name = options.tls.server_name
         self._tls: ssl.SSLContext | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.hosting.address import parse_address
+from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_local_addresses_are_read(text: str, transport: str, place: str) -> None
         ("+tcp://h:1", "is no address"),
         ("backend+tcp://", "is no address"),
         ("backend+://h:1", "no transport ''"),
-        ("backend+sctp://h:1", "only tcp, unix, tls, inproc"),
+        ("backend+sctp://h:1", "only tcp, tls, unix, inproc"),
         ("backend+tcp://host", "no host:port"),
         ("backend+tcp://host:", "no host:port"),
         ("backend+tcp://host:-1", "no host:port"),
@@ -71,3 +71,21 @@ def test_other_engines_bring_transports_of_their_own() -> None:
     assert parse_address("backend+pgm://239.0.0.1:1", ("pgm",)).transport == "pgm"
     with pytest.raises(ValueError, match="only pgm"):
         parse_address("backend+tcp://h:1", ("pgm",))
+
+
+@pytest.mark.parametrize(
+    "text, read",
+    [
+        ("there:1", "amqp+tcp://there:1"),
+        ("[::1]:1", "amqp+tcp://[::1]:1"),
+        ("amqp+tls://there:1", "amqp+tls://there:1"),
+        ("amqp+unix:///socket", "amqp+unix:///socket"),
+    ],
+)
+def test_where_one_protocol_alone_is_spoken_it_may_be_left_out(text: str, read: str) -> None:
+    assert str(parse_address(text, SOCKET_TRANSPORTS, "amqp")) == read
+
+
+def test_where_one_protocol_alone_is_spoken_another_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"begins with one of amqp\+tcp, amqp\+tls, amqp\+unix$"):
+        parse_address("backend+tcp://there:1", SOCKET_TRANSPORTS, "amqp")

@@ -112,7 +112,7 @@ MISTAKES = {
     "unknown transport": (
         LINK.replace("tcp", "tpc"),
         "f:3: [engines.link] address: 'backend+tpc://127.0.0.1:1': there is no transport 'tpc' here, "
-        "only tcp, unix, tls, inproc",
+        "only tcp, tls, unix, inproc",
     ),
     "unknown thread": (
         '[threads.io]\n[threads.net]\n[engines.link]\nkind = "stream"\naddress = "backend+tcp://:1"\nthread = "ios"\n',
@@ -191,7 +191,7 @@ MISTAKES = {
     ),
     "address of a link that is none": (
         '[engines.x]\nkind = "federation"\nbroker = "b"\nexchanges = ["e"]\naddresses = ["backend+tcp://there:1"]\n',
-        "f:5: [engines.x] addresses: 'backend+tcp://there:1': an AMQP client takes amqp+tcp, amqp+tls or amqp+unix",
+        "f:5: [engines.x] addresses: 'backend+tcp://there:1': an address here begins with one of amqp+tcp, amqp+tls, amqp+unix",
     ),
     "variable that is not set": (
         LINK.replace("127.0.0.1", "${HOST}"),

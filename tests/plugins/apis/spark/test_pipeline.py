@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -97,35 +98,58 @@ def test_a_stream_sends_its_windows_into_another_journal(journal: Journal, tmp_p
     assert sorted(b'"messages":3' in row["body"] for row in rows) == [False, True]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stream_goes_on_until_it_is_told_to_stop(number: int, journal: Journal, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    arguments = ("--journal", str(journal), "--to", str(target), "--checkpoint", str(tmp_path / "checkpoint"))
-    command = [
-        sys.executable,
-        "-m",
-        "kernel",
-        "pipeline",
-        "run",
-        "windows",
-        "--master",
-        "local[1]",
-        *arguments,
-    ]
-    for second in (0, 30):
-        journal.append([b"xyz"], Envelope(key="k"), ts=EPOCH + second * 1_000_000)
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
+class Stream:
+    """``kernel pipeline run windows`` on its way."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self._log = process, log
+
+    def told(self) -> str:
+        return self._log.read_text()
+
+    def wait_until(self, there: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 200
+        while not there():
+            assert self.process.poll() is None, self.told()
+            assert time.monotonic() < deadline, self.told()
+            time.sleep(0.05)
+
+    def ends(self) -> int:
         try:
-            deadline = time.monotonic() + 200
-            while JournalReader(target).bounds().end == 0:
-                assert running.poll() is None, (tmp_path / "log").read_text()
-                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-                time.sleep(0.05)
-            running.send_signal(number)
-            assert running.wait(60) == 0, (tmp_path / "log").read_text()
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it goes on: {self.told()}") from None
+
+
+@pytest.fixture
+def stream(journal: Journal, tmp_path: Path) -> Iterator[Stream]:
+    """From the journal into ``target``, with a ``checkpoint``."""
+    where = {
+        "journal": journal,
+        "to": tmp_path / "target",
+        "checkpoint": tmp_path / "checkpoint",
+        "master": "local[1]",
+    }
+    words = [word for name, value in where.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "kernel", "pipeline", "run", "windows", *words]
+    log = tmp_path / "log"
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as running:
+        try:
+            yield Stream(running, log)
         finally:
             running.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stream_goes_on_until_it_is_told_to_stop(
+    number: int, journal: Journal, tmp_path: Path, stream: Stream
+) -> None:
+    for second in (0, 30):
+        journal.append([b"xyz"], Envelope(key="k"), ts=EPOCH + second * 1_000_000)
+    stream.wait_until(lambda: JournalReader(tmp_path / "target").bounds().end > 0)
+    stream.process.send_signal(number)
+    assert stream.ends() == 0, stream.told()
 
 
 @pytest.mark.slow
@@ -200,35 +224,13 @@ def test_a_stream_that_fails_says_why(journal: Journal, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_whose_jvm_is_killed_ends_and_says_so(journal: Journal, tmp_path: Path) -> None:
-    target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
-    arguments = ("--journal", str(journal), "--to", str(target), "--checkpoint", str(checkpoint))
-    command = [
-        sys.executable,
-        "-m",
-        "kernel",
-        "pipeline",
-        "run",
-        "windows",
-        "--master",
-        "local[1]",
-        *arguments,
-    ]
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
-        try:
-            deadline = time.monotonic() + 200
-            while not (checkpoint / "offsets").exists():
-                assert running.poll() is None, (tmp_path / "log").read_text()
-                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-                time.sleep(0.05)
-            children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, check=True)
-            (jvm,) = map(int, children.stdout.split())
-            os.kill(jvm, signal.SIGKILL)
-            assert running.wait(60) == 1, (tmp_path / "log").read_text()
-        finally:
-            running.kill()
-    told = (tmp_path / "log").read_text()
-    assert re.search("^kernel: the JVM of Spark has ended", told, re.MULTILINE), told
+def test_a_stream_whose_jvm_is_killed_ends_and_says_so(tmp_path: Path, stream: Stream) -> None:
+    stream.wait_until((tmp_path / "checkpoint" / "offsets").exists)
+    children = subprocess.run(["pgrep", "-P", str(stream.process.pid)], capture_output=True, check=True)
+    (jvm,) = map(int, children.stdout.split())
+    os.kill(jvm, signal.SIGKILL)
+    assert stream.ends() == 1, stream.told()
+    assert re.search("^kernel: the JVM of Spark has ended", stream.told(), re.MULTILINE), stream.told()
 
 
 @pytest.mark.slow
