@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import tempfile
 import time
 from collections.abc import Iterator
@@ -115,20 +116,32 @@ def read(link: Connection, count: int, size: int) -> None:
         link.recv()
 
 
-def write(path: Path, count: int, size: int) -> None:
-    """Write a journal in batches of ``BATCH`` messages, in runs of ``RUN`` under one of ``KEYS`` keys."""
-    from kernel.contracts.message import Envelope, run_of
-    from plugins.engines.journal.writer import JournalWriter
-    from plugins.protocols.journal_format.envelopes import Source
+def write(path: Path, count: int, size: int, **options: Any) -> None:
+    """Send messages into a kernel that journals them, in runs of ``RUN`` under one of ``KEYS`` keys: commits are as large as they are in use.
 
-    envelopes = [Envelope(key=f"weather.{number}") for number in range(KEYS)]
-    bodies = [b"x" * size] * RUN
-    keys = itertools.cycle(envelopes)
-    source = Source("broker", "broker -> journal")
-    with JournalWriter(path) as writer:
-        for _ in range(count // BATCH):
-            ts = writer.stamp()
-            writer.append([(run_of(bodies, next(keys)), ts, source) for _ in range(BATCH // RUN)])
+    ``options`` are the journal's.  Every body is another, random digits in hexadecimal: of bodies that repeat, Parquet and
+    compressors would keep one.
+    """
+    digits = random.Random(size)
+    keys = itertools.cycle([f"weather.{number}" for number in range(KEYS)])
+    plan = Plan(
+        threads=(ThreadPlan(name="io"),),
+        engines=(
+            EnginePlan(name="app", kind="native"),
+            EnginePlan(name="journal", kind="journal", options={"path": str(path), **options}),
+        ),
+        routes=(RoutePlan(source="app", targets=("journal",)),),
+    )
+    with Kernel(plan) as kernel, kernel.open("app") as app:
+        kernel.wait_running()
+        for _ in range(count // RUN):
+            app.send_many(_bodies(digits, size), key=next(keys))
+        _wait(kernel, "durable", count)
+
+
+def _bodies(digits: random.Random, size: int) -> list[bytes]:
+    text = digits.randbytes(RUN * size // 2 + 1).hex().encode()
+    return [text[at : at + size] for at in range(0, RUN * size, size)]
 
 
 def _wait(kernel: Kernel, figure: str, count: int) -> None:

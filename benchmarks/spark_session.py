@@ -15,6 +15,8 @@ from benchmarks import journals
 from benchmarks.spark_ceiling import OneBatch
 
 SIZE = 100
+SMALL = 1000
+"""Rows of a commit in a second journal: as of a feed of 200,000 messages a second, of which 5 ms share a commit."""
 RANGE = 100_000
 """Rows of the range that is read."""
 FEW = "offset bigint, ts timestamp, key string, body binary"
@@ -28,6 +30,7 @@ LATENCY_WARM = 6.0
 COMPILED = (
     "kernel_all",
     "parquet_all",
+    "small_commits_all",
     "one_batch_all",
     "kernel_group",
     "parquet_group",
@@ -51,9 +54,11 @@ class Questions:
         self.folder = folder
         self.count = count
         self.journal = str(folder / "journal")
+        self.small_commits = str(folder / "small-commits")
         self.parquet = str(folder / "parquet")
         spark.dataSource.register(OneBatch)
         journals.write(Path(self.journal), count, SIZE)
+        journals.write(Path(self.small_commits), count, SIZE, batch_rows=SMALL)
         self.feed().write.parquet(self.parquet)
 
     def feed(self, schema: str = "") -> Any:
@@ -62,6 +67,10 @@ class Questions:
 
     def kernel_all(self) -> dict[str, float]:
         return _seconds(lambda: _noop(self.feed()))
+
+    def small_commits_all(self) -> dict[str, float]:
+        source = self.spark.read.format("kernel")
+        return _seconds(lambda: _noop(source.load(self.small_commits)))
 
     def one_batch_all(self) -> dict[str, float]:
         source = self.spark.read.format(OneBatch.name()).option("rows", self.count)

@@ -10,6 +10,7 @@ COUNT = 3_000_000
 PATIENCE = 600.0
 _CEILING = "one batch, again and again"
 """What Spark takes for rows that a source in Python does nothing for: see ``spark_ceiling.py``."""
+_SMALL = "all columns, from commits of 1,000"
 _STREAM_CEILING = "stream of one batch"
 _SINK_CEILING = "stream of one batch, thrown away in Python"
 _children: dict[int, Child] = {}
@@ -95,6 +96,7 @@ SCENARIO = Scenario(
         _side("all columns", "kernel_all"),
         _side("parquet, all columns", "parquet_all"),
         _side(_CEILING, "one_batch_all"),
+        _side(_SMALL, "small_commits_all"),
         _side("group", "kernel_group"),
         _side("parquet, group", "parquet_group"),
         _side("pyarrow, group", "pyarrow_group"),
@@ -113,7 +115,13 @@ SCENARIO = Scenario(
     ),
     rows=(
         _seconds(
-            "batch_all", "batch read, all columns", "<= 1.2", "all columns", "parquet, all columns", _CEILING
+            "batch_all",
+            "batch read, all columns",
+            "<= 1.2",
+            "all columns",
+            "parquet, all columns",
+            _CEILING,
+            _SMALL,
         ),
         _seconds(
             "batch_group",
