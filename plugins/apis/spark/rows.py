@@ -19,6 +19,8 @@ from plugins.protocols.journal_format.reader import JournalReader
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 """About what is handed over at a time; more only takes memory."""
+AHEAD_BYTES = 4 << 20
+"""Of batches that are made before the first of them is handed over: making each on its own takes a fifth longer."""
 
 
 def read_rows(
@@ -28,8 +30,20 @@ def read_rows(
 
     What retention takes meanwhile, or is damaged, raises a ``JournalError`` that names it, unless ``skip_lost``.
     """
-    for commits in _gathered(_commits(JournalReader(journal), first, end, schema.names, skip_lost)):
-        yield flat(_joined(commits), schema)
+    commits = _commits(JournalReader(journal), first, end, schema.names, skip_lost)
+    batches = (flat(_joined(gathered), schema) for gathered in _gathered(commits))
+    while ahead := list(_ahead(batches)):
+        yield from ahead
+
+
+def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """Take some batches, so that they are made one after the other: what is made in between of handing over finds the caches cold."""
+    size = 0
+    for batch in batches:
+        yield batch
+        size += batch.get_total_buffer_size()
+        if size >= AHEAD_BYTES:
+            return
 
 
 def _gathered(commits: Iterator[Any]) -> Iterator[list[Any]]:

@@ -36,12 +36,12 @@ def flat(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows with the columns of ``schema`` (a part of ``ROWS``)."""
     arrays = []
     envelopes = None
-    for field in schema:
-        if field.name not in _ENVELOPE_NAMES:
-            arrays.append(stored.column(field.name))
+    for name in schema.names:
+        if name not in _ENVELOPE_NAMES:
+            arrays.append(stored.column(name))
             continue
         envelopes = envelopes if envelopes is not None else stored.column("envelope")
-        arrays.append(_spread(envelopes.dictionary.field(field.name), envelopes.indices))
+        arrays.append(_spread(envelopes.dictionary.field(name), envelopes.indices))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -49,11 +49,18 @@ def _spread(values: pa.Array, indices: pa.Array) -> pa.Array:
     """Return a field of the envelopes for each row.  One that all of them share is not looked up row by row."""
     rows = len(indices)
     if values.null_count == len(values):
-        return pa.nulls(rows, values.type)
-    different = values.unique() if len(values) <= _FEW else values
-    if len(different) > 1 or different.nbytes > _SHORT or rows > _MANY:
-        return values.take(indices)
-    return _repeated(different[0].as_py(), values.type).slice(0, rows)
+        return _repeated(None, values.type).slice(0, rows) if rows <= _MANY else pa.nulls(rows, values.type)
+    if rows <= _MANY and _may_be_one(values):
+        shared = _repeated(values[0].as_py(), values.type)
+        if values.equals(shared.slice(0, len(values))):
+            return shared.slice(0, rows)
+    return values.take(indices)
+
+
+def _may_be_one(values: pa.Array) -> bool:
+    """Whether it is worth comparing them all: among rows that Spark reads meanwhile, a kernel of Arrow's takes several times what this does."""
+    few = len(values) <= _FEW and values.nbytes <= _SHORT * len(values)
+    return few and bool(values[0].equals(values[-1]))
 
 
 @lru_cache(maxsize=64)
