@@ -84,7 +84,7 @@ def _remarks(measured: Measured) -> list[str]:
         return []
     return [
         f"A Python source that only hands over one batch of all columns again and again, read once, takes {least:.2f} s for as many rows, "
-        f"{least / parquet:.2f} times as long as Parquet: no source in Python is quicker than that.",
+        f"{least / parquet:.2f} times as long as Parquet: but for noise, no source in Python is quicker.",
         f"The same group-by by `kernel journal`, with pyarrow and without Spark, takes {arrow:.2f} s where Spark takes {spark:.2f} s: on "
         "one machine it is the better tool for a quick question.",
     ]
