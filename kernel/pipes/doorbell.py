@@ -2,7 +2,7 @@
 
 The reader sets ``sleeping`` *before* its last look at what it waits for; the writer appends first
 and looks at the flag afterwards.  Whichever order the two meet in, either the reader sees the item or
-the writer sees the flag.  Measured round trip of this hand-over: 7.7 us (``queue.Queue``: 23 us).
+the writer sees the flag.  ``Mailbox.may_sleep`` does the reader's part.  Measured round trip of this hand-over: 7.7 us (``queue.Queue``: 23 us).
 """
 
 from __future__ import annotations

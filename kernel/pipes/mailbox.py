@@ -58,6 +58,17 @@ class Mailbox:
                 bell.ring()
             self.rings.clear()
 
+    def may_sleep(self) -> bool:
+        """Set the flag of the bell, then look once more; False: there is something, so do not sleep.
+
+        The reading thread.  The flag stays set either way: whoever posts from now on rings.
+        """
+        self.bell.sleeping = True
+        # Takes the lock of the deque, as the writer's append does.  Without the interpreter's lock the flag could
+        # otherwise become visible after the look, and the writer and the reader would miss each other.
+        self.posted.rotate(0)
+        return not self.posted
+
     def process(self) -> bool:
         """Call what has been posted so far; return whether there was anything.  The reading thread."""
         posted = self.posted

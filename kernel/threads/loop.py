@@ -101,8 +101,7 @@ class Loop:
             if self.turn():
                 await trio.lowlevel.checkpoint()
                 continue
-            bell.sleeping = True
-            if not self.mailbox.posted:
+            if self.mailbox.may_sleep():
                 with trio.move_on_at(self.next_timer()):
                     await trio.lowlevel.wait_readable(self.poller.fileno())
             bell.sleeping = False
@@ -144,8 +143,7 @@ class Loop:
             self._found = self._something_soon()
             if self._found:
                 return 0
-        self.mailbox.bell.sleeping = True
-        if self.mailbox.posted:
+        if not self.mailbox.may_sleep():
             return 0
         if self._timers:
             left = min(max(self.next_timer() - trio.current_time(), 0), FOR_EVER)

@@ -263,8 +263,8 @@ class Channel:
         For select, asyncio's ``add_reader`` or any other loop; ``WouldBlock`` arms it anew.
         """
         bell = self.mailbox.bell
-        self._watched = bell.sleeping = True
-        if self._posted or self.has_something():
+        self._watched = True
+        if not self.mailbox.may_sleep() or self.has_something():
             bell.ring()
         return bell.fileno()
 
@@ -293,8 +293,7 @@ class Channel:
             left = deadline - time.monotonic()
             if left <= 0:
                 bell.clear()
-            bell.sleeping = True
-            if self._posted:
+            if not self.mailbox.may_sleep():
                 continue
             if left <= 0:  # the bell stays armed, for whoever watches the descriptor
                 raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")

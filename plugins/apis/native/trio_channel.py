@@ -109,8 +109,7 @@ class TrioChannel:
         bell = channel.mailbox.bell
         while True:
             bell.clear()
-            bell.sleeping = True
-            if not channel.mailbox.posted:
+            if channel.mailbox.may_sleep():
                 with trio.move_on_after(channel.patience_left()):
                     await trio.lowlevel.wait_readable(bell.fileno())
             bell.sleeping = False
