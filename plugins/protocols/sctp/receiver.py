@@ -55,8 +55,10 @@ class Receiver:
 
     def window(self) -> int:
         """Return the bytes for which there is room."""
-        held = self._by_tsn.bytes + self._by_number.bytes + self._waiting_bytes + self._ready_bytes
-        return max(0, self._options.receive_window - held)
+        return max(0, self._options.receive_window - self._stored())
+
+    def _stored(self) -> int:
+        return self._by_tsn.bytes + self._by_number.bytes + self._waiting_bytes + self._ready_bytes
 
     def take(self, now: float) -> list[Message]:
         """Return and forget the messages; a window that was narrow and is wide again is told."""
@@ -135,7 +137,7 @@ class Receiver:
             self.sack_due = now
             return
         fills_gap = tsn < self.received.highest()
-        if not (fills_gap or self._has_room(tsn, len(chunk.data))) or not self.received.add(tsn):
+        if not self._has_room(tsn, len(chunk.data)) or not self.received.add(tsn):
             self.dropped += 1
             self.sack_due = now
             return
@@ -147,13 +149,25 @@ class Receiver:
         self._assemble(tsn, chunk)
 
     def _has_room(self, tsn: int, size: int) -> bool:
-        window = self.window()
+        """Return whether a chunk that is new may be stored (6.2).
+
+        What fills a gap was sent before what is stored already, so that a peer that keeps to the window had room for
+        it.  It cannot know that a small chunk counts as ``LEAST_CHARGE`` here: twice the window is room enough for that,
+        and no peer gets more.
+        """
+        window = self._options.receive_window - self._stored()
         if window >= size:
             return True
-        stuck = tsn == self.received.cumulative + 1 and not self.messages
-        if stuck and not window and not self.received.has_gaps():
+        is_next = tsn == self.received.cumulative + 1 and not self.messages
+        if self.received.has_gaps() and tsn < self.received.highest():
+            fits = window + self._options.receive_window >= size
+            stuck = is_next and not fits
+        else:
+            fits = is_next
+            stuck = is_next and window <= 0
+        if stuck:  # nothing that the host could take would make room
             raise RemoteProtocolError("unfinished messages that together are larger than the receive window")
-        return stuck
+        return fits
 
     def packet_done(self, now: float) -> None:
         """Take note that a packet with data has been taken in whole (6.2)."""

@@ -176,3 +176,37 @@ def test_a_stream_that_there_is_not_is_told_and_acknowledged() -> None:
     assert under_test.invalid_streams == [10]
     assert under_test.sack(1).cumulative == 1
     assert under_test.take(0.0) == []
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("unordered", [False, True])
+def test_chunks_that_fill_gaps_take_no_more_than_twice_the_window(interleaved: bool, unordered: bool) -> None:
+    window = 100_000
+    under_test = receiver(interleaved=interleaved, window=window)
+
+    def chunk(tsn: int) -> Data:
+        return Data(
+            tsn=tsn,
+            stream=0,
+            number=0 if unordered and not interleaved else tsn,
+            flags=0x03 | 0x04 * unordered,
+            data=bytes(10_000),
+            interleaved=interleaved,
+        )
+
+    under_test.on_data(chunk(5000), 0.0)
+    for tsn in range(2, 4999, 2):
+        under_test.on_data(chunk(tsn), 0.0)
+    stored = sum(last - first + 1 for first, last in under_test.sack(1000).gaps)
+    assert stored * 10_000 <= 2 * window
+    assert under_test.dropped == 2500 - stored
+
+
+def test_pieces_that_never_become_whole_are_refused_at_twice_the_window_although_a_gap_stays_open() -> None:
+    under_test = receiver(window=100_000)
+    under_test.on_data(Data(tsn=5000, stream=1, number=0, flags=0x02, data=b"far ahead"), 0.0)
+    with pytest.raises(RemoteProtocolError, match="receive window"):
+        for tsn in range(1, 4999):
+            flags = 0x02 if tsn == 1 else 0
+            under_test.on_data(Data(tsn=tsn, stream=0, number=0, flags=flags, data=bytes(10_000)), 0.0)
+    assert under_test.received.cumulative <= 20
