@@ -56,6 +56,8 @@ class Association:
         self.output = Output(options, *ports)
         self.sender = Sender(options, self.first_tsn, self.paths.all)
         self.receiver: Receiver | None = None
+        self.closed_gracefully = False
+        """Whether it has ended, with SHUTDOWN COMPLETE: the peer has nothing more to say."""
         self.violations = 0
         self.restarts = 0
         self.left: list[Message] = []  # what had come and was not taken when the peer restarted
@@ -395,6 +397,7 @@ class Association:
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
+        self.closed_gracefully = what is What.CLOSED
         self._timer = None
         self.output.forget()
         self.events.append(Event(what=what, detail=detail))

@@ -26,6 +26,10 @@ _MOST_ANSWERS = 256
 _KEY_LIFETIME = 3600.0
 """Seconds after which cookies are signed with another key; longer where a cookie lives longer."""
 _UNANSWERED = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE, Type.COOKIE_ACK, Type.COOKIE_ECHO))
+_MOST_CLOSED = 1024
+"""Associations that ended with a graceful shutdown and whose tags are still known; the oldest is forgotten first."""
+_CLOSED_LIFETIME = 60.0
+"""Seconds that such a tag stays known: longer than a packet of the association can still be on its way."""
 _ENDING = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE))
 
 
@@ -67,6 +71,8 @@ class Endpoint:
         self._touched: dict[Association, None] = {}
         """Those that may have something to send, in the order in which something has happened to them."""
         self._deadlines = Deadlines()
+        self._closed: dict[tuple[int, int], float] = {}
+        """Peer's port and our tag of associations that ended with a graceful shutdown, and until when they stay here."""
 
     @property
     def associations(self) -> list[Association]:
@@ -108,7 +114,7 @@ class Endpoint:
         for association in touched:
             made += association.data_to_send(now)
             if association.state is State.CLOSED:
-                self._forget(association)
+                self._forget(association, now)
             else:
                 self._deadlines.arm(association)
                 if association.output.limited:
@@ -119,10 +125,18 @@ class Endpoint:
         """Whether ``data_to_send`` may be called again at once: what it gave were bursts, and windows allow more."""
         return any(association.output.limited for association in self._touched)
 
-    def _forget(self, association: Association) -> None:
+    def _forget(self, association: Association, now: float) -> None:
+        if association.closed_gracefully:
+            self._remember_closed(association, now)
         self._deadlines.forget(association)
         self._forget_addresses(association)
         self._associations.pop(association, None)
+
+    def _remember_closed(self, association: Association, now: float) -> None:
+        closed = self._closed
+        closed[association.peer_port, association.tag] = now + _CLOSED_LIFETIME
+        while len(closed) > _MOST_CLOSED or next(iter(closed.values())) <= now:
+            del closed[next(iter(closed))]
 
     def _forget_addresses(self, association: Association) -> None:
         known = self._associations.get(association, [])
@@ -135,9 +149,9 @@ class Endpoint:
         """Know the packets of an association by their source; an address that is another's already stays his."""
         while association.paths.unknown:
             peer = (association.peer_port, association.paths.unknown.pop())
-            if self._by_peer.get(peer, association).state is State.CLOSED:
-                del self._by_peer[peer]
-            if self._by_peer.setdefault(peer, association) is association:
+            known = self._by_peer.get(peer)
+            if known is None or known.state is State.CLOSED:
+                self._by_peer[peer] = association
                 self._associations[association].append(peer)
 
     # ------------------------------------------------------------------ whose packet is it?
@@ -170,7 +184,7 @@ class Endpoint:
             association = self._on_cookie(first.value, packet, source, association, now)
             rest = rest[1:]
         elif association is None or _is_to_one_before(packet, association):
-            self._out_of_the_blue(packet, source)
+            self._out_of_the_blue(packet, source, now)
             return None
         elif not _is_verified(packet, association):
             self.statistics.wrong_tag += 1
@@ -190,13 +204,26 @@ class Endpoint:
             encoded = chunks.encode(chunk)
             self._answers.append((source, packets.encode(self._port, packet.source, tag, [encoded])))
 
-    def _out_of_the_blue(self, packet: Packet, source: bytes) -> None:
+    def _out_of_the_blue(self, packet: Packet, source: bytes, now: float) -> None:
         self.statistics.out_of_the_blue += 1
         kinds = {chunks.kind_of(chunk) for chunk in packet.chunks}
         if Type.SHUTDOWN_ACK in kinds:
             self._answer(packet, source, packet.tag, Plain(Type.SHUTDOWN_COMPLETE, b"", REFLECTED))
-        elif not kinds & _UNANSWERED and not _is_stale_cookie(packet.chunks[0]):
+        elif kinds & _UNANSWERED or _is_stale_cookie(packet.chunks[0]) or self._is_late(packet, source, now):
+            return
+        else:
             self._answer(packet, source, packet.tag, Listed(Type.ABORT, (), REFLECTED))
+
+    def _is_late(self, packet: Packet, source: bytes, now: float) -> bool:
+        """Return whether a packet belongs to an association that ended with a graceful shutdown a short while ago.
+
+        ABORT would be wrong: the peer may still wait for our SHUTDOWN COMPLETE, and would take the shutdown for
+        an abort.  A HEARTBEAT ACK that comes on the slower of two paths is such a packet.
+        """
+        known = self._by_peer.get((packet.source, source))
+        if known is not None and known.closed_gracefully and known.tag == packet.tag:
+            return True  # SHUTDOWN COMPLETE waits in this very turn to be sent
+        return self._closed.get((packet.source, packet.tag), now) > now
 
     # ------------------------------------------------------------------ INIT
 

@@ -12,6 +12,11 @@ from plugins.protocols.sctp.secret import Secret
 
 _LEAST_WINDOW = 1500
 _MOST_ADDRESSES = 16
+_MOST_REPORTED = 256
+"""Bytes of unknown parameters that are reported to the peer; the others are left out (12.4).
+
+The report of a parameter is longer than the parameter, so that the reports of a whole INIT may not fit into a chunk.
+"""
 
 
 class Refused(Exception):
@@ -110,7 +115,7 @@ def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, P
     """Return what the peer offers, and the parameters that it wants to be told are unknown here.  Raises ``Refused``."""
     if not init.tag or not init.outbound or not init.inbound or init.window < _LEAST_WINDOW:
         raise Refused(Cause.INVALID_MANDATORY, "INIT without a tag, a stream or a window")
-    counting, unknown = parameters.recognized(init.parameters)
+    counting, unknown = parameters.recognized(init.parameters, _MOST_REPORTED)
     for parameter in counting:
         if parameter.kind == Kind.HOST_NAME:
             raise Refused(Cause.UNRESOLVABLE_ADDRESS, "INIT with a host name", parameters.encode([parameter]))

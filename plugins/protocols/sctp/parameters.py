@@ -100,15 +100,21 @@ def first(parameters: Parameters, kind: int) -> bytes | None:
     return None
 
 
-def recognized(parameters: Parameters) -> tuple[Parameters, Parameters]:
-    """Return the parameters that count, and the unknown ones that the sender wants to hear of (3.2.1)."""
+def recognized(parameters: Parameters, most_reported: int) -> tuple[Parameters, Parameters]:
+    """Return the parameters that count, and the unknown ones that are to be reported to the sender (3.2.1, 3.2.2).
+
+    The reported ones have ``most_reported`` bytes together, each with a header of its own; others are left out.
+    """
     counting, reported = [], []
+    room = most_reported
     for parameter in parameters:
         if parameter.kind in _KNOWN:
             counting.append(parameter)
             continue
-        if parameter.kind & 0x4000:
+        size = 2 * _HEAD.size + len(parameter.value)
+        if parameter.kind & 0x4000 and size <= room:
             reported.append(parameter)
+            room -= size
         if not parameter.kind & 0x8000:
             break
     return tuple(counting), tuple(reported)

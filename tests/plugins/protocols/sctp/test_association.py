@@ -283,6 +283,41 @@ def test_whoever_connects_again_at_once_ends_what_the_peer_has_left_of_the_assoc
     assert [event.what for event in network.b.events] == [What.CLOSED, What.UP]
 
 
+def test_a_heartbeat_that_is_answered_after_the_shutdown_does_not_abort_it() -> None:
+    """HEARTBEAT ACK comes on one path when SHUTDOWN ACK has come on the other, and SHUTDOWN COMPLETE is still under way."""
+    network = Network(paths=2)
+    ours, _ = network.open()
+    network.run(1.0)
+    network.weather = [Weather(delay=0.05), Weather(delay=0.1)]
+    path = ours.paths.at(address(2, 1))
+    assert path is not None
+    path.heartbeat_due = network.now
+    network.run(0.0)
+    assert path.heartbeat_sent is not None
+    ours.close(network.now)
+    network.run(0.06)
+    network.weather[1] = Weather(delay=0.01)
+    network.run(1.0)
+    assert network.a.endpoint.statistics.out_of_the_blue == 1
+    assert network.a.told(What.CLOSED)
+    assert network.b.told(What.CLOSED)
+    assert network.b.told(What.LOST) == []
+
+
+def test_data_for_an_association_that_was_aborted_is_answered_with_abort_as_the_first_one_may_be_lost() -> (
+    None
+):
+    network = Network()
+    ours, theirs = network.open()
+    network.cut = [True]
+    ours.abort()
+    network.run(0.1)
+    network.cut = [False]
+    theirs.send(0, b"is anybody there?")
+    network.run(0.1)
+    assert network.b.told(What.LOST)
+
+
 def test_the_end_is_told_once_though_several_timers_say_so() -> None:
     network = Network(a=msgspec.structs.replace(QUICK, association_tries=1, heartbeat=0.3))
     ours, _ = network.open()

@@ -211,9 +211,9 @@ def test_damaged_chunks_are_read_or_refused(name: str, seed: int) -> None:
 def test_unknown_parameters_are_treated_as_their_highest_bits_say() -> None:
     known = Parameter(Kind.IPV4, b"\x7f\0\0\1")
     skipped, told = Parameter(0x8FFF), Parameter(0xCFFF)
-    assert parameters.recognized((skipped, known, told, known)) == ((known, known), (told,))
-    assert parameters.recognized((Parameter(0x0FFF), known)) == ((), ())
-    assert parameters.recognized((Parameter(0x4FFF), known)) == ((), (Parameter(0x4FFF),))
+    assert parameters.recognized((skipped, known, told, known), 100) == ((known, known), (told,))
+    assert parameters.recognized((Parameter(0x0FFF), known), 100) == ((), ())
+    assert parameters.recognized((Parameter(0x4FFF), known), 100) == ((), (Parameter(0x4FFF),))
 
 
 @given(st.integers(0, 2**40), st.integers(-(2**31), 2**31 - 1))

@@ -62,6 +62,28 @@ def test_an_init_leaves_nothing_behind_and_the_cookie_opens(listener: Endpoint) 
     assert listener.associations[0].receive(0.0)[0].data == b"with the cookie"
 
 
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        Listed(Type.ABORT),
+        Data(tsn=1000, stream=0, number=0, flags=0x03, data=b""),
+        Data(tsn=1000, stream=0, number=0, flags=0x03, data=b"x", interleaved=True),
+    ],
+    ids=["ABORT", "DATA without data", "I-DATA that was not agreed on"],
+)
+def test_a_chunk_behind_the_cookie_may_end_the_association_at_once(
+    listener: Endpoint, chunk: chunks.Chunk
+) -> None:
+    ack, cookie = init_ack(listener)
+    association = listener.receive_data(packet(ack.tag, Plain(Type.COOKIE_ECHO, cookie), chunk), PEER, 0.0)
+    assert association is not None
+    assert [event.what for event in association.events] == [What.UP, What.LOST]
+    listener.data_to_send(0.0)
+    assert listener.associations == []
+    answers(listener, packet(ack.tag, Plain(Type.COOKIE_ECHO, cookie)))
+    assert len(listener.associations) == 1, "the address may be used again"
+
+
 def test_a_changed_cookie_is_counted_and_not_answered(listener: Endpoint) -> None:
     ack, cookie = init_ack(listener)
     for at in (0, 40, len(cookie) - 1):
@@ -140,6 +162,23 @@ def test_unknown_parameters_are_told_in_the_answer(listener: Endpoint) -> None:
     told = parameters.first(ack.parameters, Kind.UNRECOGNIZED)
     assert told is not None
     assert parameters.decode(told) == (unknown,)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [(Parameter(0xC123),) * 8180, (Parameter(0xC123, bytes(65000)),)],
+    ids=["many small ones", "a large one"],
+)
+def test_an_init_ack_stays_small_however_many_unknown_parameters_the_init_has(
+    listener: Endpoint, unknown: parameters.Parameters
+) -> None:
+    """RFC 9260, 12.4: reports may be omitted.  A list of them twice as long does not even fit into a chunk."""
+    data = packet(0, msgspec.structs.replace(INIT, parameters=unknown))
+    (answer,) = answers(listener, data)
+    (ack,) = answer.chunks
+    assert isinstance(ack, Init)
+    assert len(packet(0, ack)) <= QUICK.packet_size
+    assert parameters.first(ack.parameters, Kind.STATE_COOKIE) is not None
 
 
 # ---------------------------------------------------------------------- collisions, restarts
