@@ -2,7 +2,9 @@
 
 Two sorts of patterns live in it side by side.  *Topic* patterns are words with dots between them, where ``*`` stands for
 one word and ``#`` for any number of words (AMQP 0-9-1, 3.1.3.3).  *Prefix* patterns match every key that begins with them
-(ØMQ's subscriptions) and are written with ``prefix:`` in front.
+(ØMQ's subscriptions) and are written with ``prefix:`` in front.  Another protocol's way to write them is a ``Spelling``.
+
+A protocol whose keys are octets, not text, makes keys and prefix patterns of them with ``key_of_bytes`` and ``prefix_of_bytes``.
 
 A key is looked up once and its answer kept until the patterns change: flows repeat their keys.
 """
@@ -12,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from kernel.contracts.message import Buffer
+from kernel.contracts.spelling import AMQP, Spelling
 from kernel.contracts.word_trie import WordTrie
 
-PREFIX = "prefix:"
+PREFIX = AMQP.prefix
 _REMEMBERED = 16_384
 
 V = TypeVar("V")
@@ -23,7 +27,10 @@ V = TypeVar("V")
 class KeyTrie(Generic[V]):
     """Patterns to values, and keys to the values whose patterns match."""
 
-    def __init__(self) -> None:
+    def __init__(self, spelling: Spelling = AMQP) -> None:
+        self._spelling = spelling
+        self._separator = spelling.separator
+        self._hidden = spelling.hidden
         self._topics: WordTrie[V] = WordTrie()
         self._prefixes: _Prefixes[V] = _Prefixes()
         self._answers: dict[str, tuple[V, ...]] = {}
@@ -32,19 +39,21 @@ class KeyTrie(Generic[V]):
         return bool(self._topics) or bool(self._prefixes)
 
     def add(self, pattern: str, value: V) -> None:
-        """Store ``value`` under ``pattern``, once more if it is there already."""
+        """Store ``value`` under ``pattern``, once more if it is there already; ``ValueError``: it is malformed."""
         self._answers.clear()
-        if pattern.startswith(PREFIX):
-            self._prefixes.add(pattern[len(PREFIX) :], value)
+        prefix = self._prefix(pattern)
+        if prefix is not None:
+            self._prefixes.add(prefix, value)
         else:
-            self._topics.add(pattern.split("."), value)
+            self._topics.add(self._spelling.pattern(pattern), value)
 
     def remove(self, pattern: str, value: V) -> bool:
         """Take back one ``add``; False when there was none."""
         self._answers.clear()
-        if pattern.startswith(PREFIX):
-            return self._prefixes.remove(pattern[len(PREFIX) :], value)
-        return self._topics.remove(pattern.split("."), value)
+        prefix = self._prefix(pattern)
+        if prefix is not None:
+            return self._prefixes.remove(prefix, value)
+        return self._topics.remove(self._spelling.pattern(pattern), value)
 
     def match(self, key: str) -> tuple[V, ...]:
         """The values whose patterns match ``key``, each once, in no particular order."""
@@ -52,10 +61,17 @@ class KeyTrie(Generic[V]):
         if answer is None:
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
-            found = self._topics.find(key.split("."))
+            found = self._topics.find(
+                key.split(self._separator), hidden=bool(self._hidden) and key.startswith(self._hidden)
+            )
             self._prefixes.find(key, found)
             answer = self._answers[key] = tuple(dict.fromkeys(found))
         return answer
+
+    def _prefix(self, pattern: str) -> str | None:
+        """Return the beginning of keys that a prefix pattern is for; None: it is a topic pattern."""
+        mark = self._spelling.prefix
+        return pattern[len(mark) :] if mark and pattern.startswith(mark) else None
 
 
 class _Prefixes(Generic[V]):
@@ -106,6 +122,19 @@ class _Prefixes(Generic[V]):
             del self._having[length]
         if len(self._having) != len(self._lengths):
             self._lengths = sorted(self._having)
+
+
+def key_of_bytes(octets: Buffer) -> str:
+    """Return octets as a key in which each octet is one character, so that what begins with what stays as it is.
+
+    UTF-8 does not keep this: half a character, as the end of a prefix, would match nothing.
+    """
+    return str(octets, "latin-1")
+
+
+def prefix_of_bytes(octets: Buffer) -> str:
+    """Return the pattern of all keys (of ``key_of_bytes``) that begin with these octets."""
+    return PREFIX + key_of_bytes(octets)
 
 
 def key_filter(patterns: tuple[str, ...]) -> Callable[[str], bool]:

@@ -1,13 +1,15 @@
-"""Word trie: values under patterns of words, where ``*`` stands for one word and ``#`` for any number of words, none among them.
+"""Word trie: values under patterns of words, among them the wildcards for one word and for any number of words.
 
-The patterns are those of AMQP 0-9-1, 3.1.3.3.  The cost of a look-up depends on the words that are looked up and on how many
-patterns fit, not on how many there are.
+How a protocol writes its patterns is not known here: ``kernel.contracts.spelling`` parses them.  The cost of a look-up depends
+on the words that are looked up and on how many patterns match, not on how many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar
+
+from kernel.contracts.spelling import Wildcard, Word
 
 V = TypeVar("V")
 
@@ -25,7 +27,7 @@ class _Node(Generic[V]):
         self.one_word: _Node[V] | None = None
         self.any_words: _Node[V] | None = None
         self.repeats = repeats
-        """Whether it was reached by ``#`` and may swallow more words."""
+        """Whether it was reached by ``ANY_WORDS`` and may swallow more words."""
         self._counts: dict[V, int] | None = None
         self._values: tuple[V, ...] | None = ()
 
@@ -71,14 +73,14 @@ class WordTrie(Generic[V]):
     def __bool__(self) -> bool:
         return not self._root.empty()
 
-    def add(self, pattern: Sequence[str], value: V) -> None:
+    def add(self, pattern: Sequence[Word], value: V) -> None:
         """Store a value under a pattern, once more if it is there already."""
         node = self._root
         for word in pattern:
             node = _grow(node, word)
         node.add(value)
 
-    def remove(self, pattern: Sequence[str], value: V) -> bool:
+    def remove(self, pattern: Sequence[Word], value: V) -> bool:
         """Take back one ``add``, and the branches that led to it alone; False when there was none."""
         path = [self._root]
         for word in pattern:
@@ -94,10 +96,18 @@ class WordTrie(Generic[V]):
             _cut(parent, word)
         return True
 
-    def find(self, words: Sequence[str]) -> list[V]:
-        """Return the values whose patterns fit, in no particular order, a value once for each of its patterns."""
+    def find(self, words: Sequence[str], *, hidden: bool = False) -> list[V]:
+        """Return the values whose patterns match, in no particular order, a value once for each of its patterns.
+
+        ``hidden``: patterns that begin with a wildcard do not match.
+        """
         nodes: dict[_Node[V], None] = {}
-        _enter(nodes, self._root)
+        if hidden:
+            following = self._root.words.get(words[0]) if self._root.words is not None else None
+            _enter(nodes, following)
+            words = words[1:]
+        else:
+            _enter(nodes, self._root)
         for word in words:
             reached: dict[_Node[V], None] = {}
             for node in nodes:
@@ -114,17 +124,17 @@ class WordTrie(Generic[V]):
 
 
 def _enter(nodes: dict[_Node[V], None], node: _Node[V] | None) -> None:
-    """Stand on a node, and on what ``#`` leads to from there without any word."""
+    """Stand on a node, and on what ``ANY_WORDS`` leads to from there without any word."""
     while node is not None and node not in nodes:
         nodes[node] = None
         node = node.any_words
 
 
-def _grow(node: _Node[V], word: str) -> _Node[V]:
-    if word == "*":
+def _grow(node: _Node[V], word: Word) -> _Node[V]:
+    if word is Wildcard.ONE_WORD:
         node.one_word = node.one_word or _Node()
         return node.one_word
-    if word == "#":
+    if word is Wildcard.ANY_WORDS:
         node.any_words = node.any_words or _Node(repeats=True)
         return node.any_words
     if node.words is None:
@@ -135,18 +145,18 @@ def _grow(node: _Node[V], word: str) -> _Node[V]:
     return following
 
 
-def _follow(node: _Node[V], word: str) -> _Node[V] | None:
-    if word == "*":
+def _follow(node: _Node[V], word: Word) -> _Node[V] | None:
+    if word is Wildcard.ONE_WORD:
         return node.one_word
-    if word == "#":
+    if word is Wildcard.ANY_WORDS:
         return node.any_words
     return node.words.get(word) if node.words is not None else None
 
 
-def _cut(parent: _Node[V], word: str) -> None:
-    if word == "*":
+def _cut(parent: _Node[V], word: Word) -> None:
+    if word is Wildcard.ONE_WORD:
         parent.one_word = None
-    elif word == "#":
+    elif word is Wildcard.ANY_WORDS:
         parent.any_words = None
     elif parent.words is not None:
         del parent.words[word]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from kernel.contracts.key_trie import KeyTrie
+from kernel.contracts.spelling import Wildcard
 from kernel.contracts.word_trie import WordTrie
+
+ONE, ANY = Wildcard.ONE_WORD, Wildcard.ANY_WORDS
 
 
 class Counted(str):
@@ -27,10 +30,10 @@ def test_ten_thousand_patterns_that_do_not_fit_are_not_looked_at() -> None:
     """Counted, not timed."""
     trie: WordTrie[int] = WordTrie()
     for number in range(10_000):
-        trie.add(["feed", str(number), "*"], number)
+        trie.add(["feed", str(number), ONE], number)
     Counted.looks = 0
     assert trie.find([Counted("feed"), Counted("77"), Counted("x")]) == [77]
-    assert Counted.looks == 2, "the third word stands under a star"
+    assert Counted.looks == 2, "the third word stands under the wildcard"
 
 
 def test_prefixes_are_looked_for_by_their_lengths() -> None:
@@ -49,14 +52,14 @@ def test_prefixes_are_looked_for_by_their_lengths() -> None:
 
 def test_a_value_stays_as_often_as_it_was_added() -> None:
     trie: WordTrie[str] = WordTrie()
-    trie.add(["a", "#"], "x")
-    trie.add(["a", "#"], "x")
+    trie.add(["a", ANY], "x")
+    trie.add(["a", ANY], "x")
     trie.add(["a"], "x")
     assert trie.find(["a"]) == ["x", "x"], "once for each pattern"
-    assert trie.remove(["a", "#"], "x")
+    assert trie.remove(["a", ANY], "x")
     assert trie.find(["a", "b"]) == ["x"]
-    assert trie.remove(["a", "#"], "x")
-    assert not trie.remove(["a", "#"], "x")
+    assert trie.remove(["a", ANY], "x")
+    assert not trie.remove(["a", ANY], "x")
     assert not trie.remove(["nowhere"], "x")
     assert trie.find(["a"]) == ["x"]
     assert trie.remove(["a"], "x")

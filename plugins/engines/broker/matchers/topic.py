@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from kernel.contracts.spelling import AMQP, Word
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.matchers.matcher import LooksAt
@@ -13,6 +14,10 @@ from plugins.engines.broker.matchers.matcher import LooksAt
 def words_of(key: str) -> list[str]:
     """Split a key; the empty key has no word at all (RabbitMQ), ``a..b`` has three."""
     return key.split(".") if key else []
+
+
+def _pattern_of(key: str) -> tuple[Word, ...]:
+    return AMQP.pattern(key) if key else ()
 
 
 class TopicMatcher:
@@ -28,11 +33,11 @@ class TopicMatcher:
 
     def add(self, binding: Binding) -> None:
         """Take a binding."""
-        self._trie.add(words_of(binding.key), binding.destination)
+        self._trie.add(_pattern_of(binding.key), binding.destination)
 
     def remove(self, binding: Binding) -> None:
         """Forget a binding."""
-        self._trie.remove(words_of(binding.key), binding.destination)
+        self._trie.remove(_pattern_of(binding.key), binding.destination)
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
         """Return the destinations whose pattern the key fits."""
