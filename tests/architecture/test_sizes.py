@@ -11,7 +11,9 @@ FILE_LINES = 400
 FUNCTION_LINES = 40
 """Without its docstring."""
 
-LONG_FILES: set[str] = set()
+LONG_FILES: set[str] = {
+    "plugins/protocols/sctp/association.py",
+}
 LONG_FUNCTIONS = {
     # Loops over all bytes that come in: what they keep in local variables would cost a call a message elsewhere.
     "plugins/protocols/amqp091/delivered_runs.py:read",

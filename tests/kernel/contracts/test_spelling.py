@@ -26,7 +26,10 @@ def naive(spelling: Spelling, pattern: str, key: str) -> bool:
     if spelling is MQTT and key.startswith("$") and pattern[:1] in ("+", "#"):
         return False
     return words_match(
-        pattern.split(spelling.separator), key.split(spelling.separator), spelling.one_word, spelling.any_words
+        pattern.split(spelling.separator),
+        key.split(spelling.separator),
+        spelling.one_word,
+        spelling.any_words,
     )
 
 
@@ -67,7 +70,9 @@ def test_filters_of_mqtt_mean_what_the_specification_says(pattern: str, topic: s
     assert naive(MQTT, pattern, topic) is expected
 
 
-@pytest.mark.parametrize("pattern", ["", "sport/tennis#", "sport/tennis/#/ranking", "sport+", "a/+b/c", "#/#"])
+@pytest.mark.parametrize(
+    "pattern", ["", "sport/tennis#", "sport/tennis/#/ranking", "sport+", "a/+b/c", "#/#"]
+)
 def test_filters_that_mqtt_does_not_allow_are_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         MQTT.pattern(pattern)
