@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.message import Envelope, Run
-from plugins.engines.amqp.confirms import Confirms
-from plugins.engines.amqp.transaction import Transaction
 from plugins.engines.broker.arguments import LONGEST_TIME
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.errors import NotFound, NotImplementedHere, PreconditionFailed
+from plugins.engines.broker.host.confirms import Confirms
+from plugins.engines.broker.host.transaction import Transaction
 from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.receiver import Receiver

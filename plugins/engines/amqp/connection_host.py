@@ -15,8 +15,9 @@ from kernel.contracts.message import Buffer
 from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
 from kernel.hosting.unwritten import Unwritten
 from kernel.hosting.wire import TlsWire, Wire
-from plugins.engines.amqp.rates import Bucket
+from plugins.engines.amqp.inspection import Row, inspect
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
+from plugins.engines.broker.host.rates import Bucket
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
@@ -24,7 +25,7 @@ from plugins.protocols.amqp091.methods import connection as connection_methods
 from plugins.protocols.amqp091.states import ConnectionState
 
 if TYPE_CHECKING:
-    from plugins.engines.amqp.engine import AmqpEngine
+    from plugins.engines.broker.host.engine import BrokerEngine
 
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """A client that leaves so much unread is not read itself: its requests make more."""
@@ -52,12 +53,14 @@ class ConnectionHost:
 
     def __init__(
         self,
-        engine: AmqpEngine,
+        engine: BrokerEngine,
         wire: Wire,
         connection: ServerConnection,
         make_session: Callable[[ServerConnection, Callable[[], None]], Session],
         peer: str,
+        publish_rate: float = 0.0,
     ) -> None:
+        """``publish_rate``: messages a second that the client may publish; 0: any number."""
         self.peer = peer
         self.ended = False
         self.bytes_in = self.bytes_out = 0
@@ -75,8 +78,7 @@ class ConnectionHost:
         self._armed: float | None = None
         self._armed_when_open = False
         self._read_size = FIRST_READ_SIZE
-        rate = engine.options.publish_rate
-        self._rate = Bucket(rate, self._host.now()) if rate else None
+        self._rate = Bucket(publish_rate, self._host.now()) if publish_rate else None
         self.paused = False
         """Whether reading waits because it publishes faster than it may."""
 
@@ -98,18 +100,47 @@ class ConnectionHost:
         """Bytes that the socket has not taken yet."""
         return self._out.size
 
+    @property
+    def messages_in(self) -> int:
+        """How many messages the client has published."""
+        return self.session.messages_in
+
+    @property
+    def messages_out(self) -> int:
+        """How many messages were delivered to the client."""
+        return self.session.messages_out
+
+    @property
+    def held_bytes(self) -> int:
+        """About how many bytes the bodies have that the client has not acknowledged."""
+        return self.session.held_bytes()
+
+    @property
+    def published(self) -> bool:
+        """Whether this turn brought messages to publish."""
+        return self.session.published
+
+    @property
+    def confirming(self) -> bool:
+        """Whether a publisher waits to be told."""
+        return self.session.confirming
+
+    def inspect(self, what: str) -> list[Row]:
+        """Return rows for an operator."""
+        return inspect(what, self)
+
     def start(self) -> None:
         """Begin to listen to the client."""
         self._watch()
         self._arm()
 
-    def hang_up(self) -> None:
+    def hang_up(self, reason: str) -> None:
         """Say good-bye as far as it goes at once, and end."""
         if not self.ended:
-            self._connection.close(320, "CONNECTION_FORCED - the broker is shut down")
+            self._connection.close(320, f"CONNECTION_FORCED - {reason}")
             self._write(self._connection.data_to_send())
             if not self.ended:
-                self._end("the broker is shut down")
+                self._end(reason)
 
     def hold_back(self) -> None:
         """The routes are full: read no more for now."""

@@ -1,145 +1,39 @@
-"""What can be set for an AMQP server engine."""
+"""What can be set for the AMQP front end, and for the engine kind ``amqp``: a broker with one listener."""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
 from kernel.hosting.tls_options import TlsOptions
-from plugins.engines.amqp.passwords import Hashing, Password
-from plugins.engines.amqp.resources import octets
+from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may log in, and to do what.  The patterns are regular expressions searched in a resource's name."""
+class AmqpListenerOptions(ListenerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An AMQP 0-9-1 listener of a broker."""
 
-    password: str = ""
-    """In plain text; take it from the environment: ``${NAME}``.  Empty: no password lets this user in."""
-    password_hash: str = ""
-    """Instead of it: as RabbitMQ's definitions have it, base64 of four octets of salt and the digest of both."""
-    hashing: Hashing = "sha256"
-    """What made ``password_hash``."""
-    vhosts: tuple[str, ...] = ()
-    """The virtual hosts that the user may open; empty: all."""
-    configure: str = ""
-    """Queues and exchanges that may be declared and deleted."""
-    write: str = ""
-    """Exchanges that may be published to, queues that may be bound."""
-    read: str = ""
-    """Queues that may be read and purged, exchanges that may be bound to."""
-    from_anywhere: bool = True
-    """Whether the user may come from another machine."""
-    max_connections: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many connections the user may have open at a time; 0: any number."""
-
-    def __post_init__(self) -> None:
-        if self.password and self.password_hash:
-            raise ValueError("a user has a password or a password_hash, not both")
-        if self.password_hash:
-            Password.from_hash(self.password_hash, self.hashing)
-        for operation in ("configure", "write", "read"):
-            pattern = getattr(self, operation)
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{operation} = {pattern!r} is no regular expression: {error}") from None
+    frame_max: int = 131072
+    """The largest frame; at least 4096."""
+    channel_max: int = 2047
+    """How many channels a connection may open."""
+    heartbeat: int = 60
+    """Seconds: what is proposed to clients; 0: none."""
 
 
-class ExchangeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An exchange to declare at the start."""
+class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An AMQP 0-9-1 server with its broker.
 
-    name: str
-    """Its name."""
-    type: str = "direct"
-    """``direct``, ``fanout``, ``topic`` or ``headers``."""
-    durable: bool = True
-    """Whether it outlives a restart."""
-    auto_delete: bool = False
-    """Whether it goes with its last binding."""
-    internal: bool = False
-    """Whether only other exchanges may lead to it."""
-    arguments: dict[str, Any] = {}
-    """``alternate-exchange`` and others."""
-    vhost: str = "/"
-    """Where to declare it."""
-
-
-class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A queue to declare at the start."""
-
-    name: str
-    """Its name."""
-    durable: bool = True
-    """Whether it outlives a restart."""
-    auto_delete: bool = False
-    """Whether it goes with its last consumer."""
-    arguments: dict[str, Any] = {}
-    """``x-message-ttl``, ``x-max-length`` and others."""
-    vhost: str = "/"
-    """Where to declare it."""
-
-
-class BindingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A binding to make at the start."""
-
-    exchange: str
-    """The exchange that it leads away from."""
-    queue: str = ""
-    """The queue that it leads to, or:"""
-    to_exchange: str = ""
-    """The exchange that it leads to."""
-    key: str = ""
-    """The binding key or pattern."""
-    arguments: dict[str, Any] = {}
-    """What a headers exchange is to match."""
-    vhost: str = "/"
-    """Where to make it."""
-
-
-GUEST = User(password="guest", from_anywhere=False)  # the one that everybody knows
-
-
-class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An AMQP 0-9-1 server with its broker."""
+    The fields of its one listener stand here again, since a Struct has one base class.
+    """
 
     address: str = "127.0.0.1:5672"
     """Where to listen: ``host:port`` (port 0 takes a free one), ``amqp+tls://host:port``
     or ``amqp+unix:///path``."""
     tls: TlsOptions = TlsOptions()
     """For ``amqp+tls``.  Where client certificates are required, the name in one may log in (SASL EXTERNAL)."""
-    users: dict[str, User] = msgspec.field(default_factory=lambda: {"guest": GUEST})
-    """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own replaces it."""
     anonymous: str = ""
     """The user that clients are who log in without a name (SASL ANONYMOUS); empty: that is not offered."""
-    cluster_name: str = ""
-    """The broker's name among others, told to clients; brokers that are federated need one each.  Keep it for ever."""
-    vhosts: tuple[str, ...] = ("/",)
-    """The virtual hosts."""
-    vhost: str = "/"
-    """Where messages go that come over routes."""
-    default_exchange: str = ""
-    """Where messages from routes are published that name no exchange, or none that is there."""
-    exchanges: tuple[ExchangeOptions, ...] = ()
-    """Exchanges to declare at the start."""
-    queues: tuple[QueueOptions, ...] = ()
-    """Queues to declare at the start."""
-    bindings: tuple[BindingOptions, ...] = ()
-    """Bindings to make at the start."""
-    definitions: str = ""
-    """A file with definitions as ``rabbitmqctl export_definitions`` writes them, to import at each start; empty: none."""
-    data_dir: str = ""
-    """A folder for what is durable: queues, exchanges, bindings and their persistent messages outlive the process, and long
-    queues do not fill the memory.  Of this broker alone.  Empty: all is in memory."""
-    fsync: bool = True
-    """Whether a publisher's confirm waits until the disk has the message (a group at a time), not only the operating system."""
-    queue_bytes: Annotated[int, msgspec.Meta(ge=0)] = 67_108_864
-    """Bodies that a queue holds in memory, where there is a ``data_dir``; what is more waits on the disk."""
-    all_queues_bytes: int | str = "20%"
-    """Bytes, or a share of this machine's memory, that all queues together may take where there is a ``data_dir``, before
-    the longest of them wait on the disk; 0: any amount."""
     frame_max: int = 131072
     """The largest frame; at least 4096."""
     channel_max: int = 2047
@@ -156,26 +50,19 @@ class AmqpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Messages a second that each connection may publish: it is read no faster.  0: any number."""
     max_body_bytes: int = 134_217_728
     """The largest message that is taken."""
-    memory_limit: int | str = "40%"
-    """Bytes, or a share of this machine's memory, that the process may have before publishers have to wait; 0: any amount."""
-    queued_limit: int | str = 0
-    """The same for what the queues hold; 0: any amount."""
-    disk_free_limit: int = 50_000_000
-    """Bytes that have to stay free on the disk of ``disk_watched``, or publishers have to wait."""
-    disk_watched: str = ""
-    """A folder; empty: ``data_dir``, and if there is none, no disk is watched."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         try:
-            parse_address(self.address, SOCKET_TRANSPORTS, "amqp")
+            listener_address(self.address, "amqp")
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
         if self.anonymous and self.anonymous not in self.users:
             raise ValueError(
                 f"anonymous = {self.anonymous!r} is none of the users: {', '.join(self.users) or 'none'}"
             )
-        for limit in ("memory_limit", "queued_limit", "all_queues_bytes"):
-            try:
-                octets(getattr(self, limit), whole=0)
-            except ValueError as error:
-                raise ValueError(f"{limit}: {error}") from None
+
+    def listener(self) -> AmqpListenerOptions:
+        """Return the options of the one listener."""
+        names = AmqpListenerOptions.__struct_fields__
+        return AmqpListenerOptions(**{name: getattr(self, name) for name in names})

@@ -22,7 +22,7 @@ def register_engines() -> list[EngineKind]:
 
 
 def _create(setup: EngineSetup) -> Engine:
-    from plugins.engines.amqp.engine import AmqpEngine
+    from plugins.engines.amqp.front_end import make_amqp_engine
 
     types = {name: kind.create for name, kind in setup.exchange_types.items()}
-    return AmqpEngine(setup.name, setup.options, types)
+    return make_amqp_engine(setup.name, setup.options, types)

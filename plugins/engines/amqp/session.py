@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from plugins.engines.amqp.channel import Channel
 from plugins.engines.amqp.channel_methods import METHODS
-from plugins.engines.amqp.confirming import Confirming
-from plugins.engines.amqp.feed import Feed
-from plugins.engines.amqp.users import Login, Users
+from plugins.engines.amqp.sasl import log_in
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.errors import BrokerError, CommandInvalid
+from plugins.engines.broker.host.confirming import Confirming
+from plugins.engines.broker.host.feed import Feed
+from plugins.engines.broker.host.users import Login, Users
 from plugins.engines.broker.receiver import Window
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import (
@@ -53,6 +54,7 @@ class Session:
         *,
         loopback: bool,
         certified: str | None = None,
+        anonymous: str = "",
         on_busy: Callable[[], None],
     ) -> None:
         self.connection = connection
@@ -62,6 +64,8 @@ class Session:
         self.loopback = loopback
         self.certified = certified
         """The name in the client's certificate, if TLS has verified one."""
+        self.anonymous = anonymous
+        """The user that a client is who logs in without a name; empty: nobody."""
         self.on_busy = on_busy
         """Called when there will be something to do at the end of this turn."""
         self.window = Window(WINDOW_BYTES)
@@ -74,7 +78,7 @@ class Session:
         self.published = False
         """Whether this turn brought messages to publish."""
         self._delivering: list[Channel] = []
-        self._confirming = Confirming()
+        self._confirming: Confirming[Channel] = Confirming()
         self._promised = 0
         """What the store has to reach before the client hears anything."""
 
@@ -86,6 +90,10 @@ class Session:
     def confirming(self) -> bool:
         """Whether a publisher waits to be told."""
         return bool(self._confirming)
+
+    def held_bytes(self) -> int:
+        """About how many bytes the bodies have that the client has not acknowledged."""
+        return sum([channel.receiver.ledger.estimated_size() for channel in self.channels.values()])
 
     def handle(self, events: list[Event], now: float) -> None:
         """Do what the client asked for."""
@@ -99,8 +107,13 @@ class Session:
 
     def _on_login(self, event: LoginRequested, now: float) -> None:
         self.client_properties = event.client_properties
-        self.login = self.users.log_in(
-            event.mechanism, event.response, loopback=self.loopback, certified=self.certified
+        self.login = log_in(
+            self.users,
+            event.mechanism,
+            event.response,
+            loopback=self.loopback,
+            certified=self.certified,
+            anonymous=self.anonymous,
         )
         if self.login is not None:
             self.connection.accept_login()
@@ -177,7 +190,7 @@ class Session:
         if not isinstance(method, connection_methods.UpdateSecret) or self.login is None:
             return
         try:
-            self.users.renew(self.login, method.new_secret)
+            self.users.renew(self.login, method.new_secret.decode("utf-8", "surrogateescape"))
         except BrokerError as refusal:
             self.connection.close(refusal.code, refusal.text, method.class_id, method.method_id)
             self.end(now)

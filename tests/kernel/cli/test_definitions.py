@@ -14,7 +14,7 @@ from kernel.cli.definitions import as_definitions
 from kernel.topology.control import ControlServer, ask
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
-from plugins.engines.amqp.passwords import Password
+from plugins.engines.broker.host.passwords import Password
 from plugins.protocols.amqp091.methods import exchange, queue
 from tests.kernel.cli.test_commands import Run, kernel
 from tests.plugins.engines.amqp.raw_client import RawClient

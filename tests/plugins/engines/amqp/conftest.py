@@ -9,7 +9,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from plugins.engines.amqp.engine import AmqpEngine
+from plugins.engines.amqp.front_end import make_amqp_engine
 from plugins.engines.amqp.options import AmqpOptions
 from tests.plugins.engines.amqp.fake_host import FakeHost, FakePort
 from tests.plugins.engines.amqp.still_host import StillServer
@@ -20,7 +20,7 @@ class Server:
 
     def __init__(self, **options: Any) -> None:
         self.host = FakeHost()
-        self.engine = AmqpEngine("broker", AmqpOptions(**{"address": "127.0.0.1:0", **options}))
+        self.engine = make_amqp_engine("broker", AmqpOptions(**{"address": "127.0.0.1:0", **options}))
         self.host.start()
         self.address = str(self.host.call(lambda: self.engine.start(self.host)))
         self.port = int(self.address.rpartition(":")[2]) if ":" in self.address else 0

@@ -11,8 +11,9 @@ from typing import Any
 from kernel.contracts.engine import EngineEvent, Poller, PortOwner
 from kernel.hosting.wire import PlainWire
 from plugins.engines.amqp.connection_host import ConnectionHost
-from plugins.engines.amqp.engine import AmqpEngine
+from plugins.engines.amqp.front_end import make_amqp_engine
 from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.events import ChannelOpened, ConnectionOpened, Event, MethodReceived
 from plugins.protocols.amqp091.methods.method import Method
@@ -103,8 +104,8 @@ class StillServer:
 
     def __init__(self, **options: Any) -> None:
         self.host = StillHost()
-        self.engine = AmqpEngine("broker", AmqpOptions(**{"address": "127.0.0.1:0", **options}))
-        self.engine.start(self.host)
+        self.engine = make_amqp_engine("broker", AmqpOptions(**{"address": "127.0.0.1:0", **options}))
+        self.address = self.engine.start(self.host)
         self._clients: list[StillClient] = []
 
     def connect(self, **options: Any) -> StillClient:
@@ -112,8 +113,13 @@ class StillServer:
         ours, theirs = socket.socketpair()
         for each in (ours, theirs):
             each.setblocking(False)
-        self.engine._begin(PlainWire(theirs), f"client {len(self._clients)}", loopback=True, certified=None)
-        client = StillClient(self, ours, list(self.engine._connections)[-1], options)
+        accepted = Accepted(PlainWire(theirs), f"client {len(self._clients)}", loopback=True, certified=None)
+        front_end = self.engine.front_ends[0]
+        assert isinstance(front_end, StreamFrontEnd)
+        front_end.begin(accepted)
+        hosted = list(self.engine.clients)[-1]
+        assert isinstance(hosted, ConnectionHost)
+        client = StillClient(self, ours, hosted, options)
         self._clients.append(client)
         return client
 

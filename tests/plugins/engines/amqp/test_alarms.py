@@ -9,14 +9,15 @@ import msgspec
 import pytest
 
 from kernel.contracts.message import Envelope, Run
-from plugins.engines.amqp.options import AmqpOptions, QueueOptions
-from plugins.engines.amqp.resources import (
+from plugins.engines.amqp.options import AmqpOptions
+from plugins.engines.broker.alarms import PERIOD, DiskAlarm, QueuedAlarm
+from plugins.engines.broker.host.options import QueueOptions
+from plugins.engines.broker.host.resources import (
     give_memory_back,
     machine_memory,
     octets,
     resident_memory,
 )
-from plugins.engines.broker.alarms import PERIOD, DiskAlarm, QueuedAlarm
 from plugins.protocols.amqp091.connection import CLIENT_CAPABILITIES
 from plugins.protocols.amqp091.events import Acknowledged, ConnectionClosed, Delivered, MethodReceived
 from plugins.protocols.amqp091.methods import basic, confirm, connection, queue

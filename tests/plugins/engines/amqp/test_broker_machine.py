@@ -22,11 +22,11 @@ from hypothesis.stateful import (
 )
 
 from kernel.contracts.message import Envelope, run_of
-from plugins.engines.amqp.feed import Feed
-from plugins.engines.amqp.options import User
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
-from plugins.engines.amqp.users import Users
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.host.feed import Feed
+from plugins.engines.broker.host.options import User
+from plugins.engines.broker.host.users import Users
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
 from plugins.protocols.amqp091.events import (
     Acknowledged,

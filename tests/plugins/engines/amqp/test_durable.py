@@ -12,7 +12,7 @@ import pika
 import pytest
 
 from plugins.engines.amqp import connection_host, session
-from plugins.engines.amqp.options import BindingOptions, ExchangeOptions, QueueOptions
+from plugins.engines.broker.host.options import BindingOptions, ExchangeOptions, QueueOptions
 from plugins.protocols.amqp091.events import Acknowledged, Delivered, MethodReceived
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
 from plugins.protocols.amqp091.methods import basic, confirm, queue

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kernel.contracts.message import Envelope, run_of
-from plugins.engines.amqp.options import ExchangeOptions, QueueOptions
+from plugins.engines.broker.host.options import ExchangeOptions, QueueOptions
 from plugins.protocols.amqp091.events import Acknowledged, Returned
 from plugins.protocols.amqp091.methods import basic, confirm, queue
 from tests.plugins.engines.amqp.conftest import Server

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from plugins.engines.amqp.connection_host import UNWRITTEN_BYTES, fair_read_size
-from plugins.engines.amqp.engine import AmqpEngine
+from plugins.engines.amqp.front_end import make_amqp_engine
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.amqp.session import WINDOW_BYTES
 from plugins.protocols.amqp091.events import Delivered
@@ -30,7 +30,7 @@ def test_a_slow_reader_is_handed_a_window_and_no_more(server: Server) -> None:
             publisher.publish(body, "q")
         publisher.ask(basic.Qos(), basic.QosOk)
         left = server.host.call(lambda: server.engine.broker.vhost("/").queues["q"].backlog.count)
-        unwritten = server.host.call(lambda: max(c.unwritten for c in server.engine._connections))
+        unwritten = server.host.call(lambda: max(c.unwritten for c in server.engine.clients))
         assert left > 0
         assert unwritten <= WINDOW_BYTES + 2 * len(body)
         received = 0
@@ -46,7 +46,7 @@ def test_a_client_that_asks_and_never_reads_is_not_read(server: Server) -> None:
         rude._socket.settimeout(1)
         with pytest.raises(TimeoutError):
             rude.send_bytes(_frames(declare, 200_000))
-        unwritten = server.host.call(lambda: max(c.unwritten for c in server.engine._connections))
+        unwritten = server.host.call(lambda: max(c.unwritten for c in server.engine.clients))
         assert unwritten < 2 * UNWRITTEN_BYTES
 
 
@@ -133,13 +133,13 @@ def test_it_listens_on_a_unix_socket(serve: Callable[..., Server], tmp_path: Pat
 def test_an_address_that_it_cannot_serve_is_refused(address: str) -> None:
     host = FakeHost()
     with pytest.raises(ValueError, match=re.escape(address)):
-        AmqpEngine("broker", AmqpOptions(address=address)).start(host)
+        make_amqp_engine("broker", AmqpOptions(address=address)).start(host)
     host.stop()
 
 
 def test_a_port_that_is_taken_is_an_error_and_leaves_nothing(server: Server) -> None:
     host = FakeHost()
-    engine = AmqpEngine("second", AmqpOptions(address=server.address))
+    engine = make_amqp_engine("second", AmqpOptions(address=server.address))
     with pytest.raises(OSError, match="cannot listen on"):
         engine.start(host)
     engine.stop()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kernel.contracts.errors import KernelError
-from plugins.engines.amqp.definition_forms import read_definitions
-from plugins.engines.amqp.importing import Imported, Importer
-from plugins.engines.amqp.options import GUEST
-from plugins.engines.amqp.users import Permissions, Users
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
+from plugins.engines.broker.host.definition_forms import read_definitions
+from plugins.engines.broker.host.importing import Imported, Importer
+from plugins.engines.broker.host.options import GUEST
+from plugins.engines.broker.host.users import Permissions, Users
 from tests.plugins.engines.amqp.conftest import Server
 
 GUEST_HASH = "6zwgSD4J9Kvjf6CdiphBs6rDEmexpE8T+No5o07TOtUV2Wlo"
@@ -102,7 +102,7 @@ def test_everything_is_made(run: Callable[..., Imported], broker: Broker, users:
     vhost = broker.vhost("other")
     assert vhost.queues["q"].policy.max_length == 7
     assert {binding.destination.name for binding in vhost.exchanges["from"].bindings.values()} == {"q", "to"}
-    login = users.log_in("PLAIN", b"\0eve\0test12", loopback=False)
+    login = users.log_in_by_password("eve", "test12", loopback=False)
     assert login is not None
     with pytest.raises(NotAllowed):
         login.enter("/")
@@ -127,9 +127,9 @@ def test_guest_becomes_what_the_definitions_say_and_stays_on_this_machine(
 ) -> None:
     hashed = {"name": "guest", "password_hash": TEST12_HASH, "tags": "administrator,monitoring"}
     run(users=[hashed], vhosts=[{"name": "new"}])
-    assert users.log_in("PLAIN", b"\0guest\0guest", loopback=True) is None
-    assert users.log_in("PLAIN", b"\0guest\0test12", loopback=False) is None
-    login = users.log_in("PLAIN", b"\0guest\0test12", loopback=True)
+    assert users.log_in_by_password("guest", "guest", loopback=True) is None
+    assert users.log_in_by_password("guest", "test12", loopback=False) is None
+    login = users.log_in_by_password("guest", "test12", loopback=True)
     assert login is not None
     login.enter("/")
     with pytest.raises(NotAllowed):
@@ -191,7 +191,7 @@ def test_a_user_of_whom_something_is_complained_is_left_as_it_was(
     imported = run(users=[{"name": "guest", **wrong}, {"name": "new", **wrong}])
     assert len(imported.complaints) == 2
     assert "new" not in users.accounts
-    login = users.log_in("PLAIN", b"\0guest\0guest", loopback=True)
+    login = users.log_in_by_password("guest", "guest", loopback=True)
     assert login is not None
     assert login.account.everywhere == Permissions()
 

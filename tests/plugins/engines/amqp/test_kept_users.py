@@ -13,8 +13,8 @@ import pika
 import pytest
 
 from kernel.contracts.errors import KernelError
-from plugins.engines.amqp.definition_forms import Definitions, UserDefinition, VhostDefinition
-from plugins.engines.amqp.kept_users import NAME, KeptUsers
+from plugins.engines.broker.host.definition_forms import Definitions, UserDefinition, VhostDefinition
+from plugins.engines.broker.host.kept_users import NAME, KeptUsers
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.test_importing import TEST12_HASH
 
@@ -109,7 +109,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("plugins.engines.amqp.kept_users.sync_data", fail)
+    monkeypatch.setattr("plugins.engines.broker.host.kept_users.sync_data", fail)
     with pytest.raises(OSError, match="no space"):
         kept.add(Definitions(vhosts=[VhostDefinition("v")]))
     assert (tmp_path / NAME).read_bytes() == before

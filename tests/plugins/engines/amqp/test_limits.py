@@ -9,8 +9,8 @@ import pika.exceptions
 import pytest
 
 from kernel.contracts.message import Envelope, Run
-from plugins.engines.amqp.options import QueueOptions, User
-from plugins.engines.amqp.rates import Bucket
+from plugins.engines.broker.host.options import QueueOptions, User
+from plugins.engines.broker.host.rates import Bucket
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.still_host import StillServer
 
@@ -37,7 +37,7 @@ def test_a_bucket_that_is_overdrawn_says_how_long_to_wait() -> None:
 
 def test_connections_that_come_too_fast_are_hung_up_on(still: Callable[..., StillServer]) -> None:
     server = still(connections_per_second=2)
-    port = int(server.engine._listener.address.rpartition(":")[2])
+    port = int(server.address.rpartition(":")[2])
 
     def seen() -> tuple[int, int]:
         figures = server.engine.statistics()
@@ -81,7 +81,7 @@ def test_a_connection_that_ends_while_it_waits_is_forgotten(still: Callable[...,
     publisher.write()
     server.host.settle()
     assert publisher.hosted.paused
-    publisher.hosted.hang_up()
+    publisher.hosted.hang_up("the test is over")
     server.host.pass_time(100)
     assert server.engine.inspect("connections") == []
 

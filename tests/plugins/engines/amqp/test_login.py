@@ -9,10 +9,11 @@ from pathlib import Path
 import pika.exceptions
 import pytest
 
-from plugins.engines.amqp.options import QueueOptions, User
-from plugins.engines.amqp.origin import is_loopback
-from plugins.engines.amqp.passwords import Password
-from plugins.engines.amqp.users import Account, Permissions, Users
+from plugins.engines.amqp.sasl import log_in
+from plugins.engines.broker.host.options import QueueOptions, User
+from plugins.engines.broker.host.origin import is_loopback
+from plugins.engines.broker.host.passwords import Password
+from plugins.engines.broker.host.users import Account, Permissions, Users
 from plugins.protocols.amqp091.field_tables import encode_table
 from plugins.protocols.amqp091.methods import basic, connection, queue
 from tests.plugins.engines.amqp.conftest import Server
@@ -89,13 +90,13 @@ def test_a_user_may_open_the_virtual_hosts_that_are_listed(serve: Callable[..., 
 def test_credentials_are_read_as_the_mechanism_says(
     mechanism: str, response: bytes, name: str | None
 ) -> None:
-    login = Users({"guest": User(password="guest")}).log_in(mechanism, response, loopback=True)
+    login = log_in(Users({"guest": User(password="guest")}), mechanism, response, loopback=True)
     assert (login.name if login else None) == name
 
 
 def test_guest_is_refused_from_elsewhere() -> None:
     users = Users({"guest": User(password="guest", from_anywhere=False)})
-    assert users.log_in("PLAIN", b"\0guest\0guest", loopback=False) is None
+    assert log_in(users, "PLAIN", b"\0guest\0guest", loopback=False) is None
 
 
 @pytest.mark.parametrize(

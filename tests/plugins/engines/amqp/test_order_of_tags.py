@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel.contracts.message import Envelope, run_of
-from plugins.engines.amqp.options import QueueOptions
+from plugins.engines.broker.host.options import QueueOptions
 from plugins.protocols.amqp091.events import Delivered, Got, MethodReceived
 from plugins.protocols.amqp091.methods import basic, queue
 from plugins.protocols.amqp091.methods.method import Method

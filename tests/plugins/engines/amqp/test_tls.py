@@ -22,7 +22,7 @@ from kernel.plugins import PluginRegistry
 from kernel.topology.check import plan_of_text
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
-from plugins.engines.amqp.engine import AmqpEngine
+from plugins.engines.amqp.front_end import make_amqp_engine
 from plugins.engines.amqp.options import AmqpOptions
 from tests.events import Events
 
@@ -171,7 +171,7 @@ def test_a_topology_file_may_say_every_address(address: str) -> None:
 
 def test_an_address_of_another_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match=r"begins with one of amqp\+tcp, amqp\+tls, amqp\+unix"):
-        AmqpEngine("broker", AmqpOptions(address="backend+tcp://127.0.0.1:0"))
+        make_amqp_engine("broker", AmqpOptions(address="backend+tcp://127.0.0.1:0"))
 
 
 def test_a_certificate_logs_in(mutual: Tls) -> None:

@@ -7,22 +7,29 @@ thousand channels waiting, a turn costs as much as with one.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Generic, TypeVar
+from typing import Protocol as Interface
 
-if TYPE_CHECKING:
-    from plugins.engines.amqp.channel import Channel
-
-_Heap: TypeAlias = "list[tuple[int, int, Channel]]"
+from plugins.engines.broker.host.confirms import Confirms
 
 
-class Confirming:
+class Publishing(Interface):
+    """A stream of publishes with numbered confirmations: an AMQP channel, a STOMP or MQTT connection."""
+
+    confirms: Confirms | None
+
+
+_Channel = TypeVar("_Channel", bound=Publishing)
+
+
+class Confirming(Generic[_Channel]):
     """The channels of one session that wait to confirm."""
 
     def __init__(self) -> None:
-        self._published: dict[Channel, None] = {}
-        self._for_routes: _Heap = []
-        self._for_store: _Heap = []
-        self._asleep: set[Channel] = set()
+        self._published: dict[_Channel, None] = {}
+        self._for_routes: list[tuple[int, int, _Channel]] = []
+        self._for_store: list[tuple[int, int, _Channel]] = []
+        self._asleep: set[_Channel] = set()
         self._pushed = 0
 
     def __bool__(self) -> bool:
@@ -33,16 +40,16 @@ class Confirming:
         """Whether somebody waits for the store alone."""
         return bool(self._for_store)
 
-    def add(self, channel: Channel) -> None:
+    def add(self, channel: _Channel) -> None:
         """It has published."""
         self._published[channel] = None
 
-    def forget(self, channel: Channel) -> None:
+    def forget(self, channel: _Channel) -> None:
         """It is over.  What is left of it is dropped when its turn comes."""
         self._published.pop(channel, None)
         self._asleep.discard(channel)
 
-    def take_ready(self, confirmed: int, safe: int) -> list[Channel]:
+    def take_ready(self, confirmed: int, safe: int) -> list[_Channel]:
         """Return the channels to look at, now that routes and store have come so far, and forget them."""
         ready = self._published
         self._published = {}
@@ -54,7 +61,7 @@ class Confirming:
                     ready[channel] = None
         return list(ready)
 
-    def wait(self, channel: Channel, confirmed: int) -> None:
+    def wait(self, channel: _Channel, confirmed: int) -> None:
         """It could not tell everything: look at it again when what it waits for next has come."""
         if channel.confirms is None or channel in self._asleep:
             return

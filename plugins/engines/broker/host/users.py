@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from plugins.engines.amqp.options import User
-from plugins.engines.amqp.passwords import Password
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
-from plugins.protocols.amqp091.credentials import credentials_of
+from plugins.engines.broker.host.options import User
+from plugins.engines.broker.host.passwords import Password
 
 Operation: TypeAlias = Literal["configure", "write", "read"]
 
@@ -99,43 +98,33 @@ class Login:
 
 
 class Users:
-    """All who may log in."""
+    """All who may log in.  What proves who a client is, a password apart, is its front end's affair."""
 
-    def __init__(self, users: Mapping[str, User], anonymous: str = "") -> None:
-        """``anonymous``: the user whom SASL ANONYMOUS logs in; empty: nobody."""
+    def __init__(self, users: Mapping[str, User]) -> None:
         self.accounts = {name: Account.from_options(user) for name, user in users.items()}
-        self.anonymous = anonymous
 
-    def log_in(
-        self, mechanism: str, response: bytes, *, loopback: bool, certified: str | None = None
-    ) -> Login | None:
-        """Return who that is, or None: the client is not told why.
+    def log_in(self, name: str, *, loopback: bool) -> Login | None:
+        """Return the login of a user whose identity is proven; None if there is no such user, or not from there.
 
-        ``certified`` is the name in a certificate that TLS has verified, and all that EXTERNAL needs.
+        ``loopback``: the client is on this machine.
         """
-        name = self._name_of(mechanism, response, certified)
-        account = self.accounts.get(name) if name else None
-        if not name or account is None or not (loopback or account.from_anywhere):
+        account = self.accounts.get(name)
+        if account is None or not (loopback or account.from_anywhere):
             return None
         return Login(name, account)
 
-    def _name_of(self, mechanism: str, response: bytes, certified: str | None) -> str | None:
-        """Return whose secret, if any was needed, that is."""
-        if mechanism == "EXTERNAL":
-            return certified
-        if mechanism == "ANONYMOUS":
-            return self.anonymous
-        credentials = credentials_of(mechanism, response)
-        return credentials[0] if credentials and self._knows(*credentials) else None
+    def log_in_by_password(self, name: str, password: str, *, loopback: bool) -> Login | None:
+        """Check a password, and log in.  None for every failure: a client is not told the reason."""
+        return self.log_in(name, loopback=loopback) if self._knows(name, password) else None
 
     def _knows(self, name: str, password: str) -> bool:
         account = self.accounts.get(name)
         return account is not None and account.password.is_given_by(password)
 
-    def renew(self, login: Login, secret: bytes) -> None:
-        """Take a new secret for one who has logged in (connection.update-secret), or refuse it."""
+    def renew(self, login: Login, password: str) -> None:
+        """Check a password again for a user who has logged in, or refuse it.  The login has the current account."""
         account = self.accounts.get(login.name)
-        if account is None or not account.password.is_given_by(secret.decode("utf-8", "surrogateescape")):
+        if account is None or not account.password.is_given_by(password):
             raise NotAllowed("New secret was refused by one of the backends")
         login.leave()
         login.account = account

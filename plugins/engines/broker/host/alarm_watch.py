@@ -7,17 +7,17 @@ from pathlib import Path
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.disk import free_bytes
-from plugins.engines.amqp.options import AmqpOptions
-from plugins.engines.amqp.resources import (
+from plugins.engines.broker.alarms import Alarm, Alarms, DiskAlarm, ProcessAlarm, QueuedAlarm
+from plugins.engines.broker.host.options import BrokerOptions
+from plugins.engines.broker.host.resources import (
     give_memory_back,
     machine_memory,
     octets,
     resident_memory,
 )
-from plugins.engines.broker.alarms import Alarm, Alarms, DiskAlarm, ProcessAlarm, QueuedAlarm
 
 
-def make_alarms(options: AmqpOptions, held: Callable[[], int]) -> Alarms:
+def make_alarms(options: BrokerOptions, held: Callable[[], int]) -> Alarms:
     """Return the alarms that the options ask for; ``held``: octets that the queues hold."""
     alarms: list[Alarm] = []
     whole = machine_memory()

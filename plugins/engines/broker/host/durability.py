@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernel.contracts.engine import EngineEvent, Host
-from plugins.engines.amqp.options import AmqpOptions
-from plugins.engines.amqp.resources import machine_memory, octets
+from plugins.engines.broker.host.options import BrokerOptions
+from plugins.engines.broker.host.resources import machine_memory, octets
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.store_options import StoreOptions
 
 
 def open_store(
-    options: AmqpOptions, engine: str, host: Host, clock_ahead: float, on_done: Callable[[], None]
+    options: BrokerOptions, engine: str, host: Host, clock_ahead: float, on_done: Callable[[], None]
 ) -> OpenStore | None:
     """Open the directory; None: everything is in memory alone.
 

@@ -1,4 +1,4 @@
-"""Engine: an AMQP 0-9-1 server.  It listens, hosts its clients, keeps the broker, and has one port to the routes.
+"""Engine: a broker and its front ends.  It keeps the broker, ends its turns, and has one port to the routes.
 
 A turn is what one readable socket, one timer or one batch from the routes brings.  At its end the
 broker settles, the routes get what was published, and each client that something is for is
@@ -7,86 +7,71 @@ written to once.
 
 from __future__ import annotations
 
-import socket
-import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import SystemRandom
-from typing import Any
+from typing import Any, TypeAlias
 
-import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host
-from kernel.contracts.errors import ConnectionLost, KernelError
-from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
-from kernel.hosting.listener import Listener
-from kernel.hosting.tls import handshake, server_context
-from kernel.hosting.wire import PlainWire, TlsWire, Wire
-from plugins.engines.amqp.alarm_watch import AlarmWatch, make_alarms
-from plugins.engines.amqp.connection_host import ConnectionHost
-from plugins.engines.amqp.definition_forms import read_definitions
-from plugins.engines.amqp.definitions import declare_all
-from plugins.engines.amqp.durability import open_store
-from plugins.engines.amqp.feed import Feed
-from plugins.engines.amqp.importing import Importer, import_file
-from plugins.engines.amqp.inspection import inspect
-from plugins.engines.amqp.kept_users import NAME, KeptUsers
-from plugins.engines.amqp.options import AmqpOptions
-from plugins.engines.amqp.origin import certified_name, is_on_this_machine
-from plugins.engines.amqp.rates import Bucket
-from plugins.engines.amqp.session import Session
-from plugins.engines.amqp.users import Users
+from kernel.contracts.errors import KernelError
 from plugins.engines.broker.alarms import held_in_queues
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.front_end import Client, FrontEnd
+from plugins.engines.broker.host.alarm_watch import AlarmWatch, make_alarms
+from plugins.engines.broker.host.definition_forms import read_definitions
+from plugins.engines.broker.host.definitions import declare_all
+from plugins.engines.broker.host.durability import open_store
+from plugins.engines.broker.host.feed import Feed
+from plugins.engines.broker.host.importing import Importer, import_file
+from plugins.engines.broker.host.inspection import inspect
+from plugins.engines.broker.host.kept_users import NAME, KeptUsers
+from plugins.engines.broker.host.options import BrokerOptions
+from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.watches import Watches, place_of
-from plugins.protocols.amqp091.connection import ServerConnection
-from plugins.protocols.amqp091.options import ServerOptions
+
+MakeFrontEnd: TypeAlias = "Callable[[BrokerEngine], FrontEnd]"
 
 
-class AmqpEngine:
-    """The server.  ``run`` is its life; all else is called by the thread that hosts it."""
+class BrokerEngine:
+    """The broker as its front ends see it.  ``run`` is its life; all else is called by the thread that hosts it."""
 
     host: Host
     broker: Broker
     kept: OpenStore | None = None
     _kept_users: KeptUsers | None = None
 
-    def __init__(self, name: str, options: AmqpOptions, exchange_types: ExchangeTypes | None = None) -> None:
-        """``exchange_types``: those that plugins bring."""
+    def __init__(
+        self,
+        name: str,
+        options: BrokerOptions,
+        front_ends: Sequence[MakeFrontEnd] = (),
+        exchange_types: ExchangeTypes | None = None,
+    ) -> None:
+        """``front_ends`` make a front end each; ``exchange_types``: those that plugins bring."""
         self.name = name
-        self._exchange_types = exchange_types or {}
         self.options = options
-        self.users = Users(options.users, options.anonymous)
-        self._address = parse_address(options.address, SOCKET_TRANSPORTS, "amqp")
-        self._tls = server_context(options.tls) if self._address.transport == "tls" else None
-        self._shaking = 0
-        """Connections whose TLS handshake is not over."""
-        self._protocol_options = ServerOptions(
-            channel_max=options.channel_max,
-            frame_max=options.frame_max,
-            heartbeat=options.heartbeat,
-            handshake_timeout=options.handshake_seconds,
-            max_body_size=options.max_body_bytes,
-            mechanisms=("PLAIN", "AMQPLAIN", *(("ANONYMOUS",) if options.anonymous else ())),
-            properties={"cluster_name": options.cluster_name} if options.cluster_name else {},
-        )
-        self._connections: dict[ConnectionHost, None] = {}
-        self._busy: dict[ConnectionHost, None] = {}
-        self._listener: Listener | None = None
+        self.users = Users(options.users)
+        self.clients: dict[Client, Callable[[], None]] = {}
+        """All clients of all front ends, and what to call when one has ended."""
+        self.running = False
+        """From ``start`` to ``stop``: no client may begin outside of it."""
+        self._exchange_types = exchange_types or {}
+        self.front_ends = [make(self) for make in front_ends]
+        self._busy: dict[Client, None] = {}
         self._soon = False
         self._flushing = False
         """Whether the store is being told to write, which it may do at once."""
         self._disk_is_behind = False
         """Whether publishers wait because too much does for the disk."""
         self._armed: float | None = None
-        self._accepted = self._refused = 0
         self._ended = {"messages_in": 0, "messages_out": 0, "bytes_in": 0, "bytes_out": 0}
 
     def __repr__(self) -> str:
-        return f"<AmqpEngine {self.name}, {len(self._connections)} connections>"
+        return f"<BrokerEngine {self.name}, {len(self.clients)} connections>"
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Serve until cancelled."""
@@ -97,11 +82,14 @@ class AmqpEngine:
             self.stop()
 
     def start(self, host: Host) -> str:
-        """Make the broker, join the dispatcher, listen; return the address."""
+        """Make the broker, join the dispatcher, listen; return the addresses."""
+        self._open(host)
+        self.running = True
+        return ", ".join([front_end.start() for front_end in self.front_ends])
+
+    def _open(self, host: Host) -> None:
         self.host = host
         now = host.now()
-        rate = self.options.connections_per_second
-        self._rate = Bucket(rate, now) if rate else None
         seed = SystemRandom().getrandbits(128)
         clock = time.time()
         self.kept = open_store(self.options, self.name, host, clock - now, self._on_stored)
@@ -130,18 +118,17 @@ class AmqpEngine:
         self._watches.open(vhost, self.options.cluster_name, host.post)
         alarms = make_alarms(self.options, self._held)
         self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
-        self._listener = Listener(host, self.name, self._address, self._on_accept)
-        return self._listener.address
 
     def stop(self) -> None:
         """Hang up on everybody."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        if self.running:
+            self.running = False
+            for front_end in self.front_ends:
+                front_end.stop()
             self._watches.close(self.feed.vhost)
             self.alarm_watch.stop()
-        for connection in list(self._connections):
-            connection.hang_up()
+        for client in list(self.clients):
+            client.hang_up("the broker is shut down")
         if self._armed is not None:
             self.host.set_timer(None, self._on_deadline, self)
         if self.kept is not None:
@@ -150,19 +137,20 @@ class AmqpEngine:
 
     def pending(self) -> bool:
         """Whether a client has something to read that is not written yet."""
-        return any(connection.unwritten for connection in list(self._connections))
+        return any(client.unwritten for client in list(self.clients))
 
     def statistics(self) -> dict[str, Any]:
         """Counters of this moment; past connections count."""
         sums = dict(self._ended)
-        for connection in list(self._connections):
-            _add(sums, connection)
+        for client in list(self.clients):
+            _add(sums, client)
+        doors = [front_end.statistics() for front_end in self.front_ends]
         kept = self.kept
         return {
             **sums,
-            "connections": len(self._connections),
-            "accepted": self._accepted,
-            "refused": self._refused,
+            "connections": len(self.clients),
+            "accepted": sum(each["accepted"] for each in doors),
+            "refused": sum(each["refused"] for each in doors),
             "routed_out": self.feed.messages_out,
             "routed_in": self.feed.messages_in,
             "routed_in_refused": self.feed.messages_refused,
@@ -173,7 +161,7 @@ class AmqpEngine:
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return a row for each queue, exchange, binding, connection or consumer."""
-        return inspect(what, self.broker, self.users, self._connections)
+        return inspect(what, self.broker, self.users, self.clients)
 
     def operate(self, what: str, argument: Any) -> dict[str, Any]:
         """Do what an operator wants: ``import-definitions``."""
@@ -190,69 +178,21 @@ class AmqpEngine:
                 complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
         return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
 
-    # Connections
+    # Clients
 
-    def _on_accept(self, connected: socket.socket, peer: str) -> None:
-        full = len(self._connections) + self._shaking >= self.options.max_connections
-        if full or (self._rate is not None and not self._rate.take_one(self.host.now())):
-            self._refused += 1
-            connected.close()
-            return
-        self._accepted += 1
-        if connected.family in (socket.AF_INET, socket.AF_INET6):
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is None:
-            self._begin(PlainWire(connected), peer, loopback=is_on_this_machine(connected), certified=None)
-        else:
-            self._shaking += 1  # at once: others are accepted before the task begins
-            self.host.nursery.start_soon(self._shake_hands, connected, peer, self._tls)
+    def add(self, client: Client, on_ended: Callable[[], None]) -> None:
+        """A front end has a new client.  ``on_ended`` is called when it is over."""
+        self.clients[client] = on_ended
+        self.host.report(EngineEvent(engine=self.name, what="connected", peer=client.peer))
 
-    async def _shake_hands(self, connected: socket.socket, peer: str, context: ssl.SSLContext) -> None:
-        """TLS first; the conversation begins after it."""
-        loopback = is_on_this_machine(connected)
-        seconds = self.options.handshake_seconds
-        try:
-            wrapped = await handshake(connected, context, server_side=True, server_name=None, seconds=seconds)
-        except ConnectionLost as error:
-            self._refused += 1
-            event = EngineEvent(engine=self.name, what="refused", peer=peer, detail=str(error))
-            self.host.report(event)
-            return
-        finally:
-            self._shaking -= 1
-        if self._listener is None:  # stopped in the very turn in which the handshake was done
-            wrapped.close()
-            return
-        self._begin(TlsWire(wrapped), peer, loopback=loopback, certified=certified_name(wrapped))
-
-    def _begin(self, wire: Wire, peer: str, *, loopback: bool, certified: str | None) -> None:
-        options = self._protocol_options
-        if certified is not None:
-            options = msgspec.structs.replace(options, mechanisms=(*options.mechanisms, "EXTERNAL"))
-        conversation = ServerConnection(options, self.host.now())
-
-        def make_session(connection: ServerConnection, on_busy: Callable[[], None]) -> Session:
-            return Session(
-                connection,
-                self.broker,
-                self.users,
-                self.feed,
-                loopback=loopback,
-                certified=certified,
-                on_busy=on_busy,
-            )
-
-        connection = ConnectionHost(self, wire, conversation, make_session, peer)
-        self._connections[connection] = None
-        connection.start()
-        self.host.report(EngineEvent(engine=self.name, what="connected", peer=peer))
-
-    def has_ended(self, connection: ConnectionHost, reason: str) -> None:
-        """A connection is over."""
-        self._connections.pop(connection, None)
-        self._busy.pop(connection, None)
-        _add(self._ended, connection)
-        event = EngineEvent(engine=self.name, what="disconnected", peer=connection.peer, detail=reason)
+    def has_ended(self, client: Client, reason: str) -> None:
+        """A client is over; it says so itself, once."""
+        on_ended = self.clients.pop(client, None)
+        self._busy.pop(client, None)
+        _add(self._ended, client)
+        if on_ended is not None:
+            on_ended()
+        event = EngineEvent(engine=self.name, what="disconnected", peer=client.peer, detail=reason)
         self.host.report(event)
 
     def _on_refused(self, detail: str) -> None:
@@ -260,9 +200,9 @@ class AmqpEngine:
 
     # Turns
 
-    def is_busy(self, connection: ConnectionHost) -> None:
-        """There will be something to write to a connection at the end of this turn."""
-        self._busy[connection] = None
+    def is_busy(self, client: Client) -> None:
+        """There will be something to write to a client at the end of this turn."""
+        self._busy[client] = None
 
     def finish_turn(self, now: float) -> None:
         """Settle the broker, feed the routes, write to the clients."""
@@ -273,14 +213,14 @@ class AmqpEngine:
             self.broker.share_memory()
         low = self.alarm_watch.alarms.reason
         busy, self._busy = self._busy, {}
-        for connection in busy:
-            if connection.session.published:
+        for client in busy:
+            if client.published:
                 self._disk_is_behind = self._disk_is_behind or self.broker.store.full
                 if not self.feed.going or self._disk_is_behind:
-                    connection.hold_back()
+                    client.hold_back()
                 if low:
-                    connection.block(low)
-            connection.finish(now)
+                    client.block(low)
+            client.finish(now)
         # Last: the writer would fight for the interpreter's lock while clients are told.
         self._flushing = True
         self.broker.store.flush()
@@ -290,8 +230,8 @@ class AmqpEngine:
         self._arm()
 
     def finish_soon(self) -> None:
-        """A connection can take more, or has been lost: after the others had their turn."""
-        if not self._soon and self._listener is not None:
+        """A client can take more, or has been lost: after the others had their turn."""
+        if not self._soon and self.running:
             self._soon = True
             self.host.soon(self._on_soon)
 
@@ -314,23 +254,18 @@ class AmqpEngine:
         if was_behind:
             self.host.soon(self.on_output)
         if self.feed.going:
-            for connection in list(self._connections):
-                connection.go_on()
+            for client in list(self.clients):
+                client.go_on()
 
     def _held(self) -> int:
         """Octets of memory that messages take: those that wait, and those that are outstanding."""
-        outstanding = [
-            channel.receiver.ledger.estimated_size()
-            for connection in self._connections
-            for channel in connection.session.channels.values()
-        ]
-        return held_in_queues(self.broker) + sum(outstanding)
+        return held_in_queues(self.broker) + sum([client.held_bytes for client in self.clients])
 
     def _on_alarms_lifted(self) -> None:
         """Read the publishers and the routes again."""
-        for connection in self._connections:
-            connection.unblock()
-            self.is_busy(connection)
+        for client in self.clients:
+            client.unblock()
+            self.is_busy(client)
         self.host.soon(self.on_output)
 
     def _arm(self) -> None:
@@ -364,14 +299,14 @@ class AmqpEngine:
     def on_confirmed(self, count: int) -> None:
         """The routes have confirmed: so can we."""
         self.feed.confirmed = count
-        for connection in self._connections:
-            if connection.session.confirming:
-                self._busy[connection] = None
+        for client in self.clients:
+            if client.confirming:
+                self._busy[client] = None
         self.finish_turn(self.host.now())
 
 
-def _add(sums: dict[str, int], connection: ConnectionHost) -> None:
-    sums["messages_in"] += connection.session.messages_in
-    sums["messages_out"] += connection.session.messages_out
-    sums["bytes_in"] += connection.bytes_in
-    sums["bytes_out"] += connection.bytes_out
+def _add(sums: dict[str, int], client: Client) -> None:
+    sums["messages_in"] += client.messages_in
+    sums["messages_out"] += client.messages_out
+    sums["bytes_in"] += client.bytes_in
+    sums["bytes_out"] += client.bytes_out

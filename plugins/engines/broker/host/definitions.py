@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from plugins.engines.amqp.definition_forms import ExchangeDefinition, QueueDefinition
-from plugins.engines.amqp.options import AmqpOptions, ExchangeOptions, QueueOptions
 from plugins.engines.broker.binding import Destination
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.host.definition_forms import ExchangeDefinition, QueueDefinition
+from plugins.engines.broker.host.options import BrokerOptions, ExchangeOptions, QueueOptions
 from plugins.engines.broker.virtual_host import VirtualHost
 
 
-def declare_all(options: AmqpOptions, broker: Broker, now: float) -> None:
+def declare_all(options: BrokerOptions, broker: Broker, now: float) -> None:
     """Declare what the options list; a mistake in them raises the broker's refusal."""
     for exchange in options.exchanges:
         declare_exchange(broker, exchange)

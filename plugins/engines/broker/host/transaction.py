@@ -6,15 +6,25 @@ once and a commit cannot fail half-way: an exchange that is deleted in between h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from typing import Protocol as Interface
 
 from kernel.contracts.message import Run
 from plugins.engines.broker.ledger import Handed
 from plugins.engines.broker.receiver import Receiver
 from plugins.engines.broker.routes import Route
+from plugins.engines.broker.virtual_host import VirtualHost
 
-if TYPE_CHECKING:
-    from plugins.engines.amqp.channel import Channel
+
+class Transacting(Interface):
+    """What a transaction belongs to: an AMQP channel, a STOMP connection."""
+
+    vhost: VirtualHost
+    receiver: Receiver
+
+    def publish(self, run: Run, now: float, *, mandatory: bool, route: Route | None = None) -> None:
+        """Publish messages that were checked."""
+        ...
 
 
 class Publication(NamedTuple):
@@ -42,7 +52,7 @@ class Transaction:
         self._publications: list[Publication] = []
         self._verdicts: list[Verdict] = []
 
-    def publish(self, channel: Channel, run: Run, *, mandatory: bool) -> None:
+    def publish(self, channel: Transacting, run: Run, *, mandatory: bool) -> None:
         """Take messages that were checked."""
         self._publications.append(Publication(run, mandatory, channel.vhost.routes.find(run.envelope)))
 
@@ -62,7 +72,7 @@ class Transaction:
         if refusal is not None:
             raise refusal
 
-    def commit(self, channel: Channel, now: float) -> None:
+    def commit(self, channel: Transacting, now: float) -> None:
         """Do what waited, the messages first."""
         publications, self._publications = self._publications, []
         verdicts, self._verdicts = self._verdicts, []

@@ -13,7 +13,10 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import KernelError
-from plugins.engines.amqp.definition_forms import (
+from plugins.engines.broker.binding import Destination
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.errors import BrokerError
+from plugins.engines.broker.host.definition_forms import (
     HASHINGS,
     NOT_SUPPORTED,
     BindingDefinition,
@@ -25,13 +28,10 @@ from plugins.engines.amqp.definition_forms import (
     VhostDefinition,
     read_definitions,
 )
-from plugins.engines.amqp.definitions import declare_exchange, declare_queue
-from plugins.engines.amqp.options import GUEST
-from plugins.engines.amqp.passwords import Password
-from plugins.engines.amqp.users import Account, Permissions, Users
-from plugins.engines.broker.binding import Destination
-from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.errors import BrokerError
+from plugins.engines.broker.host.definitions import declare_exchange, declare_queue
+from plugins.engines.broker.host.options import GUEST
+from plugins.engines.broker.host.passwords import Password
+from plugins.engines.broker.host.users import Account, Permissions, Users
 
 
 class Imported(msgspec.Struct, frozen=True):

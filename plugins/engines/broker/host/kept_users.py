@@ -15,7 +15,7 @@ import msgspec
 
 from kernel.contracts.errors import KernelError
 from kernel.hosting.disk import sync_data, sync_directory
-from plugins.engines.amqp.definition_forms import (
+from plugins.engines.broker.host.definition_forms import (
     Definitions,
     PermissionDefinition,
     UserDefinition,

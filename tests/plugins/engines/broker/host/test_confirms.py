@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.engines.amqp.confirms import Confirms, Verdict
+from plugins.engines.broker.host.confirms import Confirms, Verdict
 
 
 def test_one_word_for_all() -> None:

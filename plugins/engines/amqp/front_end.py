@@ -1,0 +1,77 @@
+"""Front end: AMQP 0-9-1 clients of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from plugins.engines.amqp.connection_host import ConnectionHost
+from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
+from plugins.engines.amqp.session import Session
+from plugins.engines.broker.front_end import FrontEnd
+from plugins.engines.broker.host.engine import BrokerEngine
+from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
+from plugins.engines.broker.matchers.kinds import ExchangeTypes
+from plugins.protocols.amqp091.connection import ServerConnection
+from plugins.protocols.amqp091.options import ServerOptions
+
+
+def make_amqp_engine(
+    name: str, options: AmqpOptions, exchange_types: ExchangeTypes | None = None
+) -> BrokerEngine:
+    """Return a broker with one AMQP listener: the engine kind ``amqp``."""
+
+    def front_end(engine: BrokerEngine) -> FrontEnd:
+        return make_front_end(engine, options.listener())
+
+    return BrokerEngine(name, options, (front_end,), exchange_types)
+
+
+def make_front_end(engine: BrokerEngine, options: AmqpListenerOptions) -> StreamFrontEnd:
+    """Return an AMQP listener of a broker."""
+    return StreamFrontEnd(engine, options, "amqp", _Clients(engine, options).begin)
+
+
+class _Clients:
+    """Makes the clients of one listener."""
+
+    def __init__(self, engine: BrokerEngine, options: AmqpListenerOptions) -> None:
+        self._engine = engine
+        self._options = options
+        cluster_name = engine.options.cluster_name
+        self._protocol_options = ServerOptions(
+            channel_max=options.channel_max,
+            frame_max=options.frame_max,
+            heartbeat=options.heartbeat,
+            handshake_timeout=options.handshake_seconds,
+            max_body_size=options.max_body_bytes,
+            mechanisms=("PLAIN", "AMQPLAIN", *(("ANONYMOUS",) if options.anonymous else ())),
+            properties={"cluster_name": cluster_name} if cluster_name else {},
+        )
+
+    def begin(self, accepted: Accepted) -> ConnectionHost:
+        """Begin a conversation on a connection."""
+        engine = self._engine
+        options = self._protocol_options
+        if accepted.certified is not None:
+            options = msgspec.structs.replace(options, mechanisms=(*options.mechanisms, "EXTERNAL"))
+        conversation = ServerConnection(options, engine.host.now())
+
+        def make_session(connection: ServerConnection, on_busy: Callable[[], None]) -> Session:
+            return Session(
+                connection,
+                engine.broker,
+                engine.users,
+                engine.feed,
+                loopback=accepted.loopback,
+                certified=accepted.certified,
+                anonymous=self._options.anonymous,
+                on_busy=on_busy,
+            )
+
+        client = ConnectionHost(
+            engine, accepted.wire, conversation, make_session, accepted.peer, self._options.publish_rate
+        )
+        client.start()
+        return client

@@ -1,0 +1,113 @@
+"""Inspection: what an operator sees of the broker, under the names that rabbitmqctl uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.front_end import Client
+from plugins.engines.broker.host.users import Users
+
+Row: TypeAlias = dict[str, Any]
+
+
+def inspect(what: str, broker: Broker, users: Users, clients: Iterable[Client]) -> list[Row]:
+    """Return a row for each thing of the sort ``what``."""
+    of_users = _OF_USERS.get(what)
+    if of_users is not None:
+        return list(of_users(users, broker))
+    of_broker = _OF_BROKER.get(what)
+    if of_broker is not None:
+        return list(of_broker(broker))
+    return [row for client in clients for row in client.inspect(what)]
+
+
+def _queues(broker: Broker) -> Iterator[Row]:
+    for vhost in broker.vhosts.values():
+        for queue in vhost.queues.values():
+            yield {
+                "vhost": vhost.name,
+                "name": queue.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "exclusive": queue.exclusive,
+                "arguments": dict(queue.arguments),
+                "messages": queue.backlog.count + queue.outstanding,
+                "messages_ready": queue.backlog.count,
+                "messages_unacknowledged": queue.outstanding,
+                "message_bytes_ready": queue.backlog.size,
+                "message_bytes_paged_out": queue.backlog.paged,
+                "consumers": queue.consumer_count,
+                "messages_in": queue.messages_in,
+                "messages_out": queue.messages_out,
+            }
+
+
+def _exchanges(broker: Broker) -> Iterator[Row]:
+    for vhost in broker.vhosts.values():
+        for exchange in vhost.exchanges.values():
+            yield {
+                "vhost": vhost.name,
+                "name": exchange.name,
+                "type": exchange.kind,
+                "durable": exchange.durable,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": dict(exchange.arguments),
+                "bindings": len(exchange.bindings),
+            }
+
+
+def _bindings(broker: Broker) -> Iterator[Row]:
+    for vhost in broker.vhosts.values():
+        for name in vhost.queues:  # rabbitmqctl, too, shows how the default exchange leads to each queue
+            yield _binding(vhost.name, "", name, "queue", name, {})
+        for exchange in vhost.exchanges.values():
+            for binding in exchange.bindings.values():
+                to = binding.destination
+                kind = "exchange" if isinstance(to, Exchange) else "queue"
+                yield _binding(vhost.name, exchange.name, to.name, kind, binding.key, dict(binding.arguments))
+
+
+def _binding(vhost: str, source: str, destination: str, kind: str, key: str, arguments: Row) -> Row:
+    return {
+        "vhost": vhost,
+        "source_name": source,
+        "source_kind": "exchange",
+        "destination_name": destination,
+        "destination_kind": kind,
+        "routing_key": key,
+        "arguments": arguments,
+    }
+
+
+def _users(users: Users, broker: Broker) -> Iterator[Row]:
+    for name, account in users.accounts.items():
+        yield {
+            "name": name,
+            "password_hash": account.password.as_hash(),
+            "hashing": account.password.hashing,
+            "tags": list(account.tags),
+            "max_connections": account.max_connections,
+        }
+
+
+def _permissions(users: Users, broker: Broker) -> Iterator[Row]:
+    for name, account in users.accounts.items():
+        for vhost in broker.vhosts:
+            allowed = account.allowed_in(vhost)
+            if allowed is not None:
+                yield {"user": name, "vhost": vhost, **allowed._asdict()}
+
+
+_OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
+    "queues": _queues,
+    "exchanges": _exchanges,
+    "bindings": _bindings,
+}
+_OF_USERS: dict[str, Callable[[Users, Broker], Iterator[Row]]] = {
+    "users": _users,
+    "permissions": _permissions,
+}
