@@ -44,8 +44,11 @@ class Port(Interface):
         """Route runs.  False: a pipe is full and blocks, stop reading the source until ``on_writable``."""
         ...
 
-    def wants(self, envelope: Envelope) -> bool:
-        """Whether a route from here lets messages under this envelope pass: then they have somewhere to go."""
+    def wants(self, what: Envelope | Run) -> bool:
+        """Whether messages under this envelope, or these, have somewhere to go now.
+
+        True if a route from here lets them pass and its router, if it can tell (``Selective``), would find somebody.
+        """
         ...
 
     def take(self, most: int = ...) -> list[Run]:

@@ -52,3 +52,18 @@ class Router(Interface):
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
         """The far end no longer wants them."""
         ...
+
+
+class Selective(Interface):
+    """Optional for a router that looks at messages: to say beforehand whether anybody would get them.
+
+    Sources that have to tell their peers "nobody wants this" ask (``Port.wants``).  A router without this method is taken
+    to find somebody for everything.
+    """
+
+    def wants(self, run: Run) -> bool:
+        """Whether ``choose`` would find somebody now, full or not; changes nothing.
+
+        The run has no bodies when only the envelope is known yet; then True if the envelope alone does not decide.
+        """
+        ...

@@ -104,9 +104,10 @@ class Port:
         self.stop()
         return False
 
-    def wants(self, envelope: Envelope) -> bool:
-        """Whether a route from here lets messages under this envelope pass."""
-        return any(route.accepts(envelope) for route in self.routes)
+    def wants(self, what: Envelope | Run) -> bool:
+        """Whether a route from here lets these messages pass, and its router would find somebody for them."""
+        run = what if isinstance(what, Run) else Run((), 0, what)
+        return any(route.wants(run) for route in self.routes)
 
     def writable(self) -> bool:
         """Whether nothing holds the source back."""

@@ -103,9 +103,12 @@ class Route:
             self._place(run, page)
         return True
 
-    def accepts(self, envelope: Envelope) -> bool:
-        """Whether the route's filter lets messages under this envelope pass."""
-        return self._accepts is None or self._accepts(envelope)
+    def wants(self, run: Run) -> bool:
+        """Whether the route's filter lets a run pass, and its router would find somebody for it, as far as it can tell."""
+        if self._accepts is not None and not self._accepts(run.envelope):
+            return False
+        router_wants: Callable[[Run], bool] | None = getattr(self._router, "wants", None)
+        return router_wants is None or router_wants(run)
 
     def retry(self) -> None:
         """A pipe came or can take more: pass on what was held."""

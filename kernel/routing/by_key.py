@@ -30,6 +30,10 @@ class ByKey:
         """The run itself for everybody who subscribed to its key."""
         return [(outlet, run) for outlet in self._trie.match(run.envelope.key)]
 
+    def wants(self, run: Run) -> bool:
+        """Whether anybody subscribed to its key."""
+        return bool(self._trie.match(run.envelope.key))
+
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """From now on."""
         self._patterns[outlet].append(pattern)

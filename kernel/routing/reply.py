@@ -34,6 +34,10 @@ class Reply:
         namesakes = self._outlets.get(run.envelope.reply_to)
         return [(namesakes[-1], run)] if namesakes else ()
 
+    def wants(self, run: Run) -> bool:
+        """Whether the asker is still there."""
+        return run.envelope.reply_to in self._outlets
+
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Nobody chooses here."""
 

@@ -12,6 +12,7 @@ FUNCTION_LINES = 40
 """Without its docstring."""
 
 LONG_FILES: set[str] = {
+    "kernel/dispatcher/port.py",
     "plugins/protocols/sctp/association.py",
 }
 LONG_FUNCTIONS = {

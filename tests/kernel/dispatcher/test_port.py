@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, Run, run_of
+from kernel.dispatcher.route import RouteSpec
+from kernel.routing.fan_out import FanOut
 from tests.kernel.dispatcher.conftest import Owner, System
 
 
@@ -395,6 +397,38 @@ def test_a_port_knows_whether_a_route_lets_an_envelope_pass(system: System) -> N
     system.route("a", "c")
     system.turn()
     assert system.ports["a"].wants(Envelope(key="other"))
+
+
+def test_a_port_knows_whether_a_router_would_find_somebody(system: System) -> None:
+    port = system.port("a")
+    system.route("a", "b", router="by-key")
+    reader = system.port("b")
+    system.turn()
+    assert not port.wants(Envelope(key="k"))
+    reader.subscribe("k")
+    system.turn()
+    assert port.wants(Envelope(key="k"))
+    assert port.wants(run_of([b"x"], Envelope(key="k")))
+    assert not port.wants(Envelope(key="other"))
+    reader.unsubscribe("k")
+    system.turn()
+    assert not port.wants(Envelope(key="k"))
+
+
+def test_a_router_that_looks_at_bodies_is_asked_with_the_run(system: System) -> None:
+    class ByBody(FanOut):
+        def wants(self, run: Run) -> bool:
+            return not run.bodies or run.bodies[0].startswith(b"y")
+
+    port = system.port("a")
+    system.port("b")
+    system.dispatcher.add_route(
+        RouteSpec(name="r", source="a", targets=("b",), make_router=ByBody, by_content=True)
+    )
+    system.turn()
+    assert port.wants(run_of([b"yes"]))
+    assert not port.wants(run_of([b"no"]))
+    assert port.wants(Envelope()), "the envelope alone does not decide"
 
 
 def test_a_source_that_counts_is_told_of_each_message_also_when_a_single_plain_route_is_left(

@@ -155,3 +155,12 @@ def test_of_ports_of_one_name_the_last_is_answered_and_none_takes_the_others_alo
         assert [outlet for outlet, _ in router.choose(run)] == [answered]
     router.detach(second)
     assert router.choose(run) == ()
+
+
+def test_reply_wants_what_its_asker_is_still_there_for() -> None:
+    router = Reply()
+    (a,) = attach(router, 1)
+    asked = run_of([b""], Envelope(reply_to=a.target))
+    assert router.wants(asked)
+    router.detach(a)
+    assert not router.wants(asked)

@@ -46,7 +46,8 @@ class FakePort:
     def confirmed(self) -> int:
         return 0
 
-    def wants(self, envelope: Envelope) -> bool:
+    def wants(self, what: Envelope | Run) -> bool:
+        envelope = what.envelope if isinstance(what, Run) else what
         return envelope.key != "unwanted"
 
     def take(self, most: int = 1 << 30) -> list[Run]:
