@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from pamqp import body as their_body
 from pamqp import commands, frame, header
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
 from plugins.protocols.amqp091.events import LoginRequested, OpenRequested
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
@@ -56,17 +56,17 @@ def measure(name: str, call: Callable[[], object], *, count: int = COUNT, rounds
     print(f"{name:<58} {cost(call, count=count, rounds=rounds):7.3f} us a message")
 
 
-def mixed_runs(count: int = COUNT) -> list[Run]:
-    """Return runs of one message each: 50 keys, sizes from 60 to 139."""
+def mixed_batches(count: int = COUNT) -> list[Batch]:
+    """Return batches of one message each: 50 keys, sizes from 60 to 139."""
     chance = random.Random(1)
     envelopes = [Envelope(key=f"quotes.nyse.{n}", exchange="amq.topic", persistent=True) for n in range(50)]
-    return [run_of([bytes(chance.randrange(60, 140))], chance.choice(envelopes)) for _ in range(count)]
+    return [batch_of([bytes(chance.randrange(60, 140))], chance.choice(envelopes)) for _ in range(count)]
 
 
-def stream_of(client: ClientConnection, runs: list[Run]) -> bytes:
-    """Return what a client writes for these runs."""
-    for run in runs:
-        client.publish(1, run)
+def stream_of(client: ClientConnection, batches: list[Batch]) -> bytes:
+    """Return what a client writes for these batches."""
+    for batch in batches:
+        client.publish(1, batch)
     return b"".join(client.data_to_send())
 
 
@@ -80,23 +80,23 @@ def measure_ours() -> None:
     """Measure this codec."""
     server, client = connected()
     chance = random.Random(2)
-    equal = run_of([BODY] * COUNT, ONE)
-    sizes = run_of([bytes(chance.randrange(60, 140)) for _ in range(COUNT)], ONE)
+    equal = batch_of([BODY] * COUNT, ONE)
+    sizes = batch_of([bytes(chance.randrange(60, 140)) for _ in range(COUNT)], ONE)
     streams = {
         "decode publish, equal run": stream_of(client, [equal]),
         "decode publish, one key, sizes mixed": stream_of(client, [sizes]),
-        "decode publish, 50 keys and sizes mixed": stream_of(client, mixed_runs()),
+        "decode publish, 50 keys and sizes mixed": stream_of(client, mixed_batches()),
         "decode publish, runs of 30 of 50 keys": stream_of(
             client,
             [
-                run_of([BODY] * 30, Envelope(key=f"quotes.{n % 50}", exchange="amq.topic", persistent=True))
+                batch_of([BODY] * 30, Envelope(key=f"quotes.{n % 50}", exchange="amq.topic", persistent=True))
                 for n in range(COUNT // 30)
             ],
         ),
         "decode publish, each with its own correlation id": stream_of(
             client,
             [
-                run_of([BODY], Envelope(key="rpc", properties={"correlation_id": str(n)}))
+                batch_of([BODY], Envelope(key="rpc", properties={"correlation_id": str(n)}))
                 for n in range(COUNT)
             ],
         ),
@@ -104,12 +104,12 @@ def measure_ours() -> None:
     for name, stream in streams.items():
         measure(name, lambda stream=stream: in_chunks(server, stream))  # type: ignore[misc]
 
-    def deliver(run: Run) -> bytes:
-        server.send_deliveries(1, "ctag1.0123456789", 1, False, run)
+    def deliver(batch: Batch) -> bytes:
+        server.send_deliveries(1, "ctag1.0123456789", 1, False, batch)
         return b"".join(server.data_to_send())
 
-    def publish(run: Run) -> bytes:
-        client.publish(1, run)
+    def publish(batch: Batch) -> bytes:
+        client.publish(1, batch)
         return b"".join(client.data_to_send())
 
     measure("encode deliver, equal run", lambda: deliver(equal))
@@ -132,12 +132,12 @@ def their_frames(method: commands.Basic.Publish | commands.Basic.Deliver, body: 
     return b"".join(frame.marshal(each, 1) for each in (method, content, their_body.ContentBody(body)))
 
 
-def their_encoding(kind: str, runs: list[Run]) -> bytes:
+def their_encoding(kind: str, batches: list[Batch]) -> bytes:
     """Return these messages with basic.publish or basic.deliver as pamqp encodes them."""
     frames = []
-    for run in runs:
-        exchange, key = run.envelope.exchange, run.envelope.key
-        for tag, body in enumerate(run.bodies, 1):
+    for batch in batches:
+        exchange, key = batch.envelope.exchange, batch.envelope.key
+        for tag, body in enumerate(batch.bodies, 1):
             if kind == "publish":
                 frames.append(
                     their_frames(commands.Basic.Publish(exchange=exchange, routing_key=key), bytes(body))
@@ -157,13 +157,13 @@ def their_decoding(stream: bytes) -> None:
 
 
 def measure_pamqp() -> None:
-    """Measure pamqp on fewer messages: it has no runs."""
+    """Measure pamqp on fewer messages: it has no batches."""
     count = 500
-    runs = [run_of([BODY] * count, ONE)]
-    stream = their_encoding("publish", runs)
+    batches = [batch_of([BODY] * count, ONE)]
+    stream = their_encoding("publish", batches)
     measure("pamqp: decode publish", lambda: their_decoding(stream), count=count, rounds=5)
     for kind in ("publish", "deliver"):
-        measure(f"pamqp: encode {kind}", lambda k=kind: their_encoding(k, runs), count=count, rounds=5)  # type: ignore[misc]
+        measure(f"pamqp: encode {kind}", lambda k=kind: their_encoding(k, batches), count=count, rounds=5)  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -43,12 +43,12 @@ def append(link: Connection, fsync: str, count: int, size: int) -> None:
         )
         with Kernel(plan) as kernel, kernel.open("app") as app:
             kernel.wait_running()
-            batch = [bytes([at % 256]) * size for at in range(BATCH)]
-            app.send_many(list(batch))
+            record_batch = [bytes([at % 256]) * size for at in range(BATCH)]
+            app.send_many(list(record_batch))
             _wait(kernel, figure, BATCH)  # what the first batch imports is not counted
             start = time.perf_counter()
             for _ in range(count // BATCH):
-                app.send_many(list(batch))
+                app.send_many(list(record_batch))
             _wait(kernel, figure, BATCH + count // BATCH * BATCH)
             link.send(count // BATCH * BATCH / (time.perf_counter() - start))
         link.recv()
@@ -117,7 +117,7 @@ def read(link: Connection, count: int, size: int) -> None:
 
 
 def write(path: Path, count: int, size: int, **options: Any) -> None:
-    """Send messages into a kernel that journals them, in runs of ``RUN`` under one of ``KEYS`` keys: commits are as large as they are in use.
+    """Send messages into a kernel that journals them, in batches of ``RUN`` under one of ``KEYS`` keys: commits are as large as they are in use.
 
     ``options`` are the journal's.  Every body is another, random digits in hexadecimal: of bodies that repeat, Parquet and
     compressors would keep one.

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from benchmarks.scenario import Figures, Unavailable
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds after which a measurement that does not end is given up."""
 
 WARM = 500
@@ -25,7 +25,7 @@ _CONTEXT = multiprocessing.get_context("spawn")  # a fresh interpreter each: not
 PR_SET_PDEATHSIG = 1
 
 Role = Callable[..., Any]
-"""Runs in the child; its first argument is the connection to the parent."""
+"""Batches in the child; its first argument is the connection to the parent."""
 
 
 class Child:
@@ -45,7 +45,7 @@ class Child:
         assert self._process.pid is not None
         return self._process.pid
 
-    def hear(self, partner: Child | None = None, seconds: float = PATIENCE) -> Any:
+    def hear(self, partner: Child | None = None, seconds: float = TIMEOUT) -> Any:
         """Return the next thing that the child says; give up when its partner fails."""
         sources: list[Any] = [self._link, partner._process.sentinel] if partner else [self._link]
         ready = wait(sources, seconds)

@@ -1,4 +1,4 @@
-"""What a message costs as an object, and as a part of a run: the figures of docs/decisions/0001-runs-not-messages.md.
+"""What a message costs as an object, and as a part of a batch: the figures of docs/decisions/0001-batches-not-messages.md.
 
 python -m benchmarks.run_costs
 """
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kernel.contracts.message import PLAIN, Message, run_of
+from kernel.contracts.message import PLAIN, Message, batch_of
 from plugins.protocols.backend.frames import encode_bodies, equal_bodies, equal_headers
 
 COUNT = 1000
@@ -45,7 +45,7 @@ def main() -> None:
         "an object with __slots__ and __init__": lambda: [Plain(body, PLAIN) for body in bodies],
         "a tuple": lambda: [(body, PLAIN, ()) for body in bodies],
         "a msgspec.Struct(gc=False)": lambda: [Message(body, PLAIN) for body in bodies],
-        "a run: looking at the sizes": lambda: run_of(bodies),
+        "a run: looking at the sizes": lambda: batch_of(bodies),
         "a run: one header joined between the bodies": lambda: head + head.join(bodies),
         "a run: encoding": lambda: encode_bodies(bodies, 100),
         "a run: encoding mixed sizes": lambda: encode_bodies(mixed),

@@ -223,6 +223,6 @@ def _watch(journal: Path, found: list[float], done: threading.Event) -> None:
             time.sleep(0.001)
             continue
         now = time.time_ns()
-        for batch in reader.batches(offset, columns=["body"]):
+        for batch in reader.record_batches(offset, columns=["body"]):
             found += [(now - int(body)) / 1e9 for body in batch.column(0).to_pylist()]
             offset += batch.num_rows

@@ -6,7 +6,7 @@ import socket
 import time
 from typing import TypeVar
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.credentials import plain_response
 from plugins.protocols.amqp091.events import ChannelOpened, ConnectionOpened, Delivered, Event, MethodReceived
@@ -51,7 +51,7 @@ class BareClient:
 
     def encoded(self, bodies: list[bytes], key: str, exchange: str = "") -> bytes:
         """Return what publishes these bodies; nothing is sent."""
-        self.connection.publish(CHANNEL, run_of(bodies, Envelope(key=key, exchange=exchange)))
+        self.connection.publish(CHANNEL, batch_of(bodies, Envelope(key=key, exchange=exchange)))
         return b"".join(self.connection.data_to_send())
 
     def turn(self) -> list[Event]:
@@ -70,7 +70,7 @@ class BareClient:
             data = self.socket.recv(READ_BYTES)
             size += len(data)
             events = self.connection.receive_data(data, time.monotonic())
-            count -= sum(len(event.run.bodies) for event in events if isinstance(event, Delivered))
+            count -= sum(len(event.batch.bodies) for event in events if isinstance(event, Delivered))
         return size
 
     def count(self) -> int:

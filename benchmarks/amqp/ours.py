@@ -12,7 +12,7 @@ from kernel.contracts.engine import EngineEvent
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 def broker(link: Connection, spin: float, options: dict[str, Any]) -> None:
@@ -76,6 +76,6 @@ def _connected(address: str, options: dict[str, Any], source: str, target: str, 
 
     kernel.events.append(look)
     kernel.start()
-    if not connected.wait(PATIENCE):
-        raise TimeoutError(f"no connection to {address} within {PATIENCE} s")
+    if not connected.wait(TIMEOUT):
+        raise TimeoutError(f"no connection to {address} within {TIMEOUT} s")
     return kernel

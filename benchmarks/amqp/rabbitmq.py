@@ -1,4 +1,4 @@
-"""The RabbitMQ of a whole run: started once, when the first side wants it, and gone when the run ends, whyever."""
+"""The RabbitMQ of a whole batch: started once, when the first side wants it, and gone when the batch ends, whyever."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _serve(link: Connection) -> None:
             seconds = time.perf_counter() - start
             link.send((node.address, int((Path(folder) / "pid").read_text()), seconds))
             link.recv()
-        except (EOFError, KeyboardInterrupt):  # the parent is gone, or the whole run is given up
+        except (EOFError, KeyboardInterrupt):  # the parent is gone, or the whole batch is given up
             pass
         finally:
             node.close()

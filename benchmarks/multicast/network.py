@@ -17,7 +17,7 @@ from tests.lan import INTERFACE, Lan
 GROUP, PORT = "239.192.1.1", 5555
 RATE = 500_000_000
 """Bytes a second that either side limits itself to: 4 Gbit/s."""
-PATIENCE = 100.0
+TIMEOUT = 100.0
 
 Command = Callable[[str, int], list[str]]
 """The command of a role (``send`` or ``receive``) at a member of the network."""

@@ -18,7 +18,7 @@ from tests.plugins.engines.pgm.openpgm import OpenPgm
 
 TSDU = 1400
 END = b"\xff\xffEND"
-FIRST_PATIENCE, PATIENCE = 60.0, 3.0
+FIRST_PATIENCE, TIMEOUT = 60.0, 3.0
 MOST = 15.0
 PUMP_EVERY = 16
 """Packets after which a sender looks whether somebody misses something."""
@@ -48,7 +48,7 @@ def receive(url: str, count: int, size: int, rate: int) -> None:
     while received < count and last - first < MOST * 1e9:
         packet = receiver.pump()
         if packet is None:
-            if time.monotonic() - waiting_since > (PATIENCE if first else FIRST_PATIENCE):
+            if time.monotonic() - waiting_since > (TIMEOUT if first else FIRST_PATIENCE):
                 break
             receiver.wait(0.001)
             continue

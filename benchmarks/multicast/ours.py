@@ -15,7 +15,7 @@ from kernel.contracts.errors import TimedOut
 
 BATCH = 1000
 END = b"END"
-FIRST_PATIENCE, PATIENCE = 60.0, 3.0
+FIRST_PATIENCE, TIMEOUT = 60.0, 3.0
 MOST = 15_000_000_000
 WINDOW = {"window_packets": 1_000_000, "window_bytes": 1 << 30}
 """libzmq's has room for what goes in ten seconds, at the rate that is allowed."""
@@ -36,16 +36,16 @@ def receive(address: str, count: int, size: int, rate: int) -> None:
         print("ready", flush=True)
         taken: list[int] = []
         received, first, last = 0, 0, 0
-        patience = FIRST_PATIENCE
+        timeout = FIRST_PATIENCE
         while received < count and last - first < MOST:
             try:
-                bodies = channel.receive_many(timeout=patience)
+                bodies = channel.receive_many(timeout=timeout)
             except TimedOut:
                 break
             ended = END in bodies
             last = time.monotonic_ns()
             first = first or last
-            patience = PATIENCE
+            timeout = TIMEOUT
             received += len(bodies) - bodies.count(END)
             if ended:
                 break

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from benchmarks.processes import PATIENCE
+from benchmarks.processes import TIMEOUT
 from benchmarks.scenario import Figures, Unavailable
 
 
@@ -46,7 +46,7 @@ def throughput(count: int, size: int) -> Figures:
 def _start(stack: ExitStack, command: list[str]) -> subprocess.Popen[str]:
     # ``timeout`` ends what hangs; then our reading from it ends, too
     process = subprocess.Popen(
-        ["timeout", str(PATIENCE), *command], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
+        ["timeout", str(TIMEOUT), *command], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
     )
     stack.callback(_reap, process)
     return process

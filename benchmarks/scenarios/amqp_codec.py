@@ -9,26 +9,26 @@ from multiprocessing.connection import Connection
 from benchmarks import amqp_codec
 from benchmarks.processes import Child
 from benchmarks.scenario import Figures, Row, Scenario, Side
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 
 THEIRS = 500
-"""Messages for pamqp: it has no runs, and each costs the same."""
+"""Messages for pamqp: it has no batches, and each costs the same."""
 
 _BARS = {"equal": 30, "mixed": 8}
 _WHAT = {"equal": "one key, 100 B", "mixed": "50 keys and sizes mixed"}
 
 
-def runs_of(mix: str, count: int) -> list[Run]:
-    """Return the messages to encode: one run, or as many as messages."""
+def batches_of(mix: str, count: int) -> list[Batch]:
+    """Return the messages to encode: one batch, or as many as messages."""
     if mix == "equal":
-        return [run_of([amqp_codec.BODY] * count, amqp_codec.ONE)]
-    return amqp_codec.mixed_runs(count)
+        return [batch_of([amqp_codec.BODY] * count, amqp_codec.ONE)]
+    return amqp_codec.mixed_batches(count)
 
 
 def ours(link: Connection, mix: str) -> None:
     """Say what decoding publishes and encoding deliveries costs."""
     server, client = amqp_codec.connected()
-    runs = runs_of(mix, amqp_codec.COUNT)
+    runs = batches_of(mix, amqp_codec.COUNT)
     stream = amqp_codec.stream_of(client, runs)
 
     def deliver() -> None:
@@ -42,7 +42,7 @@ def ours(link: Connection, mix: str) -> None:
 
 def pamqp(link: Connection, mix: str) -> None:
     """The same with pamqp."""
-    runs = runs_of(mix, THEIRS)
+    runs = batches_of(mix, THEIRS)
     stream = amqp_codec.their_encoding("publish", runs)
     link.send(
         _costs(

@@ -7,14 +7,14 @@ from benchmarks.processes import Child
 from benchmarks.scenario import Figures, Measured, Row, Scenario, Side, Unavailable
 
 COUNT = 3_000_000
-PATIENCE = 600.0
+TIMEOUT = 600.0
 _CEILING = "one batch, again and again"
 """What Spark takes for rows that a source in Python does nothing for: see ``spark_ceiling.py``."""
 _SMALL = "all columns, from commits of 1,000"
 _STREAM_CEILING = "stream of one batch"
 _SINK_CEILING = "stream of one batch, thrown away in Python"
 _children: dict[int, Child] = {}
-"""The session, by the number of its rows: it is started once a run, and ends with it."""
+"""The session, by the number of its rows: it is started once a batch, and ends with it."""
 
 
 def _ask(question: str, scale: float) -> Figures:
@@ -22,12 +22,12 @@ def _ask(question: str, scale: float) -> Figures:
     if count not in _children:
         child = Child(spark_session.serve, count)
         try:
-            child.hear(seconds=PATIENCE)
+            child.hear(seconds=TIMEOUT)
         except Exception as error:
             raise Unavailable(f"no Spark session: {error}") from error
         _children[count] = child
     _children[count].say(question)
-    figures: Figures = _children[count].hear(seconds=PATIENCE)
+    figures: Figures = _children[count].hear(seconds=TIMEOUT)
     return figures
 
 

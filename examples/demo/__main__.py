@@ -37,7 +37,7 @@ from rich.table import Table
 from examples.demo.feed import PARTS, records
 
 HERE = Path(__file__).parent
-PATIENCE = 280.0
+TIMEOUT = 280.0
 """Seconds that the whole may take, on a machine that is busy with other things."""
 
 
@@ -81,7 +81,7 @@ class Demonstration:
         self.parts: list[Part] = []
         self.figures: dict[str, dict[str, Any]] = {}
         self.expected = sum(1 for part in range(PARTS) for _ in records(part))
-        self.deadline = time.monotonic() + PATIENCE
+        self.deadline = time.monotonic() + TIMEOUT
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-demo-"))
         self.env = {
             "JOURNAL_DIR": str(self.folder / "journal"),
@@ -108,7 +108,7 @@ class Demonstration:
         try:
             name, told = self.said.get(timeout=max(self.deadline - time.monotonic(), 0.01))
         except queue.Empty:
-            told = f"not finished after {PATIENCE:.0f} s; so far: {self.figures}"
+            told = f"not finished after {TIMEOUT:.0f} s; so far: {self.figures}"
             raise SystemExit(f"demo: {told}; see {self.folder}/spark.log") from None
         self.figures.setdefault(name, {}).update(told)
         if told.get("gone") and not self.figures[name].get("done"):

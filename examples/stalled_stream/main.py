@@ -33,7 +33,7 @@ Points = list[tuple[float, float]]
 
 
 def route(source: str, target: str, key: str = "") -> RoutePlan:
-    marks = WaterMarks(high=100, patience=10 * PHASE)
+    marks = WaterMarks(high=100, stall_timeout=10 * PHASE)
     return RoutePlan(source=source, targets=(target,), match=(key,) if key else (), marks=marks)
 
 

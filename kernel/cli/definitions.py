@@ -10,7 +10,7 @@ from kernel.cli.looking import Row
 from kernel.contracts.errors import KernelError
 from kernel.topology.control import ask, find_running
 
-PATIENCE = 40.0
+TIMEOUT = 40.0
 """Seconds that an import may take."""
 
 _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
@@ -78,7 +78,7 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     except (ValueError, RecursionError) as error:
         raise KernelError(f"{file.name} is no JSON: {error}") from None
     name = engine or _only_broker(path)
-    done = ask(path, "import-definitions", PATIENCE, engine=name, argument=definitions)["done"]
+    done = ask(path, "import-definitions", TIMEOUT, engine=name, argument=definitions)["done"]
     click.echo(", ".join(f"{count} {what}" for what, count in done["counts"].items() if count) or "nothing")
     for line in (*done["ignored"], *done["complaints"]):
         click.echo(f"{file.name}: {line}", err=True)

@@ -64,7 +64,7 @@ def command(
 
 
 class Runner:
-    """One run of a file."""
+    """One batch of a file."""
 
     def __init__(
         self,

@@ -31,8 +31,8 @@ class Hop(NamedTuple):
 
 HOPS = (
     Hop(
-        "plugins/apis/native/loose_sender.py",
-        "loose_sender.send",
+        "plugins/apis/native/fast_sender.py",
+        "fast_sender.send",
         "the application's thread hands the message over",
     ),
     Hop("kernel/pipes/pipe.py", "Pipe.signal", "it lies in the pipe: the reading thread is told"),
@@ -41,7 +41,7 @@ HOPS = (
         "StreamHost.on_output",
         "the poll thread takes all that waits as one run",
     ),
-    Hop("plugins/protocols/backend/connection.py", "BackendConnection.send_runs", "the run becomes bytes"),
+    Hop("plugins/protocols/backend/connection.py", "BackendConnection.send_batches", "the run becomes bytes"),
     Hop("kernel/hosting/wire.py", "PlainWire.send", "the bytes go to the socket, in one system call"),
     Hop(
         "kernel/hosting/stream_host.py",

@@ -13,7 +13,7 @@ from typing import Protocol as Interface
 
 import msgspec
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 
 if TYPE_CHECKING:
     import trio
@@ -40,18 +40,18 @@ class Port(Interface):
 
     name: str
 
-    def send(self, runs: Sequence[Run]) -> bool:
-        """Route runs.  False: a pipe is full and blocks, stop reading the source until ``on_writable``."""
+    def send(self, batches: Sequence[Batch]) -> bool:
+        """Route batches.  False: a pipe is full and blocks, stop reading the source until ``on_writable``."""
         ...
 
-    def wants(self, what: Envelope | Run) -> bool:
+    def wants(self, what: Envelope | Batch) -> bool:
         """Whether messages under this envelope, or these, have somewhere to go now.
 
         True if a route from here lets them pass and its router, if it can tell (``Selective``), would find somebody.
         """
         ...
 
-    def take(self, most: int = ...) -> list[Run]:
+    def take(self, most: int = ...) -> list[Batch]:
         """Take about ``most`` messages from the incoming pipes in turn (fair queueing)."""
         ...
 
@@ -89,7 +89,7 @@ class Port(Interface):
         """How many of those every destination has confirmed, cumulatively."""
         ...
 
-    def rewind(self) -> list[Run]:
+    def rewind(self) -> list[Batch]:
         """What was taken and never confirmed, to be sent again after a reconnection."""
         ...
 
@@ -106,7 +106,7 @@ class Port(Interface):
         ...
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class PortGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Says of a port that it is one of several that are one destination together (option ``share`` of ``Host.port``).
 
     Routes give each source port to one of them: the others know nothing of it when that one is full.
@@ -158,7 +158,7 @@ class Host(Interface):
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Join the dispatcher as one more port of this engine; its routes apply at once.
 
-        Sync and quick.  ``options`` reach the routers of the routes that lead here; ``share`` (a ``Share``) says that this
+        Sync and quick.  ``options`` reach the routers of the routes that lead here; ``share`` (a ``PortGroup``) says that this
         port and others are one destination.
         """
         ...

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernel.contracts.message import Run
+    from kernel.contracts.message import Batch
 
 
 class KernelError(Exception):
@@ -56,12 +56,12 @@ class LocalProtocolError(ProtocolError):
 class RemoteProtocolError(ProtocolError):
     """The peer sent what the protocol, or its present state, does not allow.
 
-    ``runs`` has the messages of the same bytes that were complete before the fault: they count as received.
+    ``batches`` has the messages of the same bytes that were complete before the fault: they count as received.
     """
 
-    def __init__(self, text: str, runs: Sequence[Run] = ()) -> None:
+    def __init__(self, text: str, batches: Sequence[Batch] = ()) -> None:
         super().__init__(text)
-        self.runs = runs
+        self.batches = batches
 
 
 class ConnectionLost(KernelError):

@@ -61,7 +61,7 @@ class ThreadKind(_Kind, frozen=True, kw_only=True):
     """A kind of thread that hosts engines."""
 
     create: Callable[..., Any]
-    """``create(name, dispatcher, report, options)`` returns a ``kernel.threads.residence.Residence`` with ``start`` and ``join``."""
+    """``create(name, dispatcher, report, options)`` returns a ``kernel.threads.engine_thread.EngineThread`` with ``start`` and ``join``."""
     guest: bool = False
     """It lives in the application's own trio run, from the beginning to the end of ``async with kernel``; has ``serve`` as well."""
 

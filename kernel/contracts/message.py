@@ -1,9 +1,9 @@
 """Message, envelope and run: what flows through the kernel.
 
 What many messages have in common lives once, in an immutable :class:`Envelope` that is compared
-by identity.  Messages that follow each other under one envelope travel as one :class:`Run`: a list
+by identity.  Messages that follow each other under one envelope travel as one :class:`Batch`: a list
 of bodies and one reference.  Pipes, routers, codecs and the journal work on runs, so that what is
-decided or written about an envelope is decided and written once a run (decision 0001).
+decided or written about an envelope is decided and written once a batch (decision 0001).
 
 :class:`Message` is the view of a single message that an application sees.  Nothing on the way
 between two wires needs one.
@@ -22,7 +22,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 kernel is done with it (see :func:`kernel.contracts.loan.lend`)."""
 
 Body: TypeAlias = Buffer | tuple[Buffer, ...]
-"""The body of one message: a buffer, or in a multi-part run a tuple of buffers (the parts)."""
+"""The body of one message: a buffer, or in a multi-part batch a tuple of buffers (the parts)."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -50,7 +50,7 @@ PLAIN = Envelope()
 """The envelope of a message of which nothing is known but its body."""
 
 
-class Run(msgspec.Struct, gc=False):
+class Batch(msgspec.Struct, gc=False):
     """Consecutive messages under one envelope.
 
     ``bodies`` belongs to the run: a reader may slice it but never change it, because the same run
@@ -58,7 +58,7 @@ class Run(msgspec.Struct, gc=False):
     In a ``multipart`` run each body is a tuple of parts.
 
     ``width`` is the size of each body in bytes, if all have one; 0: they differ, or nobody has looked.  Who
-    makes a run mostly knows, and the encoders and the journal go by it: to look again costs each 15 ns a message.
+    makes a batch mostly knows, and the encoders and the journal go by it: to look again costs each 15 ns a message.
     """
 
     bodies: Sequence[Any]
@@ -70,41 +70,41 @@ class Run(msgspec.Struct, gc=False):
     def __len__(self) -> int:
         return len(self.bodies)
 
-    def slice(self, start: int, stop: int) -> Run:
-        """Return the messages from ``start`` up to ``stop`` as a run of their own."""
+    def slice(self, start: int, stop: int) -> Batch:
+        """Return the messages from ``start`` up to ``stop`` as a batch of their own."""
         bodies = self.bodies[start:stop]
         width = self.width
         if width:
-            return Run(bodies, len(bodies) * width, self.envelope, False, width)
-        return run_of(bodies, self.envelope, multipart=self.multipart)
+            return Batch(bodies, len(bodies) * width, self.envelope, False, width)
+        return batch_of(bodies, self.envelope, multipart=self.multipart)
 
-    def under(self, envelope: Envelope) -> Run:
+    def under(self, envelope: Envelope) -> Batch:
         """Return the same messages under another envelope."""
-        return Run(self.bodies, self.size, envelope, self.multipart, self.width)
+        return Batch(self.bodies, self.size, envelope, self.multipart, self.width)
 
-    def extend(self, run: Run) -> None:
-        """Put messages behind these.  For who made this run, of a list, and has not handed it on."""
-        self.bodies += run.bodies  # type: ignore[operator]
-        self.size += run.size
-        if run.width != self.width:
+    def extend(self, batch: Batch) -> None:
+        """Put messages behind these.  For who made this batch, of a list, and has not handed it on."""
+        self.bodies += batch.bodies  # type: ignore[operator]
+        self.size += batch.size
+        if batch.width != self.width:
             self.width = 0
 
 
-def run_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bool = False) -> Run:
-    """Return a run of these bodies, with its sizes looked at (about 15 ns a message)."""
+def batch_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bool = False) -> Batch:
+    """Return a batch of these bodies, with its sizes looked at (about 15 ns a message)."""
     if multipart:
-        return Run(bodies, sum(map(_size_of_parts, bodies)), envelope, True)
+        return Batch(bodies, sum(map(_size_of_parts, bodies)), envelope, True)
     sizes = list(map(len, bodies))
     width = sizes[0] if sizes else 0
     if sizes.count(width) == len(sizes):
-        return Run(bodies, len(sizes) * width, envelope, False, width)
-    return Run(bodies, sum(sizes), envelope)
+        return Batch(bodies, len(sizes) * width, envelope, False, width)
+    return Batch(bodies, sum(sizes), envelope)
 
 
-def run_of_one(body: Buffer, envelope: Envelope = PLAIN) -> Run:
-    """Return a run of one message."""
+def batch_of_one(body: Buffer, envelope: Envelope = PLAIN) -> Batch:
+    """Return a batch of one message."""
     size = len(body)
-    return Run([body], size, envelope, False, size)
+    return Batch([body], size, envelope, False, size)
 
 
 def _size_of_parts(parts: Iterable[Buffer]) -> int:
@@ -128,9 +128,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         return bytes(self.body)
 
 
-def messages_of(run: Run) -> list[Message]:
-    """Return the messages of a run one by one.  The body of a multi-part one is its parts joined."""
-    envelope = run.envelope
-    if run.multipart:
-        return [Message(b"".join(parts), envelope, tuple(parts)) for parts in run.bodies]
-    return [Message(body, envelope) for body in run.bodies]
+def messages_of(batch: Batch) -> list[Message]:
+    """Return the messages of a batch one by one.  The body of a multi-part one is its parts joined."""
+    envelope = batch.envelope
+    if batch.multipart:
+        return [Message(b"".join(parts), envelope, tuple(parts)) for parts in batch.bodies]
+    return [Message(body, envelope) for body in batch.bodies]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol as Interface
 from typing import runtime_checkable
 
-from kernel.contracts.message import Buffer, Run
+from kernel.contracts.message import Batch, Buffer
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ class LargeBodies(Interface):
         """How many bytes are best read next for ``receive_data``, where ``usual`` would be read otherwise."""
         ...
 
-    def filled(self, count: int, now: float) -> list[Run]:
+    def filled(self, count: int, now: float) -> list[Batch]:
         """``count`` bytes were received into ``room``, which has been released; otherwise as ``receive_data``."""
         ...
 
@@ -36,7 +36,7 @@ class Refusing(Interface):
     """What a protocol may offer beyond ``StreamProtocol``: not to send what its peer would hang up on."""
 
     refused: list[str]
-    """Why messages given to ``send_runs`` were not sent, an entry for each; the host takes them out.
+    """Why messages given to ``send_batches`` were not sent, an entry for each; the host takes them out.
 
     ``confirmed`` counts a message that was refused as soon as it counts all before it, so that the flow goes on.
     """
@@ -49,8 +49,8 @@ class StreamProtocol(Interface):
     All methods are called by one thread, the host's, and never wait. A protocol may be ``LargeBodies`` as well.
     """
 
-    def receive_data(self, data: Buffer, now: float) -> list[Run]:
-        """Take bytes from the peer; return the runs that are complete, in order.
+    def receive_data(self, data: Buffer, now: float) -> list[Batch]:
+        """Take bytes from the peer; return the batches that are complete, in order.
 
         ``data`` may be kept (bodies may be views of it).  Raises ``RemoteProtocolError`` and nothing
         else on bad bytes; the host then writes ``data_to_send()`` as far as it can and hangs up.
@@ -61,8 +61,8 @@ class StreamProtocol(Interface):
         """Take notice that the peer will send no more.  Raises ``RemoteProtocolError`` in mid-message."""
         ...
 
-    def send_runs(self, runs: Sequence[Run], now: float) -> None:
-        """Queue runs for sending.  The bytes are fetched with ``data_to_send``."""
+    def send_batches(self, batches: Sequence[Batch], now: float) -> None:
+        """Queue batches for sending.  The bytes are fetched with ``data_to_send``."""
         ...
 
     def data_to_send(self) -> list[Buffer]:
@@ -70,7 +70,7 @@ class StreamProtocol(Interface):
         ...
 
     def ready_to_send(self) -> bool:
-        """Whether ``send_runs`` may be called: the handshake is over and the conversation is open."""
+        """Whether ``send_batches`` may be called: the handshake is over and the conversation is open."""
         ...
 
     def next_deadline(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Router: which of a route's pipes get a run."""
+"""Router: which of a route's pipes get a batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Protocol as Interface
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 
 
 class Outlet(Interface):
@@ -16,8 +16,8 @@ class Outlet(Interface):
     """The name of the port at the other end."""
     blocked: bool
     """Whether the pipe is full and its writer was asked to wait."""
-    set_aside: bool
-    """Whether its writer has lost patience: what meets it full is dropped and counted."""
+    suspended: bool
+    """Whether its writer waited for the stall timeout: what meets it full is dropped and counted."""
 
     def full(self) -> bool:
         """Whether a high mark is reached."""
@@ -25,7 +25,7 @@ class Outlet(Interface):
 
 
 class Router(Interface):
-    """Decides, in the writing thread, once a run; it never waits and touches no message.
+    """Decides, in the writing thread, once a batch; it never waits and touches no message.
 
     A router that raises is treated like an engine that raises: its route is taken down, by name.
     """
@@ -38,8 +38,8 @@ class Router(Interface):
         """A pipe left the route."""
         ...
 
-    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
-        """Return who gets what of ``run``: the run itself (shared, not copied) or slices of it.
+    def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
+        """Return who gets what of ``batch``: the batch itself (shared, not copied) or slices of it.
 
         An empty answer means that nobody wants it; the route counts it as unrouted.
         """
@@ -61,9 +61,9 @@ class Selective(Interface):
     to find somebody for everything.
     """
 
-    def wants(self, run: Run) -> bool:
+    def wants(self, batch: Batch) -> bool:
         """Whether ``choose`` would find somebody now, full or not; changes nothing.
 
-        The run has no bodies when only the envelope is known yet; then True if the envelope alone does not decide.
+        The batch has no bodies when only the envelope is known yet; then True if the envelope alone does not decide.
         """
         ...

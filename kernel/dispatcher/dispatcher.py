@@ -16,8 +16,8 @@ from typing import Any
 from kernel.contracts.engine import PortOwner
 from kernel.dispatcher.past_figures import PastFigures
 from kernel.dispatcher.port import Port
+from kernel.dispatcher.port_groups import group_of, one_of_each, takes
 from kernel.dispatcher.route import Route, RouteSpec
-from kernel.dispatcher.shares import one_of_each, share_of, takes
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 
@@ -112,26 +112,26 @@ class Dispatcher:
 
     def _sources_of(self, port: Port) -> list[tuple[RouteSpec, Port]]:
         """Return the routes, and their beginnings, that are to lead to a port that joins."""
-        group, share = port.group, share_of(port)
+        group, port_group = port.group, group_of(port)
         pairs = [
             (spec, source)
             for spec in self._specs
             if group in spec.targets and spec.source != group
             for source in self._groups[spec.source]
         ]
-        if share is None:
+        if port_group is None:
             return pairs
         return [
             pair
             for number, pair in enumerate(pairs)
-            if takes(share, number) and not self._leads_to(*pair, share.whole)
+            if takes(port_group, number) and not self._leads_to(*pair, port_group.whole)
         ]
 
     def _leads_to(self, spec: RouteSpec, source: Port, whole: str) -> bool:
         """Whether a route from there leads to a share of that destination already."""
         ends = [self._pipes[pipe] for pipe in self._pipes_of[source]]
-        shares = [share_of(target) for leads, begin, target in ends if leads is spec and begin is source]
-        return any(share is not None and share.whole == whole for share in shares)
+        port_groups = [group_of(target) for leads, begin, target in ends if leads is spec and begin is source]
+        return any(port_group is not None and port_group.whole == whole for port_group in port_groups)
 
     def _leave(self, port: Port) -> None:
         with self._lock:

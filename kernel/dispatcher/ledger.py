@@ -1,7 +1,7 @@
 """Ledger: up to where have all destinations confirmed what a source sent?
 
-Every pipe counts what its reader has confirmed, cumulatively.  A source whose runs go to several pipes needs one
-number of its own: the ledger notes, once a run, which pipes have to reach which count, and closes its pages
+Every pipe counts what its reader has confirmed, cumulatively.  A source whose batches go to several pipes needs one
+number of its own: the ledger notes, once a batch, which pipes have to reach which count, and closes its pages
 from the oldest on.
 """
 
@@ -22,7 +22,7 @@ class Page:
     def __init__(self, end: int) -> None:
         self.end = end
         self.held = 0
-        """Runs of this page that wait in a route for a pipe that can take them."""
+        """Batches of this page that wait in a route for a pipe that can take them."""
         self.needs: dict[Pipe, int] = {}
         self._absorbed_by: Page | None = None
 

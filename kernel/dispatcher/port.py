@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
 from kernel.contracts.engine import PortOwner
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from kernel.dispatcher.ledger import Ledger
-from kernel.dispatcher.patience import Patience
 from kernel.dispatcher.route import Route
+from kernel.dispatcher.stalls import Stalls
 from kernel.pipes.fair_queue import FairQueue
 from kernel.pipes.pipe import Pipe
 
@@ -59,7 +59,7 @@ class Port:
         self.origin = ("", "")
         """From which port, by which route, what was last taken came."""
         self.routes: list[Route] = []
-        self.patience = Patience(self.routes)
+        self.stalls = Stalls(self.routes)
         self.on_topology: Callable[[], Any] = _ignore
         """Called after routes or pipes have changed: time to look for a short cut."""
         self.on_failure: Callable[[Exception], Any] = _raise
@@ -78,24 +78,24 @@ class Port:
 
     # ------------------------------------------------------------------ sending
 
-    def send(self, runs: Sequence[Run]) -> bool:
-        """Route runs; False: stop until ``on_writable``."""
+    def send(self, batches: Sequence[Batch]) -> bool:
+        """Route batches; False: stop until ``on_writable``."""
         only = self._only
         if only is not None:  # one route, no filter, one pipe
             going = True
-            for run in runs:
-                going = only.write(run)
+            for batch in batches:
+                going = only.write(batch)
             self._stopped = not going
             return going
         ledger = self._ledger
-        for run in runs:
-            page = ledger.open(len(run.bodies)) if ledger is not None else None
+        for batch in batches:
+            page = ledger.open(len(batch.bodies)) if ledger is not None else None
             wanted = False
             for route in self.routes:
-                if route.offer(run, page if route.spec.confirm else None):
+                if route.offer(batch, page if route.spec.confirm else None):
                     wanted = True
             if not wanted:
-                self.unrouted += len(run.bodies)
+                self.unrouted += len(batch.bodies)
         if ledger is not None and ledger.settle():
             self.post(self._tell_confirmed)
         if self.writable():
@@ -104,25 +104,25 @@ class Port:
         self.stop()
         return False
 
-    def wants(self, what: Envelope | Run) -> bool:
+    def wants(self, what: Envelope | Batch) -> bool:
         """Whether a route from here lets these messages pass, and its router would find somebody for them."""
-        run = what if isinstance(what, Run) else Run((), 0, what)
-        return any(route.wants(run) for route in self.routes)
+        batch = what if isinstance(what, Batch) else Batch((), 0, what)
+        return any(route.wants(batch) for route in self.routes)
 
     def writable(self) -> bool:
         """Whether nothing holds the source back."""
         return not any(route.stopped for route in self.routes)
 
-    def has_room_for(self, run: Run) -> bool:
-        """Whether this run need not wait: a route that looks at messages only holds back those for a full pipe."""
-        return bool(self.routes) and all(route.has_room_for(run) for route in self.routes)
+    def has_room_for(self, batch: Batch) -> bool:
+        """Whether this batch need not wait: a route that looks at messages only holds back those for a full pipe."""
+        return bool(self.routes) and all(route.has_room_for(batch) for route in self.routes)
 
-    def run_out_of_patience(self) -> bool:
-        """Stop waiting for whom ``patience`` says so, if it is time; return whether it was.
+    def check_stalls(self) -> bool:
+        """Stop waiting for whom ``stall_timeout`` says so, if it is time; return whether it was.
 
         Called by the port's host at the ``deadline``.
         """
-        abandoned = self.patience.handle_timeout()
+        abandoned = self.stalls.handle_timeout()
         if abandoned is None:
             return False
         self.abandoned += abandoned
@@ -134,7 +134,7 @@ class Port:
         """The source waits until ``on_writable``."""
         if not self._stopped:
             self._stopped = True
-            self.patience.watch()
+            self.stalls.watch()
 
     def short_cut(self) -> Pipe | None:
         """The pipe to write to directly: there is one route without filter, to one pipe, and none has confirmed."""
@@ -155,21 +155,21 @@ class Port:
 
     # ------------------------------------------------------------------ receiving
 
-    def take(self, most: int = EVERYTHING) -> list[Run]:
+    def take(self, most: int = EVERYTHING) -> list[Batch]:
         """Take about ``most`` messages from the incoming pipes in turn."""
         got = self._queue.take(most)
         if got is None:
             return []
-        pipe, runs = got
+        pipe, batches = got
         self.origin = pipe.origin
         if pipe.confirms:
-            self._taken.append([pipe, sum(map(len, runs))])
+            self._taken.append([pipe, sum(map(len, batches))])
         elif self._confirming:  # whoever confirms counts these, too
             if self._taken and self._taken[-1][0] is None:
-                self._taken[-1][1] += sum(map(len, runs))
+                self._taken[-1][1] += sum(map(len, batches))
             else:
-                self._taken.append([None, sum(map(len, runs))])
-        return runs
+                self._taken.append([None, sum(map(len, batches))])
+        return batches
 
     def has_input(self) -> bool:
         """Whether ``take`` would find something."""
@@ -197,10 +197,10 @@ class Port:
                 if pipe.ended:
                     self._forget_when_confirmed(pipe)
 
-    def rewind(self) -> list[Run]:
+    def rewind(self) -> list[Batch]:
         """What was taken and never confirmed, in the order of taking, to be sent once more."""
         left = {pipe: deque(pipe.unconfirmed()) for pipe in self._confirming}
-        runs: list[Run] = []
+        batches: list[Batch] = []
         kept: deque[list[Any]] = deque()
         for pipe, count in self._taken:
             if pipe is None:
@@ -208,14 +208,14 @@ class Port:
             kept.append([pipe, count])
             queue = left[pipe]
             while count > 0 and queue:
-                run = queue.popleft()
-                if len(run) > count:  # taken in two goes
-                    queue.appendleft(run.slice(count, len(run)))
-                    run = run.slice(0, count)
-                runs.append(run)
-                count -= len(run)
+                batch = queue.popleft()
+                if len(batch) > count:  # taken in two goes
+                    queue.appendleft(batch.slice(count, len(batch)))
+                    batch = batch.slice(0, count)
+                batches.append(batch)
+                count -= len(batch)
         self._taken = kept
-        return runs
+        return batches
 
     def subscribe(self, pattern: str) -> None:
         """Ask the routes that lead here for messages whose key matches ``pattern``."""
@@ -299,8 +299,8 @@ class Port:
                 pipe.on_writable = partial(self._on_pipe_writable, route, pipe)
                 pipe.on_confirmed = self._on_pipe_confirmed
                 pipe.on_asked = partial(self._on_asked, route, pipe)
-                if route.set_aside:
-                    self.patience.back(route)
+                if route.suspended:
+                    self.stalls.back(route)
                 route.attach(pipe, options)
                 for pattern in options.get("subscriptions", ()):
                     route.subscribe(pipe, pattern)
@@ -315,9 +315,9 @@ class Port:
             if pipe in route.pipes:
                 page = self._ledger.release(pipe) if self._ledger else None
                 self.abandoned += route.detach(pipe, page)
-                self.patience.forget(pipe)
+                self.stalls.forget(pipe)
                 if route.owes(pipe.engine):
-                    self.patience.await_return(route, pipe.engine)
+                    self.stalls.await_return(route, pipe.engine)
                 break
         else:
             if self._ledger:  # its route has gone before
@@ -345,8 +345,8 @@ class Port:
     @_blamed
     def _on_pipe_writable(self, route: Route, pipe: Pipe) -> None:
         for waited_for in (pipe, route):
-            if waited_for.set_aside:
-                self.patience.back(waited_for)
+            if waited_for.suspended:
+                self.stalls.back(waited_for)
         route.writable(pipe)
         self._writable_again()
 
@@ -354,7 +354,7 @@ class Port:
         if not self._stopped or self.closed:
             return
         if not self.writable():
-            self.patience.watch()  # there may be others now, who wait as well
+            self.stalls.watch()  # there may be others now, who wait as well
             return
         self._stopped = False
         try:
@@ -383,7 +383,7 @@ class Port:
                 and len(route.pipes) == 1
             ):
                 self._only = route.pipes[0]
-                self._only.set_aside = False  # nobody else waits
+                self._only.suspended = False  # nobody else waits
         self.on_topology()
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ A destination in trouble is meant to trouble nobody else.  What that comes to de
 * everybody (fan-out): the source waits for a full pipe.  With ``confirm``, an engine that has no port is owed
   everything until it has one again.
 
-Where the source waits, its patience is limited: see ``kernel.dispatcher.patience``.
+Where the source waits, it waits for the stall timeout at most: see ``kernel.dispatcher.stalls``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.router import Outlet, Router
 from kernel.dispatcher.hold import Hold
 from kernel.dispatcher.ledger import Page
@@ -59,8 +59,8 @@ class Route:
         "filtered",
         "held",
         "pipes",
-        "set_aside",
         "spec",
+        "suspended",
         "unrouted",
     )
 
@@ -68,8 +68,8 @@ class Route:
         self.spec = spec
         self.pipes: list[Pipe] = []
         self.held = Hold()
-        """Runs that no pipe at all can take yet (``when_full = "block"`` only)."""
-        self.set_aside = False
+        """Batches that no pipe at all can take yet (``when_full = "block"`` only)."""
+        self.suspended = False
         """Whether the source no longer waits though no pipe can take anything: others would have to wait with it."""
         self.unrouted = 0
         """Messages that the router found nobody for, or that met a full route that drops."""
@@ -86,54 +86,54 @@ class Route:
 
     # ------------------------------------------------------------------ messages
 
-    def offer(self, run: Run, page: Page | None = None) -> bool:
-        """Pass a run on if the route's filter wants it; return whether it does."""
+    def offer(self, batch: Batch, page: Page | None = None) -> bool:
+        """Pass a batch on if the route's filter wants it; return whether it does."""
         accepts = self._accepts
         if accepts is not None:
-            if run.envelope is not self._last:  # once a run, and not even that while it repeats
-                self._last = run.envelope
-                self._wanted = accepts(run.envelope)
+            if batch.envelope is not self._last:  # once a batch, and not even that while it repeats
+                self._last = batch.envelope
+                self._wanted = accepts(batch.envelope)
             if not self._wanted:
                 return False
-        if self.set_aside:
-            self.unrouted += len(run.bodies)
+        if self.suspended:
+            self.unrouted += len(batch.bodies)
         elif self.held:
-            self.held.append(run, page)
+            self.held.append(batch, page)
         else:
-            self._place(run, page)
+            self._place(batch, page)
         return True
 
-    def wants(self, run: Run) -> bool:
-        """Whether the route's filter lets a run pass, and its router would find somebody for it, as far as it can tell."""
-        if self._accepts is not None and not self._accepts(run.envelope):
+    def wants(self, batch: Batch) -> bool:
+        """Whether the route's filter lets a batch pass, and its router would find somebody for it, as far as it can tell."""
+        if self._accepts is not None and not self._accepts(batch.envelope):
             return False
-        router_wants: Callable[[Run], bool] | None = getattr(self._router, "wants", None)
-        return router_wants is None or router_wants(run)
+        router_wants: Callable[[Batch], bool] | None = getattr(self._router, "wants", None)
+        return router_wants is None or router_wants(batch)
 
     def retry(self) -> None:
         """A pipe came or can take more: pass on what was held."""
-        self.set_aside = False
+        self.suspended = False
         held, self.held = self.held, Hold()
-        for run, page in held.release():
-            self._place(run, page)
+        for batch, page in held.release():
+            self._place(batch, page)
             if self.held:  # still nobody: keep the order
                 held.prepend_all(self.held)
                 self.held = held
                 return
 
-    def _place(self, run: Run, page: Page | None) -> None:
+    def _place(self, batch: Batch, page: Page | None) -> None:
         for engine in self._vacant:
-            self._owe(engine, run, page)
-        chosen = self._router.choose(run)
+            self._owe(engine, batch, page)
+        chosen = self._router.choose(batch)
         if not chosen:
             if self._nobody_has_room():
-                self.held.append(run, page)
+                self.held.append(batch, page)
                 return
             if self.spec.one_of_many:  # a reader may have made room since the router looked
-                chosen = self._router.choose(run)
+                chosen = self._router.choose(batch)
         if not chosen:
             if not self._vacant:
-                self.unrouted += len(run.bodies)
+                self.unrouted += len(batch.bodies)
             return
         if self.spec.by_content:
             chosen = self._without_the_full(chosen, page)
@@ -141,8 +141,8 @@ class Route:
             _write(outlet, part, page)
 
     def _without_the_full(
-        self, chosen: Sequence[tuple[Outlet, Run]], page: Page | None
-    ) -> list[tuple[Outlet, Run]]:
+        self, chosen: Sequence[tuple[Outlet, Batch]], page: Page | None
+    ) -> list[tuple[Outlet, Batch]]:
         """Hold what is for full pipes, for them alone."""
         ready = []
         for outlet, part in chosen:
@@ -154,24 +154,24 @@ class Route:
 
     def _waits_for(self, outlet: Outlet) -> bool:
         # What is owed to it goes first, though its reader may have made room in this very moment.
-        return outlet in self._owed or (outlet.blocked and not outlet.set_aside)
+        return outlet in self._owed or (outlet.blocked and not outlet.suspended)
 
-    def _owe(self, to: Outlet | str, run: Run, page: Page | None) -> None:
+    def _owe(self, to: Outlet | str, batch: Batch, page: Page | None) -> None:
         if to not in self._owed:
             self._owed[to] = Hold()
-        self._owed[to].append(run, page)
+        self._owed[to].append(batch, page)
 
     def _pay(self, to: Outlet | str, pipe: Pipe) -> None:
         hold = self._owed.pop(to, None)
         if hold is not None:
-            for run, page in hold.release():
-                _write(pipe, run, page)
+            for batch, page in hold.release():
+                _write(pipe, batch, page)
 
     def _nobody_has_room(self) -> bool:
         """Whether the reason for finding nobody is that all are full (not: that nobody wants it)."""
         if self.spec.by_content or self._vacant or self.spec.marks.when_full != "block":
             return False
-        return all(pipe.blocked and not pipe.set_aside for pipe in self.pipes)
+        return all(pipe.blocked and not pipe.suspended for pipe in self.pipes)
 
     # ------------------------------------------------------------------ pipes
 
@@ -185,7 +185,7 @@ class Route:
 
     def writable(self, pipe: Pipe) -> None:
         """A full pipe can take more."""
-        pipe.set_aside = False
+        pipe.suspended = False
         self._pay(pipe, pipe)
         self.retry()
 
@@ -259,24 +259,24 @@ class Route:
     def stopped(self) -> bool:
         """Whether the source has to wait: nobody is there, or one is full whom no other can stand in for."""
         if self.held or self.starved:
-            return not self.set_aside
+            return not self.suspended
         if self.spec.one_of_many:
-            return not self.set_aside and all(pipe.blocked for pipe in self.pipes) and bool(self.pipes)
+            return not self.suspended and all(pipe.blocked for pipe in self.pipes) and bool(self.pipes)
         if self.spec.by_content:
             return bool(self._owed)
-        if any(pipe.blocked and not pipe.set_aside for pipe in self.pipes):
+        if any(pipe.blocked and not pipe.suspended for pipe in self.pipes):
             return True
         return any(hold.full(self.spec.marks) for hold in self._owed.values()) if self._owed else False
 
-    def has_room_for(self, run: Run) -> bool:
-        """Whether this run need not wait, though others may have to: those it would go to can take it."""
+    def has_room_for(self, batch: Batch) -> bool:
+        """Whether this batch need not wait, though others may have to: those it would go to can take it."""
         if not self.spec.by_content or self.held:
             return not self.stopped
-        if self._accepts is not None and not self._accepts(run.envelope):
+        if self._accepts is not None and not self._accepts(batch.envelope):
             return True
-        return not any(self._waits_for(outlet) for outlet, _ in self._router.choose(run))
+        return not any(self._waits_for(outlet) for outlet, _ in self._router.choose(batch))
 
-    def laggards(self) -> Iterator[Pipe | Route]:
+    def stalled_consumers(self) -> Iterator[Pipe | Route]:
         """Those that the source waits for, and for whom it need not wait for ever."""
         if self.spec.confirm or self.spec.marks.when_full != "block":
             return
@@ -284,13 +284,13 @@ class Route:
             if self.stopped:
                 yield self
         else:
-            yield from (pipe for pipe in self.pipes if pipe.blocked and not pipe.set_aside)
+            yield from (pipe for pipe in self.pipes if pipe.blocked and not pipe.suspended)
 
-    def set_aside_one(self, laggard: Pipe | Route) -> None:
-        """Wait no longer for one of the ``laggards``: it drops, and counts, until it can take more."""
-        laggard.set_aside = True
-        if isinstance(laggard, Pipe):
-            self._pay(laggard, laggard)
+    def suspend(self, stalled: Pipe | Route) -> None:
+        """Wait no longer for one of the ``stalled_consumers``: it drops, and counts, until it can take more."""
+        stalled.suspended = True
+        if isinstance(stalled, Pipe):
+            self._pay(stalled, stalled)
 
     @property
     def taken(self) -> int:
@@ -311,11 +311,11 @@ class Route:
         return f"<Route {self.spec.name} pipes={len(self.pipes)} waiting={self.waiting} unrouted={self.unrouted}>"
 
 
-def _write(outlet: Outlet, run: Run, page: Page | None) -> None:
-    outlet.write(run)  # type: ignore[attr-defined]
+def _write(outlet: Outlet, batch: Batch, page: Page | None) -> None:
+    outlet.write(batch)  # type: ignore[attr-defined]
     if page is not None:
         page.needs[outlet] = outlet.written  # type: ignore[attr-defined, index]
 
 
 def _abandon(hold: Hold) -> int:
-    return sum(len(run.bodies) for run, _ in hold.release())
+    return sum(len(batch.bodies) for batch, _ in hold.release())

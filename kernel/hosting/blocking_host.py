@@ -24,9 +24,9 @@ from kernel.contracts.errors import (
     TimedOut,
     WouldBlock,
 )
-from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
 from kernel.contracts.protocol import StreamProtocol
-from kernel.pipes.run_reader import RunReader
+from kernel.pipes.message_reader import MessageReader
 
 READ_SIZE = 32 * 1024
 """Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
@@ -50,7 +50,7 @@ class BlockingHost:
         self._sendall = connected.sendall
         self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _long_way)
         self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _long_way)
-        self._ready = RunReader()
+        self._ready = MessageReader()
         self._short_cut_taken = False
         self._due = math.inf  # when the protocol wants to be called
         self._poll = select.poll()
@@ -75,17 +75,17 @@ class BlockingHost:
                 except OSError as error:
                     self._lose(error)
                 return
-        self.send_runs((run_of([checked(body)], PLAIN if key is None else Envelope(key=key)),))
+        self.send_batches((batch_of([checked(body)], PLAIN if key is None else Envelope(key=key)),))
 
     def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
         """Send a batch."""
-        self.send_runs((run_of(all_checked(bodies), PLAIN if key is None else Envelope(key=key)),))
+        self.send_batches((batch_of(all_checked(bodies), PLAIN if key is None else Envelope(key=key)),))
 
-    def send_runs(self, runs: Sequence[Run]) -> None:
-        """Send runs; ``LocalProtocolError`` when the peer would not take some of it, which is then not sent."""
+    def send_batches(self, batches: Sequence[Batch]) -> None:
+        """Send batches; ``LocalProtocolError`` when the peer would not take some of it, which is then not sent."""
         if self._lost:
             raise ConnectionLost(self._lost)
-        self._protocol.send_runs(runs, time.monotonic())
+        self._protocol.send_batches(batches, time.monotonic())
         self._flush()
         refused = getattr(self._protocol, "refused", None)
         if refused:
@@ -129,7 +129,7 @@ class BlockingHost:
             self._fill(timeout)
         bodies = list(self._ready.bodies)
         while self._ready.more():
-            self._ready.next_run()
+            self._ready.next_batch()
             bodies += self._ready.bodies
         return bodies
 
@@ -194,14 +194,14 @@ class BlockingHost:
             if not data:
                 protocol.receive_eof(now)
                 self._lose(None)
-            runs = protocol.receive_data(data, now)
-            self._received += sum(map(len, runs))
-            self._owed = self._owed or bool(runs)
-            self._ready.add(runs)
+            batches = protocol.receive_data(data, now)
+            self._received += sum(map(len, batches))
+            self._owed = self._owed or bool(batches)
+            self._ready.add(batches)
             if now >= self._due:
                 self._do_what_is_due()
         except RemoteProtocolError as error:
-            self._ready.add(error.runs)
+            self._ready.add(error.batches)
             self._lost = f"{self.peer}: {error}"
             self._flush()
             raise

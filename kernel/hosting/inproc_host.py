@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel.contracts.engine import Host, Port
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
 
@@ -53,19 +53,19 @@ class InprocEnd:
     def on_output(self) -> None:
         """The port has something for the other end."""
         while self.port is not None and self._outgoing is not None and not self._waiting_for_room:
-            runs = self.port.take(_AT_ONCE)
-            if not runs:
+            batches = self.port.take(_AT_ONCE)
+            if not batches:
                 return
             if self.port.must_confirm != self._wanted:
                 self._wanted = self.port.must_confirm
                 self._peer_confirmed = self._outgoing.written  # nobody waits for those before
-            self._write(runs)
+            self._write(batches)
 
-    def _write(self, runs: list[Run]) -> None:
+    def _write(self, batches: list[Batch]) -> None:
         assert self._outgoing is not None
-        for run in runs:
-            self.messages_out += len(run)
-            self._waiting_for_room |= not self._outgoing.write(run)
+        for batch in batches:
+            self.messages_out += len(batch)
+            self._waiting_for_room |= not self._outgoing.write(batch)
 
     def _on_room(self) -> None:
         self._waiting_for_room = False
@@ -74,10 +74,10 @@ class InprocEnd:
     def _on_incoming(self) -> None:
         incoming, port = self._incoming, self.port
         while incoming is not None and port is not None and self._going and incoming.more():
-            runs = incoming.take(_AT_ONCE)
-            count = sum(map(len, runs))
+            batches = incoming.take(_AT_ONCE)
+            count = sum(map(len, batches))
             self.messages_in += count
-            self._going = port.send(runs)
+            self._going = port.send(batches)
             if not port.confirms:  # nobody further on does: it is out of our hands
                 incoming.confirm(count)
                 self._direct += count

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernel.contracts.engine import Host, Port
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Buffer, Run
+from kernel.contracts.message import Batch, Buffer
 from kernel.contracts.protocol import LargeBodies, Refusing, StreamProtocol
 from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
 from kernel.hosting.stream_statistics import StreamStatistics
@@ -79,7 +79,7 @@ class StreamHost:
         self._read_size = FIRST_READ_SIZE
         self._reading = True
         self._writing = False
-        self._held: list[Run] = []  # received before the port was there
+        self._held: list[Batch] = []  # received before the port was there
 
     # ------------------------------------------------------------------ life
 
@@ -119,7 +119,7 @@ class StreamHost:
 
     def _fail(self, error: RemoteProtocolError) -> None:
         self._counters.protocol_errors += 1
-        self._deliver(error.runs)
+        self._deliver(error.batches)
         self._deliver_held()
         self._last_words()
         self._end(f"protocol error: {error}")
@@ -128,21 +128,21 @@ class StreamHost:
 
     def _on_readable(self) -> None:
         try:
-            runs = self._receive()
+            batches = self._receive()
         except OSError as error:
             self._end(f"connection lost: {error}")
             return
         except RemoteProtocolError as error:
             self._fail(error)
             return
-        if runs is None:
+        if batches is None:
             return
-        if runs:
-            self._deliver(runs)
+        if batches:
+            self._deliver(batches)
         self._after()
 
-    def _receive(self) -> list[Run] | None:
-        """Read once; the runs that it completes, None when there was nothing or the stream has ended."""
+    def _receive(self) -> list[Batch] | None:
+        """Read once; the batches that it completes, None when there was nothing or the stream has ended."""
         protocol = self._protocol
         most = self._read_size
         data: bytes | None = None
@@ -168,21 +168,21 @@ class StreamHost:
         self._read_size = next_read_size(self._read_size, len(data), most)
         return protocol.receive_data(data, self._host.now())
 
-    def _deliver(self, runs: Any) -> None:
+    def _deliver(self, batches: Any) -> None:
         """Pass messages on to the routes."""
         count = 0
-        for run in runs:
-            count += len(run.bodies)
+        for batch in batches:
+            count += len(batch.bodies)
         self._received += count
         self._counters.messages_in += count
         port = self._port
         if port is None:
-            self._held += runs
-        elif runs:
-            self._pass_on(port, runs)
+            self._held += batches
+        elif batches:
+            self._pass_on(port, batches)
 
-    def _pass_on(self, port: Port, runs: Any) -> None:
-        if not port.send(runs):
+    def _pass_on(self, port: Port, batches: Any) -> None:
+        if not port.send(batches):
             self._reading = False
             self._watch()
         if not port.confirms:
@@ -266,29 +266,29 @@ class StreamHost:
         for _ in range(BATCHES_A_TURN):
             if self._writing:
                 return
-            runs = port.take(BATCH_BYTES // self._body_size or 1)
-            if not runs:
+            batches = port.take(BATCH_BYTES // self._body_size or 1)
+            if not batches:
                 return
             if port.must_confirm != self._wanted:
                 self._wanted = port.must_confirm
                 if self._wanted:
                     self._want_confirm()
-            self._send(runs)
+            self._send(batches)
             if self.ended:
                 return
         if port.has_input():
             self._host.soon(self.on_output)
 
-    def _send(self, runs: list[Run]) -> None:
+    def _send(self, batches: list[Batch]) -> None:
         count = size = 0
-        for run in runs:
-            count += len(run.bodies)
-            size += run.size
+        for batch in batches:
+            count += len(batch.bodies)
+            size += batch.size
         self._body_size = size // count + 1
         self._counters.messages_out += count
         self._sent += count
         self._unwritten += count
-        self._protocol.send_runs(runs, self._host.now())
+        self._protocol.send_batches(batches, self._host.now())
         self._flush()
         if self._refusing is not None and self._refusing.refused:
             self._take_refusals(self._refusing.refused)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from kernel.pipes.pipe import Pipe
 
 
@@ -63,13 +63,13 @@ class FairQueue:
             self._active += 1
         return True
 
-    def take(self, most: int) -> tuple[Pipe, list[Run]] | None:
+    def take(self, most: int) -> tuple[Pipe, list[Batch]] | None:
         """Take from the pipe whose turn it is, its fair share of ``most``; None when all are idle."""
         while self._active:
             if self._next >= self._active:
                 self._next = 0
             pipe = self._pipes[self._next]
-            runs = pipe.take(max(most // self._active, 1))
+            batches = pipe.take(max(most // self._active, 1))
             ended = pipe.ended  # looked at first: what is written before the end is there by now
             if pipe.more():
                 self._next += 1
@@ -79,8 +79,8 @@ class FairQueue:
                     self.detach(pipe)
                     if self.on_ended is not None:
                         self.on_ended(pipe)
-            if runs:
-                return pipe, runs
+            if batches:
+                return pipe, batches
         return None
 
     def _deactivate(self, pipe: Pipe) -> None:

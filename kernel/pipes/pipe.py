@@ -15,8 +15,8 @@ miss.  Between the two steps each side therefore takes the lock of the queue: th
 ``rotate(0)``, which changes nothing (docs/decisions/0017-flags-and-looks.md).
 
 Besides runs the queue may hold *loose* bodies: single messages under the ``PLAIN`` envelope, appended
-by an application's ``send`` without even a run around them.  ``take`` makes runs of them.  Loose bodies
-are small (``WaterMarks.loose_limit``) and are counted in messages only.
+by an application's ``send`` without even a batch around them.  ``take`` makes batches of them.  Bare bodies
+are small (``WaterMarks.bare_limit``) and are counted in messages only.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from kernel.pipes.water_marks import WaterMarks
 
 Post = Callable[[Callable[[], Any]], Any]
 
-_LOOSE_GRANT = 1024
+_CREDIT = 1024
 
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether threads run without the interpreter's lock.  Only what runs once a batch asks; 25 ns are saved."""
@@ -52,7 +52,7 @@ class PipeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: int
     dropped: int
     blocked: bool
-    set_aside: bool
+    suspended: bool
     """Its writer no longer waits for it: what meets it full is dropped."""
     bytes: int
     """Bytes of the bodies that its reader has taken."""
@@ -66,6 +66,8 @@ class Pipe:
         "_post_to_reader",
         "_post_to_writer",
         "_retained",
+        "batches_taken",
+        "batches_written",
         "blocked",
         "bytes_taken",
         "confirmed",
@@ -80,10 +82,8 @@ class Pipe:
         "on_ready",
         "on_writable",
         "origin",
-        "runs_taken",
-        "runs_written",
-        "set_aside",
         "signalled",
+        "suspended",
         "taken",
         "taken_bytes",
         "target",
@@ -104,7 +104,7 @@ class Pipe:
         self.marks = marks
         self.confirms = confirms
         self._items: deque[Any] = deque()
-        self._retained: deque[Run] = deque()  # reader's: taken, not yet confirmed
+        self._retained: deque[Batch] = deque()  # reader's: taken, not yet confirmed
         self._post_to_reader = post_to_reader
         self._post_to_writer = post_to_writer
         self.on_ready: Callable[[], Any] = _nobody
@@ -117,16 +117,16 @@ class Pipe:
         # written by the writing thread
         self.written = 0
         self.written_bytes = 0
-        self.runs_written = 0
+        self.batches_written = 0
         self.dropped = 0
         self.blocked = False
-        self.set_aside = False
+        self.suspended = False
         self.ended = False
         # written by the reading thread
         self.taken = 0
-        self.taken_bytes = 0  # of runs: what the marks go by
+        self.taken_bytes = 0  # of batches: what the marks go by
         self.bytes_taken = 0  # of all
-        self.runs_taken = 0
+        self.batches_taken = 0
         self.confirmed = 0
         # set by the writer, cleared by the reader
         self.signalled = False
@@ -138,8 +138,8 @@ class Pipe:
         return self.written - self.taken
 
     def waiting(self) -> int:
-        """Messages that wait, without the places that a ``loose_grant`` has taken in advance.  Any thread; for figures."""
-        return sum(len(item) if type(item) is Run else 1 for item in list(self._items))
+        """Messages that wait, without the places that a ``credit`` has taken in advance.  Any thread; for figures."""
+        return sum(len(item) if type(item) is Batch else 1 for item in list(self._items))
 
     def full(self) -> bool:
         """Whether a high mark is reached."""
@@ -149,18 +149,18 @@ class Pipe:
             or self.written_bytes - self.taken_bytes >= marks.high_bytes
         )
 
-    def write(self, run: Run) -> bool:
-        """Append a run; return False when the writer should stop until ``on_writable``.
+    def write(self, batch: Batch) -> bool:
+        """Append a batch; return False when the writer should stop until ``on_writable``.
 
-        A run that is accepted is accepted whole, so a pipe may exceed its mark by one run: nothing is
-        cut in the middle.  A run that meets a full pipe is dropped or makes room as the marks say.
+        A batch that is accepted is accepted whole, so a pipe may exceed its mark by one batch: nothing is
+        cut in the middle.  A batch that meets a full pipe is dropped or makes room as the marks say.
         """
-        if self.full() and not self._make_room(run):
+        if self.full() and not self._make_room(batch):
             return True
-        self.written += len(run.bodies)
-        self.written_bytes += run.size
-        self.runs_written += 1  # before the append: a reader that sees the run sees the count
-        self._items.append(run)
+        self.written += len(batch.bodies)
+        self.written_bytes += batch.size
+        self.batches_written += 1  # before the append: a reader that sees the batch sees the count
+        self._items.append(batch)
         if not self.signalled:
             self.signal()
         return not self.full() or self.marks.when_full != "block" or self._block()
@@ -170,16 +170,16 @@ class Pipe:
         self.signalled = True
         self._post_to_reader(self.on_ready)
 
-    def loose_append(self) -> Callable[[Any], None]:
-        """The bare append of a loose body, for a writer that keeps to its ``loose_grant``."""
+    def append_bare(self) -> Callable[[Any], None]:
+        """The bare append of a bare body, for a writer that keeps to its ``credit``."""
         return self._items.append
 
-    def loose_grant(self) -> int:
-        """How many loose bodies may be appended before asking again; counted as written at once.
+    def credit(self) -> int:
+        """How many bare bodies may be appended before asking again; counted as written at once.
 
         0: the pipe is full, and ``on_writable`` will be called.
         """
-        room = min(self.marks.high - (self.written - self.taken), _LOOSE_GRANT)
+        room = min(self.marks.high - (self.written - self.taken), _CREDIT)
         if room <= 0 or self.full():
             return 0 if not self._block() else 1
         self.written += room
@@ -212,22 +212,22 @@ class Pipe:
             and self.written_bytes - self.taken_bytes <= marks.low_bytes
         )
 
-    def _make_room(self, run: Run) -> bool:
+    def _make_room(self, batch: Batch) -> bool:
         """Apply ``when_full`` for ``run``; return whether it is to be written."""
         when_full = self.marks.when_full
-        if when_full == "block" and not self.set_aside:
+        if when_full == "block" and not self.suspended:
             return True  # the writer was told to stop and this was already on its way
         if when_full != "drop-oldest":
-            self.dropped += len(run.bodies)
+            self.dropped += len(batch.bodies)
             return False
         while self.full():
             try:
                 oldest = self._items.popleft()  # atomic: the reader and we never get the same one
             except IndexError:
                 break
-            if type(oldest) is Run:
+            if type(oldest) is Batch:
                 count, size = len(oldest.bodies), oldest.size
-                self.runs_written -= 1
+                self.batches_written -= 1
             else:  # loose: its bytes were never counted
                 count, size = 1, 0
             self.written -= count
@@ -237,8 +237,8 @@ class Pipe:
 
     # ------------------------------------------------------------------ reading
 
-    def take(self, most: int = 1 << 30) -> list[Run]:
-        """Take up to about ``most`` messages (whole runs), in order; an empty list when there are none."""
+    def take(self, most: int = 1 << 30) -> list[Batch]:
+        """Take up to about ``most`` messages (whole batches), in order; an empty list when there are none."""
         self.signalled = False
         items = self._items
         pop = items.popleft
@@ -248,7 +248,7 @@ class Pipe:
             waiting = len(items)
         if self.marks.when_full == "drop-oldest":
             taken = self._take_singly(most, waiting)
-        elif self.runs_written == self.runs_taken:  # looked at after the length: all of these are loose
+        elif self.batches_written == self.batches_taken:  # looked at after the length: all of these are loose
             taken = [pop() for _ in range(min(most, waiting))]
         elif most >= self.written - self.taken:
             taken = [pop() for _ in range(waiting)]
@@ -268,7 +268,7 @@ class Pipe:
             except IndexError:
                 break
             taken.append(item)
-            most -= len(item) if type(item) is Run else 1
+            most -= len(item) if type(item) is Batch else 1
             waiting -= 1
         return taken
 
@@ -276,29 +276,29 @@ class Pipe:
         """Whether something waits."""
         return bool(self._items)
 
-    def _count(self, items: list[Any]) -> list[Run]:
-        """Make runs of what was taken and count it.  Loose bodies are counted in messages only, on both sides."""
-        if self.runs_written == self.runs_taken:
-            runs = [run_of(items)]
+    def _count(self, items: list[Any]) -> list[Batch]:
+        """Make batches of what was taken and count it.  Bare bodies are counted in messages only, on both sides."""
+        if self.batches_written == self.batches_taken:
+            batches = [batch_of(items)]
             self.taken += len(items)
-            self.bytes_taken += runs[0].size
+            self.bytes_taken += batches[0].size
         else:
-            runs = _runs_of(items)
-            for run in runs:
-                self.taken += len(run.bodies)
-                self.bytes_taken += run.size
+            batches = _batches_of(items)
+            for batch in batches:
+                self.taken += len(batch.bodies)
+                self.bytes_taken += batch.size
             for item in items:
-                if type(item) is Run:
-                    self.runs_taken += 1
+                if type(item) is Batch:
+                    self.batches_taken += 1
                     self.taken_bytes += item.size
         if self.confirms:
-            self._retained.extend(runs)
+            self._retained.extend(batches)
         if FREE_THREADED:
             self._items.rotate(0)
         if self.blocked and self._low():
             self.blocked = False
             self._post_to_writer(self.on_writable)
-        return runs
+        return batches
 
     def confirm(self, count: int) -> None:
         """The reader takes the responsibility for ``count`` more messages; tells the writer."""
@@ -320,7 +320,7 @@ class Pipe:
         """Have the writing thread ``subscribe`` or ``unsubscribe`` this pipe."""
         self._post_to_writer(lambda: self.on_asked(verb, pattern))
 
-    def unconfirmed(self) -> list[Run]:
+    def unconfirmed(self) -> list[Batch]:
         """What was taken and not confirmed: what a new conversation has to send again, in order."""
         return list(self._retained)
 
@@ -328,11 +328,11 @@ class Pipe:
         """Whether it has ended and all is confirmed.  Any thread."""
         return self.ended and self.confirmed >= self.written
 
-    def drain(self) -> list[Run]:
+    def drain(self) -> list[Batch]:
         """Take out all that was not confirmed, taken or not, to be handed over to somebody else.  No way back."""
-        runs = [*self._retained, *_runs_of([self._items.popleft() for _ in range(len(self._items))])]
+        batches = [*self._retained, *_batches_of([self._items.popleft() for _ in range(len(self._items))])]
         self._retained.clear()
-        return runs
+        return batches
 
     def statistics(self) -> PipeStatistics:
         """The figures of this moment.  Any thread."""
@@ -347,7 +347,7 @@ class Pipe:
             confirmed=self.confirmed,
             dropped=self.dropped,
             blocked=self.blocked,
-            set_aside=self.set_aside,
+            suspended=self.suspended,
             bytes=self.bytes_taken,
         )
 
@@ -356,23 +356,23 @@ class Pipe:
         return f"<Pipe {self.name} {state} {self.written - self.taken}/{self.marks.high}>"
 
 
-def _runs_of(items: list[Any]) -> list[Run]:
-    """Put runs around the loose bodies, in order."""
+def _batches_of(items: list[Any]) -> list[Batch]:
+    """Put batches around the bare bodies, in order."""
     kinds = list(map(type, items))
-    loose = kinds.count(bytes)  # 12 ns an item, in C; a set of them takes 19
-    if not loose:
+    bare = kinds.count(bytes)  # 12 ns an item, in C; a set of them takes 19
+    if not bare:
         return items
-    if loose == len(items):
-        return [run_of(items)]
-    runs: list[Run] = []
-    for is_run, group in groupby(items, key=_is_run):
+    if bare == len(items):
+        return [batch_of(items)]
+    batches: list[Batch] = []
+    for is_batch, group in groupby(items, key=_is_batch):
         several = list(group)
-        runs += several if is_run else [run_of(several)]
-    return runs
+        batches += several if is_batch else [batch_of(several)]
+    return batches
 
 
-def _is_run(item: Any) -> bool:
-    return type(item) is Run
+def _is_batch(item: Any) -> bool:
+    return type(item) is Batch
 
 
 def _nobody(*_: object) -> None:

@@ -20,7 +20,7 @@ class WaterMarks(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of bodies that may wait in the pipe."""
     when_full: WhenFull = "block"
     """``block``: stop reading the source; ``drop-newest`` or ``drop-oldest``: count and go on."""
-    patience: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    stall_timeout: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     """Seconds that ``block`` waits for a full destination that takes nothing while others could go on; and that
     what a dead destination had not confirmed waits for its return when others of its engine are left."""
 
@@ -35,8 +35,8 @@ class WaterMarks(msgspec.Struct, frozen=True, kw_only=True):
         return self.high_bytes // 2
 
     @property
-    def loose_limit(self) -> int:
-        """The largest body, in bytes, that may travel outside a run, where bytes are not counted.
+    def bare_limit(self) -> int:
+        """The largest body, in bytes, that may travel outside a batch, where bytes are not counted.
 
         With every place taken by a body of this size the pipe holds just ``high_bytes``.
         """

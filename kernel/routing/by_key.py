@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernel.contracts.key_trie import KeyTrie
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from kernel.contracts.router import Outlet
 
 
@@ -26,13 +26,13 @@ class ByKey:
         for pattern in self._patterns.pop(outlet):
             self._trie.remove(pattern, outlet)
 
-    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
-        """The run itself for everybody who subscribed to its key."""
-        return [(outlet, run) for outlet in self._trie.match(run.envelope.key)]
+    def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
+        """The batch itself for everybody who subscribed to its key."""
+        return [(outlet, batch) for outlet in self._trie.match(batch.envelope.key)]
 
-    def wants(self, run: Run) -> bool:
+    def wants(self, batch: Batch) -> bool:
         """Whether anybody subscribed to its key."""
-        return bool(self._trie.match(run.envelope.key))
+        return bool(self._trie.match(batch.envelope.key))
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """From now on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from kernel.contracts.router import Outlet
 
 
@@ -23,9 +23,9 @@ class FanOut:
         """One copy less."""
         self._outlets.remove(outlet)
 
-    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
-        """The run itself for everybody."""
-        return [(outlet, run) for outlet in self._outlets]
+    def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
+        """The batch itself for everybody."""
+        return [(outlet, batch) for outlet in self._outlets]
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Everybody gets everything anyhow."""

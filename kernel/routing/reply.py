@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from kernel.contracts.router import Outlet
 
 
@@ -29,14 +29,14 @@ class Reply:
         if not namesakes:
             del self._outlets[outlet.target]
 
-    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
+    def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """The asker, or nobody when it has gone."""
-        namesakes = self._outlets.get(run.envelope.reply_to)
-        return [(namesakes[-1], run)] if namesakes else ()
+        namesakes = self._outlets.get(batch.envelope.reply_to)
+        return [(namesakes[-1], batch)] if namesakes else ()
 
-    def wants(self, run: Run) -> bool:
+    def wants(self, batch: Batch) -> bool:
         """Whether the asker is still there."""
-        return run.envelope.reply_to in self._outlets
+        return batch.envelope.reply_to in self._outlets
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Nobody chooses here."""

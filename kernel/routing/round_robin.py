@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from kernel.contracts.router import Outlet
 
 
 class RoundRobin:
-    """One of them, in turn.  A run is dealt out in strides: one slice a pipe, not one step a message."""
+    """One of them, in turn.  A batch is dealt out in strides: one slice a pipe, not one step a message."""
 
     def __init__(self) -> None:
         self._outlets: list[Outlet] = []
@@ -24,21 +24,21 @@ class RoundRobin:
         """One less to share the load."""
         self._outlets.remove(outlet)
 
-    def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
-        """Deal the run out to the pipes that are not full; nobody when all are."""
+    def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
+        """Deal the batch out to the pipes that are not full; nobody when all are."""
         ready = [outlet for outlet in self._outlets if not outlet.full()]
         if not ready:
             return ()
-        count = len(run.bodies)
+        count = len(batch.bodies)
         first = self._next % len(ready)
         self._next = (first + count) % len(ready)
         if len(ready) == 1 or count == 1:
-            return [(ready[first], run)]
+            return [(ready[first], batch)]
         ready = ready[first:] + ready[:first]
         return [
-            (outlet, run_of(part, run.envelope, multipart=run.multipart))
+            (outlet, batch_of(part, batch.envelope, multipart=batch.multipart))
             for place, outlet in enumerate(ready)
-            if (part := run.bodies[place :: len(ready)])
+            if (part := batch.bodies[place :: len(ready)])
         ]
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:

@@ -25,7 +25,7 @@ from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that anything may take."""
 
 
@@ -68,8 +68,8 @@ class _Events:
 
     def wait(self, what: str, times: int) -> None:
         with self._changed:
-            done = self._changed.wait_for(lambda: self._counts.get(what, 0) >= times, PATIENCE)
-        assert done, f"{what!r} was not reported {times} times within {PATIENCE} s: {self._counts}"
+            done = self._changed.wait_for(lambda: self._counts.get(what, 0) >= times, TIMEOUT)
+        assert done, f"{what!r} was not reported {times} times within {TIMEOUT} s: {self._counts}"
 
 
 class _Feed(msgspec.Struct):
@@ -86,14 +86,14 @@ class _Feed(msgspec.Struct):
         got: list[bytes] = []
         missing = set(expected)
         while missing:
-            bodies = [bytes(body) for body in self.sink.receive_many(timeout=PATIENCE)]
+            bodies = [bytes(body) for body in self.sink.receive_many(timeout=TIMEOUT)]
             got += bodies
             missing.difference_update(bodies)
         return got
 
     def receive_some(self) -> list[bytes]:
         """Receive what there is, and let the source hand over what an engine that has gone left it: in a call, or not at all."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while True:
             try:
                 self.source.wait_confirmed(0.0)
@@ -102,7 +102,7 @@ class _Feed(msgspec.Struct):
             try:
                 return [bytes(body) for body in self.sink.receive_many(timeout=0.05)]
             except TimedOut:
-                assert time.monotonic() < until, f"nothing came within {PATIENCE} s"
+                assert time.monotonic() < until, f"nothing came within {TIMEOUT} s"
 
     def come_back(self) -> None:
         """Let the sink come back for more, which confirms what it has; nothing more is there."""
@@ -125,7 +125,7 @@ def delivers_in_order(subject: EngineSubject) -> None:
     bodies = _bodies(0, 5000)
     sender_done: list[bytes] = []
     for at in range(0, len(bodies), 500):
-        feed.source.send_many(bodies[at : at + 500], timeout=PATIENCE)
+        feed.source.send_many(bodies[at : at + 500], timeout=TIMEOUT)
         sender_done += feed.receive(set(bodies[at : at + 500]))
     assert sender_done == bodies
 
@@ -133,7 +133,7 @@ def delivers_in_order(subject: EngineSubject) -> None:
 def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
     """The source is told that its messages are safe when their destination says so, not before."""
     feed = subject.open()
-    feed.source.send_many(_bodies(0, 100), timeout=PATIENCE)
+    feed.source.send_many(_bodies(0, 100), timeout=TIMEOUT)
     feed.receive(set(_bodies(0, 100)))
     try:
         feed.source.wait_confirmed(0.05)
@@ -142,7 +142,7 @@ def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
     else:
         raise AssertionError("confirmed before the destination had come back for more")
     feed.come_back()
-    feed.source.wait_confirmed(PATIENCE)
+    feed.source.wait_confirmed(TIMEOUT)
 
 
 def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
@@ -151,17 +151,17 @@ def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
     address = feed.receiving.address_of("net")
     total = 0
     for cut in range(3):
-        feed.source.send_many(_bodies(total, total + 700), timeout=PATIENCE)
+        feed.source.send_many(_bodies(total, total + 700), timeout=TIMEOUT)
         total += 700
         feed.receiving.remove_engine("net")
         feed.events.wait("disconnected", cut + 1)
-        feed.source.send_many(_bodies(total, total + 300), timeout=PATIENCE)
+        feed.source.send_many(_bodies(total, total + 300), timeout=TIMEOUT)
         total += 300
         feed.receiving.add_engine(subject.listen(address))
         feed.events.wait("connected", cut + 2)
     feed.receive(set(_bodies(0, total)))
     feed.come_back()
-    feed.source.wait_confirmed(PATIENCE)
+    feed.source.wait_confirmed(TIMEOUT)
 
 
 def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
@@ -178,10 +178,10 @@ def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
     assert sent < 5000, "nobody reads, and the source was never asked to wait"
     got: list[bytes] = []
     while len(got) < sent:
-        got += [bytes(each[:6]) for each in feed.sink.receive_many(timeout=PATIENCE)]
+        got += [bytes(each[:6]) for each in feed.sink.receive_many(timeout=TIMEOUT)]
     assert got == [b"%06d" % number for number in range(sent)]
-    feed.source.send(b"and on", timeout=PATIENCE)
-    assert bytes(feed.sink.receive(PATIENCE)) == b"and on"
+    feed.source.send(b"and on", timeout=TIMEOUT)
+    assert bytes(feed.sink.receive(TIMEOUT)) == b"and on"
 
 
 def isolates_a_slow_reader(subject: EngineSubject) -> None:
@@ -200,13 +200,13 @@ def isolates_a_slow_reader(subject: EngineSubject) -> None:
             RoutePlan(source="net", targets=("app",), marks=WaterMarks(high=1)),
             RoutePlan(source="hello", targets=("net",)),
         )
-        kernel.open("hello", "native").send(b"here", timeout=PATIENCE)
-        assert bytes(ready.receive(PATIENCE)) == b"here"
+        kernel.open("hello", "native").send(b"here", timeout=TIMEOUT)
+        assert bytes(ready.receive(TIMEOUT)) == b"here"
         sinks.append(kernel.open("app", "native"))
     source, quick = serving.open("app", "native"), sinks[1]
     for number in range(300):  # far more than the buffers on the way to the other, which never reads
-        source.send(b"%06d" % number + b"x" * 100_000, timeout=PATIENCE)
-        assert bytes(quick.receive(PATIENCE)[:6]) == b"%06d" % number
+        source.send(b"%06d" % number + b"x" * 100_000, timeout=TIMEOUT)
+        assert bytes(quick.receive(TIMEOUT)[:6]) == b"%06d" % number
 
 
 def lets_go_in_every_phase(subject: EngineSubject) -> None:
@@ -233,7 +233,7 @@ def lets_go_in_every_phase(subject: EngineSubject) -> None:
     stop_and_start(feed.receiving, subject.listen(address))
     assert set(feed.receive_some()) == {b"x" * 10_000}
     for kernel in (feed.sending, feed.receiving):
-        kernel.wait_running(PATIENCE)
+        kernel.wait_running(TIMEOUT)
         assert len(kernel.engine_states()) == 1
 
 
@@ -247,7 +247,7 @@ def fails_visibly_where_it_cannot_listen(subject: EngineSubject) -> None:
     assert state.failures
     assert state.last_failure
     first.remove_engine("net")
-    second.wait_running(PATIENCE)
+    second.wait_running(TIMEOUT)
 
 
 ENGINE_CHECKS: tuple[Callable[[EngineSubject], None], ...] = (

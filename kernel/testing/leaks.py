@@ -16,8 +16,8 @@ class Leaks:
         self._threads = set(threading.enumerate())
         self._descriptors = open_descriptors()
 
-    def found(self, patience: float = 10.0, but: str | None = None) -> list[str]:
-        """Return a line for each thread or descriptor that should be gone; threads have ``patience`` seconds to end.
+    def found(self, timeout: float = 10.0, but: str | None = None) -> list[str]:
+        """Return a line for each thread or descriptor that should be gone; threads have ``stall_timeout`` seconds to end.
 
         Threads with ``but`` in their names may stay.
         """
@@ -26,7 +26,7 @@ class Leaks:
         for thread in set(threading.enumerate()) - self._threads:
             if but is not None and but in thread.name:
                 continue
-            thread.join(patience)
+            thread.join(timeout)
             if thread.is_alive():
                 leaks.append(f"thread {thread.name!r}")
         for number, what in open_descriptors().items():

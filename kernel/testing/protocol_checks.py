@@ -20,24 +20,24 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import ProtocolError, RemoteProtocolError
-from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from kernel.contracts.protocol import StreamProtocol
 
 Pair = tuple[StreamProtocol, StreamProtocol]
-_PATIENCE = 1000
+_TIMEOUT = 1000
 """Rounds of bytes or deadlines after which ends that do not come to an end are at fault."""
 
 
-def sample_runs() -> tuple[Run, ...]:
-    """Runs of all sizes of bodies, with and without keys."""
+def sample_batches() -> tuple[Batch, ...]:
+    """Batches of all sizes of bodies, with and without keys."""
     keyed, other = Envelope(key="a.key"), Envelope(key="another.key")
     return (
-        run_of([b"", b"1", b"x" * 254, b"y" * 255, b"z" * 256]),
-        run_of([b"of one size"] * 500),
-        run_of([b"keyed", b"\x00\xff" * 40], keyed),
-        run_of([b"other"], other),
-        run_of([b"keyed again"], keyed),
-        run_of([b"large" * 20_000, b"after"], PLAIN),
+        batch_of([b"", b"1", b"x" * 254, b"y" * 255, b"z" * 256]),
+        batch_of([b"of one size"] * 500),
+        batch_of([b"keyed", b"\x00\xff" * 40], keyed),
+        batch_of([b"other"], other),
+        batch_of([b"keyed again"], keyed),
+        batch_of([b"large" * 20_000, b"after"], PLAIN),
     )
 
 
@@ -46,7 +46,7 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
 
     make: Callable[[], Pair]
     """Makes a client and a server that have not met yet."""
-    runs: Sequence[Run] = msgspec.field(default_factory=sample_runs)
+    batches: Sequence[Batch] = msgspec.field(default_factory=sample_batches)
     """What a client can send to a server."""
     keys: bool = True
     """Whether keys arrive, too."""
@@ -64,12 +64,16 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
     def sent(self) -> tuple[bytes, list[Any]]:
         """Return the bytes of a client that sends everything, and what they mean."""
         client, _ = self.opened()
-        client.send_runs(self.runs, 0.0)
-        return written(client), self.plain(self.runs)
+        client.send_batches(self.batches, 0.0)
+        return written(client), self.plain(self.batches)
 
-    def plain(self, runs: Sequence[Run]) -> list[Any]:
-        """Return bodies (and keys) without the borders of runs, which chunking may move."""
-        return [(bytes(body), run.envelope.key if self.keys else "") for run in runs for body in run.bodies]
+    def plain(self, batches: Sequence[Batch]) -> list[Any]:
+        """Return bodies (and keys) without the borders of batches, which chunking may move."""
+        return [
+            (bytes(body), batch.envelope.key if self.keys else "")
+            for batch in batches
+            for body in batch.bodies
+        ]
 
 
 def written(end: StreamProtocol) -> bytes:
@@ -77,10 +81,10 @@ def written(end: StreamProtocol) -> bytes:
     return b"".join(end.data_to_send())
 
 
-def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Run]:
+def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Batch]:
     """Carry bytes both ways until there are no more; return what the server received."""
-    received: list[Run] = []
-    for _ in range(_PATIENCE):
+    received: list[Batch] = []
+    for _ in range(_TIMEOUT):
         there, back = written(client), written(server)
         if not there and not back:
             return received
@@ -93,7 +97,7 @@ def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Ru
 
 def _receive(subject: ProtocolSubject, pieces: Sequence[bytes]) -> list[Any]:
     _, server = subject.opened()
-    return subject.plain([run for piece in pieces for run in server.receive_data(piece, 0.0)])
+    return subject.plain([batch for piece in pieces for batch in server.receive_data(piece, 0.0)])
 
 
 # ---------------------------------------------------------------------- the checks
@@ -107,7 +111,7 @@ def whole(subject: ProtocolSubject) -> None:
 
 def byte_by_byte(subject: ProtocolSubject) -> None:
     """The same in pieces of one byte."""
-    few = msgspec.structs.replace(subject, runs=[run.slice(0, 5) for run in subject.runs[:5]])
+    few = msgspec.structs.replace(subject, batches=[batch.slice(0, 5) for batch in subject.batches[:5]])
     data, expected = few.sent()
     assert _receive(few, [data[at : at + 1] for at in range(len(data))]) == expected
 
@@ -123,18 +127,18 @@ def random_chunks(subject: ProtocolSubject) -> None:
 
 
 def sizes_are_counted(subject: ProtocolSubject) -> None:
-    """A run's size is that of its bodies, and its width that of each, or 0: water marks and encoders depend on it."""
+    """A batch's size is that of its bodies, and its width that of each, or 0: water marks and encoders depend on it."""
     _, server = subject.opened()
-    for run in server.receive_data(subject.sent()[0], 0.0):
-        sizes = [sum(map(len, body)) if run.multipart else len(body) for body in run.bodies]
-        assert run.size == sum(sizes)
-        assert not run.width or (not run.multipart and set(sizes) == {run.width})
+    for batch in server.receive_data(subject.sent()[0], 0.0):
+        sizes = [sum(map(len, body)) if batch.multipart else len(body) for body in batch.bodies]
+        assert batch.size == sum(sizes)
+        assert not batch.width or (not batch.multipart and set(sizes) == {batch.width})
 
 
 def what_is_fetched_is_forgotten(subject: ProtocolSubject) -> None:
     """``data_to_send`` gives every byte once."""
     client, _ = subject.opened()
-    client.send_runs(subject.runs, 0.0)
+    client.send_batches(subject.batches, 0.0)
     assert written(client)
     assert not written(client)
 
@@ -144,7 +148,7 @@ def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
     client, server = subject.make()
     for end in (client, server):
         end.handle_timeout(0.0)
-    for _ in range(_PATIENCE):
+    for _ in range(_TIMEOUT):
         moved = False
         for end, other in ((client, server), (server, client)):
             for byte in written(end):
@@ -166,7 +170,7 @@ def hostile_bytes(subject: ProtocolSubject) -> None:
 def mutated_bytes(subject: ProtocolSubject) -> None:
     """Bytes that are nearly right raise ``RemoteProtocolError`` or nothing."""
     chance = random.Random(subject.seed)
-    few = msgspec.structs.replace(subject, runs=[run.slice(0, 5) for run in subject.runs[:5]])
+    few = msgspec.structs.replace(subject, batches=[batch.slice(0, 5) for batch in subject.batches[:5]])
     data, _ = few.sent()
     for _ in range(300):
         mutated = bytearray(data)
@@ -190,7 +194,7 @@ def _feed(subject: ProtocolSubject, data: bytes, *, opened: bool, chunk: int) ->
 
 def truncated_messages(subject: ProtocolSubject) -> None:
     """A stream that ends anywhere raises ``RemoteProtocolError`` or gives a beginning of what was sent."""
-    few = msgspec.structs.replace(subject, runs=[run.slice(0, 3) for run in subject.runs[:3]])
+    few = msgspec.structs.replace(subject, batches=[batch.slice(0, 3) for batch in subject.batches[:3]])
     data, expected = few.sent()
     for at in range(len(data)):
         _, server = few.opened()
@@ -207,7 +211,7 @@ def deadlines_move_on(subject: ProtocolSubject) -> None:
     for end in (*subject.opened(), *subject.make()):
         now = 0.0
         end.handle_timeout(now)
-        for _ in range(_PATIENCE):
+        for _ in range(_TIMEOUT):
             deadline = end.next_deadline()
             if deadline is None or deadline == float("inf") or end.closed():
                 break
@@ -245,23 +249,23 @@ def idle_ends_stay_open(subject: ProtocolSubject) -> None:
 def closing_is_understood(subject: ProtocolSubject) -> None:
     """What was sent before ``close`` arrives, and both ends know that it is over."""
     client, server = subject.opened()
-    client.send_runs(subject.runs[:1], 0.0)
+    client.send_batches(subject.batches[:1], 0.0)
     client.close("done", 0.0)
     received = carry(client, server, 0.0)
-    assert subject.plain(received) == subject.plain(subject.runs[:1])
+    assert subject.plain(received) == subject.plain(subject.batches[:1])
     assert client.closed(), "whoever closes is not closed"
     server.receive_eof(0.0)
     assert server.closed(), "the other end does not know that it is over"
 
 
 def sending_when_closed_is_refused(subject: ProtocolSubject) -> None:
-    """``send_runs`` on a closed conversation raises a ``ProtocolError``, rather than lose messages in silence."""
+    """``send_batches`` on a closed conversation raises a ``ProtocolError``, rather than lose messages in silence."""
     client, server = subject.opened()
     client.close("done", 0.0)
     carry(client, server, 0.0)
     assert not client.ready_to_send()
     try:
-        client.send_runs(subject.runs[:1], 0.0)
+        client.send_batches(subject.batches[:1], 0.0)
     except ProtocolError:
         return
     raise AssertionError("messages were taken after the end")

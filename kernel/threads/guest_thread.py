@@ -10,10 +10,10 @@ import trio
 
 from kernel.contracts.engine import EngineEvent
 from kernel.dispatcher.dispatcher import Dispatcher
-from kernel.threads.residence import Residence
+from kernel.threads.engine_thread import EngineThread
 
 
-class GuestThread(Residence):
+class GuestThread(EngineThread):
     """Lives while ``serve`` runs; ``async with kernel`` sees to that."""
 
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:

@@ -56,18 +56,18 @@ class EngineHost:
         """Join the dispatcher as one more port of this engine."""
         port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
         port.on_failure = self.fail
-        self._host_patience(port)
+        self._host_stalls(port)
         self._ports = (
             [kept for kept in self._ports if not kept.closed] if len(self._ports) % 64 == 63 else self._ports
         )
         self._ports.append(port)
         return port
 
-    def _host_patience(self, port: Port) -> None:
-        patience = port.patience
-        patience.now = self._loop.now
-        patience.on_change = lambda: self.set_timer(patience.deadline(), port.run_out_of_patience, patience)
-        patience.report = lambda what, text: self._report(
+    def _host_stalls(self, port: Port) -> None:
+        stalls = port.stalls
+        stalls.now = self._loop.now
+        stalls.on_change = lambda: self.set_timer(stalls.deadline(), port.check_stalls, stalls)
+        stalls.report = lambda what, text: self._report(
             EngineEvent(engine=self._engine, what=what, detail=text)
         )
 

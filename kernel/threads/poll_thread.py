@@ -12,11 +12,11 @@ import trio
 from kernel.contracts.engine import EngineEvent
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.threads.allocator import keep_freed_memory
+from kernel.threads.engine_thread import EngineThread
 from kernel.threads.options import PollThreadOptions
-from kernel.threads.residence import Residence
 
 
-class PollThread(Residence):
+class PollThread(EngineThread):
     """Its life: ``start``, engines come and go, ``stop`` or ``linger``, ``join``."""
 
     def __init__(

@@ -35,7 +35,7 @@ class _RouteTable(msgspec.Struct, kw_only=True):
     when_full: WhenFull = "block"
     high: int = WaterMarks().high
     high_bytes: int = WaterMarks().high_bytes
-    patience: float = WaterMarks().patience
+    stall_timeout: float = WaterMarks().stall_timeout
 
 
 def load_plan(path: str | FilePath, registry: PluginRegistry) -> Plan:
@@ -238,10 +238,15 @@ class Checker:
         for key in ("high", "high_bytes"):
             if getattr(read, key) < 1:
                 complain(key, f"[[routes]] {key} = {getattr(read, key)}: must be at least 1")
-        if not read.patience >= 0:
-            complain("patience", f"[[routes]] patience = {read.patience}: must be 0 or more seconds")
+        if not read.stall_timeout >= 0:
+            complain(
+                "stall_timeout", f"[[routes]] stall_timeout = {read.stall_timeout}: must be 0 or more seconds"
+            )
         return WaterMarks(
-            high=read.high, high_bytes=read.high_bytes, when_full=read.when_full, patience=read.patience
+            high=read.high,
+            high_bytes=read.high_bytes,
+            when_full=read.when_full,
+            stall_timeout=read.stall_timeout,
         )
 
     def _check_ends(self, path: Path, table: dict[str, Any]) -> None:

@@ -83,6 +83,6 @@ def _route(route: RoutePlan) -> dict[str, Any]:
         "when_full": route.marks.when_full,
         "high": route.marks.high,
         "high_bytes": route.marks.high_bytes,
-        "patience": route.marks.patience,
+        "stall_timeout": route.marks.stall_timeout,
     }
     return {key: value for key, value in table.items() if value is not None}

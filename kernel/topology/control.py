@@ -25,7 +25,7 @@ from kernel.contracts.errors import KernelError
 if TYPE_CHECKING:
     from kernel.topology.system import Kernel
 
-PATIENCE = 2.0
+TIMEOUT = 2.0
 """Seconds that one who asks may take for it, and that the engines may take to answer."""
 LONGEST_REQUEST = 64 * 1024 * 1024
 """Bytes: the definitions of a large broker are one request."""
@@ -74,7 +74,7 @@ class ControlServer:
                     time.sleep(0.1)  # out of descriptors: others may give some back
                 continue
             with connection, contextlib.suppress(OSError):
-                connection.settimeout(PATIENCE)
+                connection.settimeout(TIMEOUT)
                 connection.sendall(self._answer(_read_line(connection)) + b"\n")
 
     def _answer(self, request: bytes) -> bytes:
@@ -94,7 +94,7 @@ class ControlServer:
         if what == "status":
             return {"status": self._kernel.statistics()}
         if what in KINDS:
-            inspection = self._kernel.inspect(what, PATIENCE)
+            inspection = self._kernel.inspect(what, TIMEOUT)
             return {"rows": inspection.rows, "failed": inspection.failed}
         return {"error": f"unknown request {what!r}; known: status, {', '.join(KINDS)}"}
 
@@ -122,14 +122,14 @@ def _sayable(value: Any) -> Any:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
-def ask(path: str | Path, what: str, patience: float = 3 * PATIENCE, **more: Any) -> dict[str, Any]:
+def ask(path: str | Path, what: str, stall_timeout: float = 3 * TIMEOUT, **more: Any) -> dict[str, Any]:
     """Ask the system whose control socket this is; ``KernelError`` when it does not answer.
 
     ``more``: ``engine`` and ``argument`` of a request to do something.
     """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(patience)
+            asking.settimeout(stall_timeout)
             asking.connect(str(path))
             asking.sendall(msgspec.json.encode({"what": what, **more}) + b"\n")
             received = b"".join(iter(lambda: asking.recv(65536), b""))
@@ -204,7 +204,7 @@ def _listen(path: str) -> socket.socket:
 
 def _somebody_listens(path: str | Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(PATIENCE)
+        probe.settimeout(TIMEOUT)
         try:
             probe.connect(str(path))
         except (BlockingIOError, TimeoutError):  # somebody does, who is busy with others
@@ -221,7 +221,7 @@ def _read_line(connection: socket.socket) -> bytes:
 
 def _pieces(connection: socket.socket) -> Iterator[bytes]:
     """Receive until the line ends, the peer hangs up, or it has had time and room enough."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     size = 0
     while size < LONGEST_REQUEST and time.monotonic() < deadline:
         data = connection.recv(65536)

@@ -24,7 +24,7 @@ _Answer: TypeAlias = "tuple[str, list[dict[str, Any]], list[str]]"
 
 
 def inspect(threads: Sequence[Any], what: str, timeout: float) -> Inspection:
-    """Ask all threads (``kernel.threads.residence.Residence``) at once; wait ``timeout`` seconds for all of them."""
+    """Ask all threads (``kernel.threads.engine_thread.EngineThread``) at once; wait ``timeout`` seconds for all of them."""
     answers: SimpleQueue[_Answer] = SimpleQueue()
     waited_for = {thread.name: None for thread in threads}
     for thread in threads:

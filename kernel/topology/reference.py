@@ -58,7 +58,7 @@ All other keys are the options of the kind, as below.
 | `when_full` | `"block"`, `"drop-newest"` or `"drop-oldest"` | `"block"` | Stop reading the source, or drop and count. |
 | `high` | whole number | `32768` | Messages that may wait in each pipe. |
 | `high_bytes` | whole number | `67108864` | Bytes that may wait in each pipe. |
-| `patience` | seconds | `5.0` | How long `block` waits for a full target that takes nothing while others could go on; then it is set aside: what it misses is dropped and counted until it takes again. `inf`: for ever. Routes that confirm always wait. |
+| `stall_timeout` | seconds | `5.0` | How long `block` waits for a full target that takes nothing while others could go on; then it is suspended: what it misses is dropped and counted until it takes again. `inf`: for ever. Routes that confirm always wait. |
 """
 _TITLES = {
     "thread_kinds": "Thread kinds",

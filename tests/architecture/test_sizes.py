@@ -17,10 +17,10 @@ LONG_FILES: set[str] = {
 }
 LONG_FUNCTIONS = {
     # Loops over all bytes that come in: what they keep in local variables would cost a call a message elsewhere.
-    "plugins/protocols/amqp091/delivered_runs.py:read",
-    "plugins/protocols/amqp091/published_runs.py:read",
+    "plugins/protocols/amqp091/delivered_batches.py:read",
+    "plugins/protocols/amqp091/published_batches.py:read",
     # A closure, and so four functions in one.
-    "plugins/apis/native/loose_sender.py:loose_sender",
+    "plugins/apis/native/fast_sender.py:fast_sender",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

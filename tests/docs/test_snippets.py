@@ -127,7 +127,7 @@ def test_the_page_of_the_native_api_names_every_way(channel: type) -> None:
         "on_confirmed",
         "on_output",
         "on_writable",
-        "patience_left",
+        "until_stall_timeout",
         "serve",
     }
     page = (ROOT / "docs" / "native_api.md").read_text()

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from tests.examples.test_examples import PATIENCE, _kernel_run, spawned
+from tests.examples.test_examples import TIMEOUT, _kernel_run, spawned
 from tests.ports import free_port
 
 __all__ = ["spawned"]
@@ -30,7 +30,7 @@ def _connect(port: str):  # type: ignore[no-untyped-def]  # pika has no types
 
 def _get(channel, queue: str) -> bytes:  # type: ignore[no-untyped-def]
     """Poll for a message: it comes from another process."""
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while (got := channel.basic_get(queue, auto_ack=True))[0] is None:
         assert monotonic() < deadline, f"nothing in {queue}"
         sleep(0.01)
@@ -65,7 +65,7 @@ def test_federated_brokers_share_their_feed(spawned: list[subprocess.Popen[str]]
         channel.queue_bind("q", "feed", "weather.#")
     got: list[list[bytes]] = [[], [], []]
     every = {b"%d" % number for number in range(3)}
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while any(not every <= set(bodies) for bodies in got):  # until each wish has gone round the ring
         assert monotonic() < deadline, got
         _publish_everywhere(channels, b"%d")

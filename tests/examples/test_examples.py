@@ -14,7 +14,7 @@ import pytest
 from tests.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE = 200.0
+TIMEOUT = 200.0
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def _spawn(path: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _output(program: subprocess.Popen[str]) -> str:
-    out, _ = program.communicate(timeout=PATIENCE)
+    out, _ = program.communicate(timeout=TIMEOUT)
     assert program.returncode == 0
     return out
 
@@ -111,7 +111,7 @@ def test_durable_broker_keeps_messages_whatever_ends_it(
         channel.queue_declare("orders", durable=True)
         channel.basic_publish("", "orders", b"an order", pika.BasicProperties(delivery_mode=2))
     broker.kill()
-    broker.communicate(timeout=PATIENCE)
+    broker.communicate(timeout=TIMEOUT)
     _kernel_run(spawned, "durable_broker.toml")
     with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
         assert connection.channel().basic_get("orders", auto_ack=True)[2] == b"an order"
@@ -202,7 +202,7 @@ def test_a_test_suite_of_somebody_has_its_broker() -> None:
         "no:cacheprovider",
         str(EXAMPLES / "broker_in_pytest"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 

@@ -77,7 +77,7 @@ def test_what_is_published_to_the_feed_is_kept_with_all_that_amqp_says(
         )  # fmt: skip
         channel.basic_publish("feed", "weather.wien", b"sunny", properties)
         channel.basic_publish("amq.topic", "weather.wien", b"of another exchange")
-    (batch,) = JournalReader(tmp_path / "journal").batches()
+    (batch,) = JournalReader(tmp_path / "journal").record_batches()
     (row,) = batch.to_pylist()
     assert (row["exchange"], row["key"], row["body"]) == ("feed", "weather.wien", b"sunny")
     assert (row["engine"], row["content_type"], row["priority"]) == ("broker", "text/plain", 3)
@@ -112,7 +112,7 @@ def test_whatever_was_confirmed_outlives_a_killed_broker(broker: Broker, tmp_pat
         broker.start()
     broker.stop()
     kept: list[bytes] = []
-    for batch in JournalReader(tmp_path / "journal").batches(columns=["body"]):
+    for batch in JournalReader(tmp_path / "journal").record_batches(columns=["body"]):
         kept += batch.column(0).to_pylist()
     assert len(confirmed) > 20
     assert set(confirmed) <= set(kept), f"seed {seed}"

@@ -55,7 +55,7 @@ def test_count_by_key_shows_a_table(journal: Journal) -> None:
 def test_copy_errors_copies_each_once(journal: Journal, tmp_path: Path) -> None:
     arguments = (str(journal), str(tmp_path / "errors"), str(tmp_path / "checkpoint"))
     _run(str(EXAMPLES / "spark" / "copy_errors.py"), *arguments)
-    rows = [row for batch in JournalReader(tmp_path / "errors").batches() for row in batch.to_pylist()]
+    rows = [row for batch in JournalReader(tmp_path / "errors").record_batches() for row in batch.to_pylist()]
     assert [(row["key"], row["body"], row["headers"]) for row in rows] == [
         ("a.error", b"1", '{"n":1}'),
         ("b.error", b"333", '{"n":1}'),

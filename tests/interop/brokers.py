@@ -20,7 +20,7 @@ kind = "amqp"
 address = "127.0.0.1:{port}"
 {options}
 """
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Broker(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class KernelProcess:
         """Ask it to stop, and see that it does, without a complaint."""
         if self._process is not None:
             self._process.terminate()
-            status = self._process.wait(PATIENCE)
+            status = self._process.wait(TIMEOUT)
             self._process = None
             assert status == 0, self._log.read_text()
             assert not self.said("failed"), self._log.read_text()
@@ -99,7 +99,7 @@ class KernelProcess:
         """End it as a power cut would."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
             self._process = None
 
     def descriptors(self) -> int:

@@ -65,7 +65,7 @@ def go(phase: str, port: int, name: str) -> object:
         client.ask(basic.Consume(queue=name), basic.ConsumeOk)
         came = 0
         while came < 2:
-            came += len(client.wait_for(Delivered).run)
+            came += len(client.wait_for(Delivered).batch)
     return client
 
 

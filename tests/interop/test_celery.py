@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import Broker, KernelProcess
-from tests.interop.until import PATIENCE, until
+from tests.interop.until import TIMEOUT, until
 from tests.peers import optional
 from tests.ports import free_port
 
@@ -49,13 +49,13 @@ class Worker:
     def stop(self) -> None:
         """Ask it to stop, and see that it does."""
         self._process.terminate()
-        assert self._process.wait(PATIENCE) == 0, self.log()
+        assert self._process.wait(TIMEOUT) == 0, self.log()
 
     def kill(self) -> None:
         """Kill it and the processes that it has forked."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
 
 
 class Celery:
@@ -120,18 +120,18 @@ def start(broker: Broker, name: str, tmp_path: Path) -> Iterator[Start]:
 def test_a_day_with_results_over_rpc(start: Start) -> None:
     celery = start()
     worker = celery.start_worker()
-    assert celery.call("add", 1, 2).get(PATIENCE) == 3
+    assert celery.call("add", 1, 2).get(TIMEOUT) == 3
     calls = [celery.call("echo", {"n": n, "text": "Grüße, 世界"}) for n in range(100)]
-    assert [call.get(PATIENCE)["n"] for call in calls] == list(range(100))
+    assert [call.get(TIMEOUT)["n"] for call in calls] == list(range(100))
     with pytest.raises(ValueError, match="as it should"):
-        celery.call("fail", "as it should").get(PATIENCE)
-    assert celery.call("succeed_at", 3).get(PATIENCE) == 3
+        celery.call("fail", "as it should").get(TIMEOUT)
+    assert celery.call("succeed_at", 3).get(TIMEOUT) == 3
     large = "x" * 5_000_000
-    assert celery.call("echo", large).get(PATIENCE) == large
+    assert celery.call("echo", large).get(TIMEOUT) == large
     soon = datetime.now(UTC) + timedelta(seconds=0.5)
-    assert celery.call("now", eta=soon).get(PATIENCE) >= soon.timestamp()
+    assert celery.call("now", eta=soon).get(TIMEOUT) >= soon.timestamp()
     called = time.time()
-    assert celery.call("now", countdown=0.5).get(PATIENCE) >= called + 0.5
+    assert celery.call("now", countdown=0.5).get(TIMEOUT) >= called + 0.5
     worker.stop()
 
 
@@ -141,9 +141,9 @@ def test_groups_chains_and_chords(start: Start, tmp_path: Path) -> None:
     worker = celery.start_worker()
     sign = celery.sign
     pairs = [sign("add", n, n) for n in range(10)]
-    assert CELERY.group(pairs).apply_async().get(PATIENCE) == [2 * n for n in range(10)]
-    assert CELERY.chain(sign("add", 1, 2), sign("add", 3), sign("add", 4)).apply_async().get(PATIENCE) == 10
-    assert CELERY.chord(pairs, sign("total")).apply_async().get(PATIENCE) == 90
+    assert CELERY.group(pairs).apply_async().get(TIMEOUT) == [2 * n for n in range(10)]
+    assert CELERY.chain(sign("add", 1, 2), sign("add", 3), sign("add", 4)).apply_async().get(TIMEOUT) == 10
+    assert CELERY.chord(pairs, sign("total")).apply_async().get(TIMEOUT) == 90
     worker.stop()
 
 
@@ -154,7 +154,7 @@ def test_a_task_that_waits_for_its_time_goes_back_when_the_worker_stops(start: S
     until(lambda: f"{result.id}] received" in first.log())
     first.stop()
     celery.start_worker()
-    assert result.get(PATIENCE) == 3
+    assert result.get(TIMEOUT) == 3
 
 
 def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: P
     first.kill()
     gate.touch()
     celery.start_worker()
-    assert result.get(PATIENCE) == "done"
+    assert result.get(TIMEOUT) == "done"
     assert notes.read_text() == "begun\n" * 2
 
 
@@ -174,12 +174,12 @@ def test_a_worker_comes_back_with_its_broker(name: str, tmp_path: Path) -> None:
     with KernelProcess(tmp_path, port=free_port()) as process:
         before = Celery(process.broker, name, tmp_path, "rpc://")
         worker = before.start_worker()
-        assert before.call("add", 1, 2).get(PATIENCE) == 3
+        assert before.call("add", 1, 2).get(TIMEOUT) == 3
         before.disconnect()
         process.kill()
         process.start()
         after = Celery(process.broker, name, tmp_path, "rpc://")
-        assert after.call("add", 3, 4).get(PATIENCE) == 7
+        assert after.call("add", 3, 4).get(TIMEOUT) == 7
         after.close()
         worker.stop()
 
@@ -193,12 +193,12 @@ def test_workers_are_controlled_from_afar(start: Start, tmp_path: Path) -> None:
     until(lambda: len(control.revoke(task_id, reply=True, timeout=1)) == 2)
     revoked = celery.call("add", 1, 2, task_id=task_id)
     with pytest.raises(CELERY.exceptions.TaskRevokedError):
-        revoked.get(PATIENCE)
+        revoked.get(TIMEOUT)
     stuck = celery.call("note_and_wait", str(tmp_path / "notes"), str(tmp_path / "closed"))
     until((tmp_path / "notes").exists)
     until(lambda: any((control.inspect(timeout=2).active() or {}).values()))
     stuck.revoke(terminate=True, signal="SIGKILL")
     with pytest.raises(CELERY.exceptions.TaskRevokedError):
-        stuck.get(PATIENCE)
+        stuck.get(TIMEOUT)
     for worker in workers:
         worker.stop()

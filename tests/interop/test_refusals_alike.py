@@ -88,7 +88,7 @@ def test_an_acknowledgement_of_anything(both: list[RawClient], settle: Method) -
         client.ask(basic.Consume(queue="plain"), basic.ConsumeOk)
         came = 0
         while came < 3:
-            came += len(client.wait_for(Delivered).run)
+            came += len(client.wait_for(Delivered).batch)
         client.send(basic.Ack(delivery_tag=2))
         client.send(settle)
         client.send(queue.Purge(queue="none"))

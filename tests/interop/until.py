@@ -8,12 +8,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def until(there: Callable[[], T], every: float = 0.02) -> T:
     """Ask again and again until the answer is a true value; return it."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not (answer := there()):
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(every)

@@ -13,7 +13,7 @@ import pika
 
 _TICKS = 20
 """Portions that a second's messages are published in."""
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds in which what was published last has to arrive."""
 
 
@@ -77,7 +77,7 @@ def pika_pair(port: int, rate: int, stop: Event, report: Report) -> None:
     while not (stop.is_set() and (report.complete or time.monotonic() > end)):
         if not stop.is_set() and time.monotonic() >= next_portion:
             next_portion = time.monotonic() + 1 / _TICKS
-            end = next_portion + _PATIENCE
+            end = next_portion + _TIMEOUT
             for _ in range(rate // _TICKS):
                 publishing.basic_publish("amq.direct", report.name, b"%d" % report.published)
                 report.published += 1
@@ -119,7 +119,7 @@ def aio_pika_pair(port: int, rate: int, stop: Event, report: Report) -> None:
                     )
                     await exchange.publish(message, routing_key=f"a.{number % 50}")
                 await asyncio.sleep(max(0.0, started + 1 / _TICKS - time.monotonic()))
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 while not report.complete:
                     received.clear()
                     await received.wait()

@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 180.0
+TIMEOUT = 180.0
 
 
 class Stage(Protocol):
@@ -55,7 +55,7 @@ class KernelRun:
         """Kill it."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
             self._process = None
 
 
@@ -89,7 +89,7 @@ class Program:
         """Kill it; what it has printed can still be read."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
 
     def stop(self) -> None:
         """Kill it, and forget what it has printed."""
@@ -124,7 +124,7 @@ def kill_at_random(
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what another process does."""
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while not condition():
         assert monotonic() < deadline, "nothing moves any more"
         sleep(0.002)

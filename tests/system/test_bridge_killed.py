@@ -20,7 +20,7 @@ from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.ports import free_port
 from tests.system.conftest import FAST
 from tests.system.stages import (
-    PATIENCE,
+    TIMEOUT,
     KernelRun,
     Program,
     Stage,
@@ -257,8 +257,8 @@ def _publish(make: KernelFactory, port: int, total: int, **options: object) -> t
     def publish() -> None:
         app = kernel.open("app")
         for first in range(0, total, 100):
-            app.send_many([b"%07d" % number for number in range(first, first + 100)], timeout=PATIENCE)
-        app.wait_confirmed(PATIENCE)
+            app.send_many([b"%07d" % number for number in range(first, first + 100)], timeout=TIMEOUT)
+        app.wait_confirmed(TIMEOUT)
 
     publishing = threading.Thread(target=publish)
     publishing.start()
@@ -287,7 +287,7 @@ def _check_queue(port: int, total: int, kills: int) -> None:
         waiting = client.ask(queue.Declare(queue="feed", passive=True), queue.DeclareOk).message_count
         client.send(basic.Consume(queue="feed", no_ack=True))
         while sum(got.values()) < waiting:
-            got.update(int(bytes(body)) for body in client.wait_for(Delivered).run.bodies)
+            got.update(int(bytes(body)) for body in client.wait_for(Delivered).batch.bodies)
     missing = sorted(set(range(total)) - set(got))
     assert not missing, f"{len(missing)} are missing, from {missing[0]} to {missing[-1]}"
     assert sum(got.values()) - total <= kills * TWICE

@@ -14,7 +14,7 @@ from typing import Any
 import pika
 import pytest
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.test_directory import Opened
@@ -38,7 +38,7 @@ while queue.backlog.count:
     queue.touch()
     broker.broker.settle(0.0)
     for _, _, span in broker.client.receiver.take_deliveries():
-        for body in span.as_run().bodies:
+        for body in span.as_batch().bodies:
             assert int(body[:8]) == count
             count += 1
 consumed = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -55,7 +55,7 @@ def test_a_million_messages_need_little_memory_to_start(tmp_path: Path, in_a_run
     envelope = run(b"", persistent=True).envelope
     for first in range(0, MILLION, in_a_run):
         bodies = [b"%08d" % number + b"x" * 92 for number in range(first, first + in_a_run)]
-        broker.vhost.publish(run_of(bodies, envelope), 0.0)
+        broker.vhost.publish(batch_of(bodies, envelope), 0.0)
         if first % 10_000 == 0:
             broker.make_safe()
     broker.make_safe()

@@ -16,7 +16,7 @@ from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.ports import free_port
 from tests.system.conftest import FAST
-from tests.system.stages import PATIENCE, KernelRun, Stage, kill_at_random, stages, until
+from tests.system.stages import TIMEOUT, KernelRun, Stage, kill_at_random, stages, until
 
 __all__ = ["stages"]
 
@@ -110,8 +110,8 @@ def test_nothing_is_lost(
     def publish() -> None:
         app = kernel.open("app")
         for first in range(0, TOTAL, 500):
-            app.send_many([b"%d" % number for number in range(first, first + 500)], timeout=PATIENCE)
-            app.wait_confirmed(PATIENCE)
+            app.send_many([b"%d" % number for number in range(first, first + 500)], timeout=TIMEOUT)
+            app.wait_confirmed(TIMEOUT)
             promised[0] = first + 500
 
     publishing = threading.Thread(target=publish)
@@ -122,6 +122,6 @@ def test_nothing_is_lost(
     with RawClient(ports["down"]) as client:
         client.send(basic.Consume(queue="all", no_ack=True))
         while not got.keys() >= set(range(TOTAL)):
-            got.update(int(bytes(body)) for body in client.wait_for(Delivered).run.bodies)
+            got.update(int(bytes(body)) for body in client.wait_for(Delivered).batch.bodies)
     del got[-1]
     assert sum(got.values()) - TOTAL <= KILLS * TWICE

@@ -18,11 +18,11 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISTRIBUTIONS = ("third_party_protocol", "third_party_engine", "third_party_exchange")
-PATIENCE = 250.0
+TIMEOUT = 250.0
 
 pytestmark = pytest.mark.slow  # processes of their own
 
-Run = Callable[..., str]
+Batch = Callable[..., str]
 
 TOPOLOGY = """
 [engines.clock]
@@ -67,7 +67,7 @@ for name in ("lines", "ticker"):
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Batch:
     """A fresh environment with the distributions in it; what is returned runs its Python."""
     folder = tmp_path_factory.mktemp("third_party")
     venv.create(folder / "venv", symlinks=True, with_pip=False)
@@ -86,7 +86,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Run:
             cwd=cwd,
             env=variables,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -103,7 +103,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_both_are_found_and_work_together_in_a_topology(environment: Run, tmp_path: Path) -> None:
+def test_both_are_found_and_work_together_in_a_topology(environment: Batch, tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(TOPOLOGY)
     (tmp_path / "program.py").write_text(PROGRAM)
     lines = environment(str(tmp_path / "program.py"), str(tmp_path / "system.toml")).splitlines()
@@ -115,7 +115,7 @@ def test_both_are_found_and_work_together_in_a_topology(environment: Run, tmp_pa
     ]
 
 
-def test_the_command_line_knows_them(environment: Run, tmp_path: Path) -> None:
+def test_the_command_line_knows_them(environment: Batch, tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(TOPOLOGY)
     listed = environment("-m", "kernel", "plugins")
     assert "kernel-lines 1.0" in listed
@@ -125,7 +125,7 @@ def test_the_command_line_knows_them(environment: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_their_own_tests_pass_where_they_are_installed(environment: Run, tmp_path: Path, name: str) -> None:
+def test_their_own_tests_pass_where_they_are_installed(environment: Batch, tmp_path: Path, name: str) -> None:
     """Without their sources beside them: only the tests are copied."""
     shutil.copytree(EXAMPLES / name / "tests", tmp_path / "tests")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from kernel.contracts.engine import Host, Port
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from kernel_ticker.options import TickerOptions
 
 
@@ -44,18 +44,18 @@ class Ticker:
     def _tick(self) -> None:
         self._sent += 1
         self._due += self._seconds
-        run = run_of([b"%s %d" % (self._text, self._sent)], self._envelope)
-        if self.port.send([run]):
+        batch = batch_of([b"%s %d" % (self._text, self._sent)], self._envelope)
+        if self.port.send([batch]):
             self._arm()  # otherwise a pipe is full: on_writable will come
 
     # ------------------------------------------------------------------ the port's owner
 
     def on_output(self) -> None:
         """Pipes have something for us: the text of the ticks to come."""
-        for run in self.port.take():
-            self._text = bytes(run.bodies[-1])
-            self._received += len(run)
-            self.port.confirm(len(run))
+        for batch in self.port.take():
+            self._text = bytes(batch.bodies[-1])
+            self._received += len(batch)
+            self.port.confirm(len(batch))
 
     def on_writable(self) -> None:
         """There is room again.  Ticks that fell into the meantime are left out."""

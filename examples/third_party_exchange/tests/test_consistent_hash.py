@@ -9,7 +9,7 @@ import pytest
 from kernel_consistent_hash import plugin
 
 from kernel import EnginePlan, Kernel, Plan
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from kernel.plugins import Origin, PluginRegistry
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.errors import CommandInvalid, PreconditionFailed
@@ -104,7 +104,7 @@ def test_a_property_decides(vhost: VirtualHost, name: str) -> None:
 
 def test_without_a_binding_nobody_gets_it(vhost: VirtualHost) -> None:
     bind(vhost, {})
-    assert vhost.publish(Run([b"x"], 1, Envelope(exchange="x", key="k")), 0.0) is None
+    assert vhost.publish(Batch([b"x"], 1, Envelope(exchange="x", key="k")), 0.0) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
-from kernel.contracts.message import Buffer, Run, run_of
+from kernel.contracts.message import Batch, Buffer, batch_of
 from kernel_lines.options import LinesOptions
 
 
@@ -26,8 +26,8 @@ class LinesConnection:
 
     # ------------------------------------------------------------------ receiving
 
-    def receive_data(self, data: Buffer, now: float) -> list[Run]:
-        """Take bytes; return the lines that are complete, as one run."""
+    def receive_data(self, data: Buffer, now: float) -> list[Batch]:
+        """Take bytes; return the lines that are complete, as one batch."""
         whole, newline, rest = bytes(data).rpartition(b"\n")
         lines: list[bytes] = []
         if newline:
@@ -39,15 +39,15 @@ class LinesConnection:
             self._begun.append(rest)
             self._begun_size += len(rest)
             if self._begun_size > self._max_line:
-                raise RemoteProtocolError(f"a line of more than {self._max_line} bytes", _runs(lines))
-        return _runs(lines)
+                raise RemoteProtocolError(f"a line of more than {self._max_line} bytes", _batches(lines))
+        return _batches(lines)
 
     def _refuse_long(self, lines: list[bytes]) -> None:
         """Raise for a line that is too long, with those that came before it."""
         if max(map(len, lines)) > self._max_line:
             at = next(at for at, line in enumerate(lines) if len(line) > self._max_line)
             raise RemoteProtocolError(
-                f"a line of {len(lines[at])} bytes; max_line is {self._max_line}", _runs(lines[:at])
+                f"a line of {len(lines[at])} bytes; max_line is {self._max_line}", _batches(lines[:at])
             )
 
     def receive_eof(self, now: float) -> None:
@@ -58,12 +58,12 @@ class LinesConnection:
 
     # ------------------------------------------------------------------ sending
 
-    def send_runs(self, runs: Sequence[Run], now: float) -> None:
-        """Queue runs: one buffer a run.  A body that holds newlines arrives as several messages."""
+    def send_batches(self, batches: Sequence[Batch], now: float) -> None:
+        """Queue batches: one buffer a batch.  A body that holds newlines arrives as several messages."""
         if self._closed:
             raise LocalProtocolError("the conversation is over")
-        for run in runs:
-            bodies = [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
+        for batch in batches:
+            bodies = [b"".join(parts) for parts in batch.bodies] if batch.multipart else batch.bodies
             if bodies:
                 self._out.append(b"\n".join(bodies) + b"\n")
 
@@ -104,5 +104,5 @@ class LinesConnection:
         return self._closed
 
 
-def _runs(lines: list[bytes]) -> list[Run]:
-    return [run_of(lines)] if lines else []
+def _batches(lines: list[bytes]) -> list[Batch]:
+    return [batch_of(lines)] if lines else []

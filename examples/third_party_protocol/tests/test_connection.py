@@ -10,22 +10,26 @@ from kernel_lines.connection import LinesConnection
 from kernel_lines.options import LinesOptions
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from kernel.contracts.protocol import StreamProtocol
 from kernel.testing.protocol_checks import PROTOCOL_CHECKS, ProtocolSubject
 
 
 def _bodies(connection: LinesConnection, data: bytes) -> list[bytes]:
-    return [body for run in connection.receive_data(data, 0.0) for body in run.bodies]
+    return [body for batch in connection.receive_data(data, 0.0) for body in batch.bodies]
 
 
 @pytest.mark.parametrize("check", PROTOCOL_CHECKS, ids=lambda check: check.__name__)
 def test_it_passes_the_checks_that_every_protocol_has_to(check: Callable[[ProtocolSubject], Any]) -> None:
-    runs = [run_of([b"", b"1", b"x" * 300]), run_of([b"of one size"] * 500), run_of([b"large" * 10_000])]
+    batches = [
+        batch_of([b"", b"1", b"x" * 300]),
+        batch_of([b"of one size"] * 500),
+        batch_of([b"large" * 10_000]),
+    ]
     options = LinesOptions()
     check(
         ProtocolSubject(
-            make=lambda: (LinesConnection(options), LinesConnection(options)), runs=runs, keys=False
+            make=lambda: (LinesConnection(options), LinesConnection(options)), batches=batches, keys=False
         )
     )
 
@@ -46,14 +50,14 @@ def test_any_chunking_gives_the_same_messages(chunk: int) -> None:
 
 def test_what_one_side_sends_the_other_receives() -> None:
     ours, theirs = LinesConnection(LinesOptions()), LinesConnection(LinesOptions())
-    ours.send_runs([run_of([b"a", b"b"]), run_of([(b"c", b"d")], multipart=True)], 0.0)
+    ours.send_batches([batch_of([b"a", b"b"]), batch_of([(b"c", b"d")], multipart=True)], 0.0)
     assert _bodies(theirs, b"".join(ours.data_to_send())) == [b"a", b"b", b"cd"]
 
 
 def test_a_line_that_is_too_long_is_the_peers_fault_and_earlier_ones_count() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         LinesConnection(LinesOptions(max_line=3)).receive_data(b"one\nfour\n", 0.0)
-    assert [list(run.bodies) for run in caught.value.runs] == [[b"one"]]
+    assert [list(batch.bodies) for batch in caught.value.batches] == [[b"one"]]
 
 
 def test_a_line_that_never_ends_is_given_up() -> None:

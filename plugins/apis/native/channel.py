@@ -20,10 +20,10 @@ from typing import Any
 
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
-from kernel.contracts.message import PLAIN, Buffer, Envelope, Message, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
 from kernel.dispatcher.dispatcher import Dispatcher
-from kernel.pipes.run_reader import RunReader
-from plugins.apis.native.loose_sender import loose_sender
+from kernel.pipes.message_reader import MessageReader
+from plugins.apis.native.fast_sender import fast_sender
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.statistics import ChannelStatistics
 
@@ -47,11 +47,11 @@ class Channel:
         self._closed = ""
         self.on_served: Callable[[], Any] = lambda: None
         """Called when others, or the clock, have changed something: who waits may find what he waits for."""
-        self._loose = loose_sender(self._posted, self._send_long)
-        self.send = self._loose.send
+        self._fast = fast_sender(self._posted, self._send_long)
+        self.send = self._fast.send
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
         ``timeout`` seconds (``TimedOut``)."""
-        self._unread = RunReader()
+        self._unread = MessageReader()
         self._unconfirmed = self._wanted = 0  # ``_wanted``: the port's ``must_confirm`` at the last look
         self._watched = False
         self._envelopes: dict[str, Envelope] = {}
@@ -59,14 +59,14 @@ class Channel:
             self._slot, name, name, self, {"subscriptions": list(options.subscriptions)}
         )
         self._port.on_topology = self._find_short_cut
-        self._port.patience.report = lambda _, text: _log.warning("%s: %s", name, text)
+        self._port.stalls.report = lambda _, text: _log.warning("%s: %s", name, text)
         self._find_short_cut()
 
     # ------------------------------------------------------------------ sending
 
     def _send_long(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """What ``send`` does when the short cut does not lead there."""
-        self._send_run(run_of([checked(body)], self._envelope_of(key)), timeout)
+        self._send_batch(batch_of([checked(body)], self._envelope_of(key)), timeout)
 
     def send_many(
         self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
@@ -74,7 +74,7 @@ class Channel:
         """Send a batch under one envelope.  The list is the kernel's from here on: do not change it."""
         bodies = all_checked(bodies)
         if bodies:
-            self._send_run(run_of(bodies, self._envelope_of(key)), timeout)
+            self._send_batch(batch_of(bodies, self._envelope_of(key)), timeout)
 
     def send_parts(
         self, parts: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
@@ -85,22 +85,22 @@ class Channel:
             raise ValueError(
                 "a message has at least one part, if only an empty one; these are no parts at all"
             )
-        self._send_run(run_of([whole], self._envelope_of(key), multipart=True), timeout)
+        self._send_batch(batch_of([whole], self._envelope_of(key), multipart=True), timeout)
 
     def send_message(self, message: Message, *, timeout: float | None = None) -> None:
         """Send a message with an envelope of its own."""
         if message.parts:
-            self._send_run(
-                run_of([tuple(map(checked, message.parts))], message.envelope, multipart=True), timeout
+            self._send_batch(
+                batch_of([tuple(map(checked, message.parts))], message.envelope, multipart=True), timeout
             )
         else:
-            self._send_run(run_of([checked(message.body)], message.envelope), timeout)
+            self._send_batch(batch_of([checked(message.body)], message.envelope), timeout)
 
-    def send_runs(self, runs: Iterable[Run], *, timeout: float | None = None) -> None:
-        """Send runs: the form in which the kernel itself passes messages on."""
-        for run in runs:
-            if run.bodies:
-                self._send_run(run, timeout)
+    def send_batches(self, batches: Iterable[Batch], *, timeout: float | None = None) -> None:
+        """Send batches: the form in which the kernel itself passes messages on."""
+        for batch in batches:
+            if batch.bodies:
+                self._send_batch(batch, timeout)
 
     def send_nowait(self, body: Buffer, *, key: str | None = None) -> None:
         """Send one message, or raise ``WouldBlock`` when the pipe is full."""
@@ -108,23 +108,23 @@ class Channel:
 
     def reply(self, message: Message, body: Buffer, *, timeout: float | None = None) -> None:
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
-        self._send_run(run_of([checked(body)], message.envelope), timeout)
+        self._send_batch(batch_of([checked(body)], message.envelope), timeout)
 
-    def _send_run(self, run: Run, timeout: float | None) -> None:
+    def _send_batch(self, batch: Batch, timeout: float | None) -> None:
         self._check()
         if self._posted:
             self._process()
             self._check()  # the kernel may just have been closed
-        loose = run.envelope is PLAIN and len(run) == 1 and not run.multipart
-        if loose and self._loose.refill(run.bodies[0]):
+        bare = batch.envelope is PLAIN and len(batch) == 1 and not batch.multipart
+        if bare and self._fast.refill(batch.bodies[0]):
             return
-        self._loose.give_back()
-        if not self._port.has_room_for(run):
+        self._fast.give_back()
+        if not self._port.has_room_for(batch):
             self._port.stop()
-            self._wait_aside(lambda: self._port.has_room_for(run), timeout, "no room to send")
-            if loose and self._loose.refill(run.bodies[0]):
+            self._wait_aside(lambda: self._port.has_room_for(batch), timeout, "no room to send")
+            if bare and self._fast.refill(batch.bodies[0]):
                 return
-        self._port.send((run,))
+        self._port.send((batch,))
 
     def has_something(self) -> bool:
         """Whether something can be received at once."""
@@ -137,7 +137,7 @@ class Channel:
     def _find_short_cut(self) -> None:
         """After a change of routes: is there a single pipe that takes messages as they are?"""
         pipe = self._port.short_cut()
-        self._loose.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
+        self._fast.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
 
     def _envelope_of(self, key: str | None) -> Envelope:
         if key is None:
@@ -158,7 +158,7 @@ class Channel:
         """
         for body in self._unread.bodies:
             return body  # type: ignore[no-any-return]
-        self._next_run(timeout)
+        self._next_batch(timeout)
         return next(self._unread.bodies)  # type: ignore[no-any-return]
 
     def receive_nowait(self) -> Buffer:
@@ -172,7 +172,7 @@ class Channel:
         while len(bodies) < most and (
             unread.more() or not bodies or (self._port.has_input() and self._take())
         ):
-            self._next_run(timeout)
+            self._next_batch(timeout)
             bodies += islice(unread.bodies, most - len(bodies)) if most < _ALL else unread.bodies
         return bodies
 
@@ -183,7 +183,7 @@ class Channel:
             self._fetch(timeout)
         return self._unread.message()
 
-    def receive_run(self, most: int = _ALL, timeout: float | None = None) -> Run:
+    def receive_batch(self, most: int = _ALL, timeout: float | None = None) -> Batch:
         """Return the next messages that share one envelope, ``most`` at the most."""
         self._check()
         if not self._unread:
@@ -199,22 +199,22 @@ class Channel:
         if not self._take():
             self._wait(self._take, timeout, "nothing to receive")
 
-    def _next_run(self, timeout: float | None) -> None:
-        """Begin to read the next run; wait for it."""
+    def _next_batch(self, timeout: float | None) -> None:
+        """Begin to read the next batch; wait for it."""
         self._check()
         if not self._unread.more():
             self._fetch(timeout)
-        self._unread.next_run()
+        self._unread.next_batch()
 
     def _take(self) -> bool:
-        runs = self._port.take(self._options.batch)
-        if not runs:
+        batches = self._port.take(self._options.batch)
+        if not batches:
             return False
-        self._unread.add(runs)
+        self._unread.add(batches)
         if self._port.must_confirm != self._wanted:
             self._wanted, self._unconfirmed = self._port.must_confirm, 0  # nobody waits for those before
         if self._wanted:
-            self._unconfirmed += sum(map(len, runs))
+            self._unconfirmed += sum(map(len, batches))
         return True
 
     def confirm(self) -> None:
@@ -228,7 +228,7 @@ class Channel:
         while True:
             yield from self._unread.bodies
             try:
-                self._next_run(None)
+                self._next_batch(None)
             except KernelClosed:
                 return
 
@@ -297,7 +297,7 @@ class Channel:
                 continue
             if left <= 0:  # the bell stays armed, for whoever watches the descriptor
                 raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
-            left = min(left, self.patience_left())
+            left = min(left, self.until_stall_timeout())
             bell.wait(left if left < math.inf else None)
 
     def _wait_aside(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
@@ -311,7 +311,7 @@ class Channel:
     def serve(self) -> bool:
         """Do what others and the clock want of this thread; return whether there was anything."""
         served = self._process()
-        if self._port.run_out_of_patience():
+        if self._port.check_stalls():
             self.on_served()
             return True
         return served
@@ -323,9 +323,9 @@ class Channel:
             self.on_served()
         return served
 
-    def patience_left(self) -> float:
+    def until_stall_timeout(self) -> float:
         """Seconds until the port loses patience with a destination."""
-        deadline = self._port.patience.deadline()
+        deadline = self._port.stalls.deadline()
         return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
 
     def _check(self) -> None:
@@ -359,7 +359,7 @@ class Channel:
     def close(self) -> None:
         """Leave.  What was sent is still delivered; what was not received goes back to the routes."""
         if not self._port.closed:
-            self._loose.plug(None)
+            self._fast.plug(None)
             self._closed = self._closed or "it was closed"
             self._port.close()
             self.mailbox.bell.on_ring = None

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from kernel.contracts.errors import KernelClosed, WouldBlock
-from kernel.contracts.message import Buffer, Message, Run
+from kernel.contracts.message import Batch, Buffer, Message
 from plugins.apis.native.channel import Channel
 
 _CALLS_BETWEEN_SCHEDULING = 64
@@ -70,10 +70,10 @@ class TrioChannel:
         message: Message = await self._call(lambda: self._channel.receive_message(0))
         return message
 
-    async def receive_run(self, most: int = 1 << 30) -> Run:
+    async def receive_batch(self, most: int = 1 << 30) -> Batch:
         """Return the next messages that share one envelope."""
-        run: Run = await self._call(lambda: self._channel.receive_run(most, 0))
-        return run
+        batch: Batch = await self._call(lambda: self._channel.receive_batch(most, 0))
+        return batch
 
     async def wait_confirmed(self) -> None:
         """Wait until every destination has confirmed all that was sent on confirming routes."""
@@ -110,7 +110,7 @@ class TrioChannel:
         while True:
             bell.clear()
             if channel.mailbox.may_sleep():
-                with trio.move_on_after(channel.patience_left()):
+                with trio.move_on_after(channel.until_stall_timeout()):
                     await trio.lowlevel.wait_readable(bell.fileno())
             bell.sleeping = False
             if channel.serve():

@@ -15,7 +15,7 @@ import msgspec
 
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import TimedOut
-from kernel.contracts.message import Envelope, Run, run_of_one
+from kernel.contracts.message import Batch, Envelope, batch_of_one
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 from plugins.apis.spark.errors import NotTaken
@@ -35,13 +35,13 @@ def send_epoch(options: WriteOptions, folder: Path, producer: str, epoch: int, f
     last = last_epoch(folder, producer)
     fresh = last is None or last.epoch < epoch
     if fresh and files:
-        _send(options, _runs(folder, producer, epoch, files))
+        _send(options, _batches(folder, producer, epoch, files))
         note(folder, producer, Epoch(epoch, done=True))
     forget_epochs(folder, producer, epoch)
     return fresh
 
 
-def _send(options: WriteOptions, batches: Iterator[Iterator[Run]]) -> None:
+def _send(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
     plan = Plan(
         engines=(
             EnginePlan(name="rows", kind="native"),
@@ -58,34 +58,34 @@ def _send(options: WriteOptions, batches: Iterator[Iterator[Run]]) -> None:
     with Kernel(plan) as kernel, kernel.open("rows") as channel:
         kernel.events.append(note_refused)
         try:
-            for runs in batches:
-                channel.send_runs(runs, timeout=options.patience)
-            channel.wait_confirmed(timeout=options.patience)
+            for batches in chunks:
+                channel.send_batches(batches, timeout=options.timeout)
+            channel.wait_confirmed(timeout=options.timeout)
         except TimedOut as error:
             raise NotTaken(
-                f"{options.address} has not confirmed all messages within {options.patience:g} seconds: is a kernel "
+                f"{options.address} has not confirmed all messages within {options.timeout:g} seconds: is a kernel "
                 "listening there, and does what its routes lead to take messages?"
             ) from error
         if refused:  # which counts as confirmed: nobody else waits for it
             raise NotTaken(f"{options.address} does not take all messages: {refused[0]}")
 
 
-def _runs(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> Iterator[Iterator[Run]]:
+def _batches(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> Iterator[Iterator[Batch]]:
     """Yield the messages of each staged batch: the token is the same whenever Spark repeats the epoch."""
     for name in files:
         row = 0
-        for batch in staged(folder, producer, name):
-            yield runs_of(batch, f"{producer}/{epoch}/{partition_of(name)}", row)
-            row += batch.num_rows
+        for chunk in staged(folder, producer, name):
+            yield batches_of(chunk, f"{producer}/{epoch}/{partition_of(name)}", row)
+            row += chunk.num_rows
 
 
-def runs_of(prepared: Any, token: str, first: int) -> Iterator[Run]:
+def batches_of(prepared: Any, token: str, first: int) -> Iterator[Batch]:
     """Yield the messages of a prepared batch, each with its token: ``TOKEN/ROW``."""
     column = prepared.column("envelope")
     envelopes = [Envelope(**fields_of(row)) for row in column.dictionary.to_pylist()]
     bodies = prepared.column("body").to_pylist()
     for row, (number, body) in enumerate(zip(column.indices.to_pylist(), bodies, strict=True), first):
-        yield run_of_one(body, _with_token(envelopes[number], f"{token}/{row}"))
+        yield batch_of_one(body, _with_token(envelopes[number], f"{token}/{row}"))
 
 
 def _with_token(envelope: Envelope, token: str) -> Envelope:

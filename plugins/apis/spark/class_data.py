@@ -18,7 +18,7 @@ from pathlib import Path
 from plugins.apis.spark.errors import NoArchive
 from plugins.apis.spark.java import cache_folder
 
-PATIENCE = 600.0
+TIMEOUT = 600.0
 """Seconds that making an archive may take; it is 30 on an idle machine."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """An archive that does not fit is no reason to complain: that is what this file is for."""
@@ -53,7 +53,7 @@ def make_archive(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
             env={**environ, "JAVA_HOME": str(home)},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         if done.returncode or not written.exists():

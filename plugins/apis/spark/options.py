@@ -105,7 +105,7 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
     staging: str = ""
     """To a running kernel: a directory that the driver and every executor see, where rows wait to be sent.  Without it that is the
     query's checkpoint, or for a batch write the folder for temporary files."""
-    patience: float = 60.0
+    timeout: float = 60.0
     """Seconds that a running kernel may take to confirm an epoch's messages."""
 
     def __post_init__(self) -> None:

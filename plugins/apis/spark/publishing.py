@@ -26,7 +26,7 @@ from plugins.protocols.journal_format.columns import offsets_from
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds that another writer may keep the journal: another query's commit takes milliseconds."""
 
 
@@ -99,7 +99,7 @@ def _is_there(journal: Path, offset: int, ts: int, batch: Any) -> bool:
         return False
     if not any(segment.name.base <= offset < segment.end for segment in reader.segments()):
         return False  # lost with the power, and not used again because a consumer had passed it
-    there = pa.Table.from_batches(reader.batches(offset, offset + batch.num_rows, ["ts", "body"]))
+    there = pa.Table.from_batches(reader.record_batches(offset, offset + batch.num_rows, ["ts", "body"]))
     stamps = there.column("ts").cast(pa.int64()).unique().to_pylist()
     bodies = pa.chunked_array([batch.column("body")])
     return stamps == [ts] and bool(there.column("body").equals(bodies))
@@ -107,7 +107,7 @@ def _is_there(journal: Path, offset: int, ts: int, batch: Any) -> bool:
 
 @contextmanager
 def _writer(journal: Path) -> Iterator[JournalWriter]:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             writer = JournalWriter(journal)

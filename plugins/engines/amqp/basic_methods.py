@@ -1,4 +1,4 @@
-"""What the methods of class basic do, but for publish, ack, nack and reject: those come as events of runs."""
+"""What the methods of class basic do, but for publish, ack, nack and reject: those come as events of batches."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
     tag, span = taken
     channel.send_deliveries()  # their tags come before this one, so they do
     channel.session.connection.send_get_ok(
-        channel.number, tag, span.redelivered, queue.backlog.count, span.as_run()
+        channel.number, tag, span.redelivered, queue.backlog.count, span.as_batch()
     )
 
 

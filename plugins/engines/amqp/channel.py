@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.arguments import LONGEST_TIME
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.errors import NotFound, NotImplementedHere, PreconditionFailed
@@ -79,33 +79,33 @@ class Channel:
         """Messages came."""
         if event.immediate:
             raise NotImplementedHere("immediate=true")
-        run = event.run
-        envelope = run.envelope
+        batch = event.batch
+        envelope = batch.envelope
         if self._admitted_at != self.vhost.routes.changes:
             self._admitted.clear()
         admitted = self._admitted.get(envelope)
         if admitted is None:
             admitted = self._admit(envelope)
         if admitted is not envelope:
-            run = run.under(admitted)
+            batch = batch.under(admitted)
         if self.transaction is not None:
-            self.transaction.publish(self, run, mandatory=event.mandatory)
+            self.transaction.publish(self, batch, mandatory=event.mandatory)
         else:
-            self.publish(run, now, mandatory=event.mandatory)
+            self.publish(batch, now, mandatory=event.mandatory)
 
-    def publish(self, run: Run, now: float, *, mandatory: bool, route: Route | None = None) -> None:
+    def publish(self, batch: Batch, now: float, *, mandatory: bool, route: Route | None = None) -> None:
         """Publish messages that were checked, and have the client told what it wants to know of them."""
         feed = self.session.feed
-        accepted = self.vhost.publish(run, now, route)
+        accepted = self.vhost.publish(batch, now, route)
         if accepted is None:
-            accepted = len(run.bodies)
+            accepted = len(batch.bodies)
             # A message that a route of the topology lets pass has somewhere to go (decision 9).
-            if mandatory and not feed.takes(run.envelope):
-                self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", run)
-        mark = feed.offer(run) if feed.wanted else 0
+            if mandatory and not feed.takes(batch.envelope):
+                self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", batch)
+        mark = feed.offer(batch) if feed.wanted else 0
         if self.confirms is not None:
-            unsafe = self.vhost.store.mark if run.envelope.persistent else 0
-            self.confirms.add(len(run.bodies), accepted, mark, unsafe)
+            unsafe = self.vhost.store.mark if batch.envelope.persistent else 0
+            self.confirms.add(len(batch.bodies), accepted, mark, unsafe)
 
     def _admit(self, envelope: Envelope) -> Envelope:
         """Check what the client may not say; return the envelope to publish under.  Remembered."""
@@ -217,14 +217,14 @@ class Channel:
     def send_deliveries(self) -> None:
         """Encode what the queues handed over."""
         count = 0
-        runs: list[tuple[str, int, bool, Run]] = []
+        batches: list[tuple[str, int, bool, Batch]] = []
         for consumer, first_tag, span in self.receiver.take_deliveries():
-            run = span.run
-            if span.stop - span.start != len(run.bodies):
-                run = span.as_run()
-            count += len(run.bodies)
-            runs.append((consumer.tag, first_tag, span.redelivered, run))
-        self.session.connection.send_many_deliveries(self.number, runs)
+            batch = span.batch
+            if span.stop - span.start != len(batch.bodies):
+                batch = span.as_batch()
+            count += len(batch.bodies)
+            batches.append((consumer.tag, first_tag, span.redelivered, batch))
+        self.session.connection.send_many_deliveries(self.number, batches)
         self.session.messages_out += count
 
     def send_confirms(self, confirmed: int, safe: int) -> None:

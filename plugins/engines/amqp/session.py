@@ -202,7 +202,7 @@ class Session:
         if channel is None:
             return
         self.published = True
-        self.messages_in += len(event.run.bodies)
+        self.messages_in += len(event.batch.bodies)
         try:
             channel.on_published(event, now)
         except BrokerError as refusal:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.amqp_client.quota import Quota
 from plugins.engines.amqp_client.role import Role
 from plugins.protocols.amqp091.events import Delivered
@@ -106,21 +106,21 @@ class Consumer(Role):
     def delivered(self, event: Delivered) -> None:
         """Messages have come."""
         self.works()
-        run = event.run
+        batch = event.batch
         if isinstance(self._quota.limit, int):
-            run = self._within_quota(run, self._quota.limit - self._done_before - self._handed_on)
-            if not run.bodies:
+            batch = self._within_quota(batch, self._quota.limit - self._done_before - self._handed_on)
+            if not batch.bodies:
                 return
-        last = event.first_delivery_tag + len(run.bodies) - 1
-        self.session.intake.arrived(self.subscription, last, run)
+        last = event.first_delivery_tag + len(batch.bodies) - 1
+        self.session.intake.arrived(self.subscription, last, batch)
 
-    def _within_quota(self, run: Run, left: int) -> Run:
+    def _within_quota(self, batch: Batch, left: int) -> Batch:
         """Return what is within the quota; the rest goes back to the queue when the channel is closed."""
-        if len(run.bodies) >= left > 0:
+        if len(batch.bodies) >= left > 0:
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
-        run = run if len(run.bodies) <= left else run.slice(0, left)
-        self._handed_on += len(run.bodies)
-        return run
+        batch = batch if len(batch.bodies) <= left else batch.slice(0, left)
+        self._handed_on += len(batch.bodies)
+        return batch
 
     def has_acknowledged(self, tag: int) -> None:
         """All up to this delivery tag are acknowledged; the tags of a channel begin with 1."""

@@ -11,23 +11,23 @@ from collections import deque
 
 import msgspec
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 
 NOWHERE = -1
 """The place of messages of which the port does not want to hear again: no route in confirms."""
 
 
 class Flight(msgspec.Struct, gc=False):
-    """A run under consecutive tags, and its first message's place."""
+    """A batch under consecutive tags, and its first message's place."""
 
     first_tag: int
     place: int
-    run: Run
+    batch: Batch
 
     def cut(self, start: int, stop: int) -> Flight:
         """Return a part of it."""
         place = self.place if self.place == NOWHERE else self.place + start
-        return Flight(self.first_tag + start, place, self.run.slice(start, stop))
+        return Flight(self.first_tag + start, place, self.batch.slice(start, stop))
 
 
 class InFlight:
@@ -49,10 +49,10 @@ class InFlight:
         self._next_place += count
         return place
 
-    def add(self, run: Run, place: int) -> None:
-        """A run is published."""
-        size = len(run.bodies)
-        self._flights.append(Flight(self._next_tag, place, run))
+    def add(self, batch: Batch, place: int) -> None:
+        """A batch is published."""
+        size = len(batch.bodies)
+        self._flights.append(Flight(self._next_tag, place, batch))
         self._next_tag += size
         self.count += size
 
@@ -65,7 +65,7 @@ class InFlight:
 
     def nobodys(self) -> int:
         """Return how many messages are in flight for which nobody waits."""
-        return sum(len(flight.run.bodies) for flight in self._flights if flight.place == NOWHERE)
+        return sum(len(flight.batch.bodies) for flight in self._flights if flight.place == NOWHERE)
 
     def only(self) -> Flight | None:
         """Return what is in flight if that is a single message."""
@@ -79,7 +79,7 @@ class InFlight:
         before: list[Flight] = []
         while self._flights and self._flights[0].first_tag <= last:
             flight = self._flights.popleft()
-            size = len(flight.run.bodies)
+            size = len(flight.batch.bodies)
             start = min(max(first - flight.first_tag, 0), size)
             stop = min(last + 1 - flight.first_tag, size)
             if start:

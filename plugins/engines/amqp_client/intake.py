@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kernel.contracts.message import PLAIN, Run
+from kernel.contracts.message import PLAIN, Batch
 from plugins.engines.amqp_client.consumer import Subscription
 
 if TYPE_CHECKING:
     from plugins.engines.amqp_client.session import Session
 
-UNWANTED = Run((), 0, PLAIN)
+UNWANTED = Batch((), 0, PLAIN)
 """Stands for messages that are not handed over; they are acknowledged in their turn."""
 
 
@@ -26,14 +26,14 @@ class Intake:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.going = True
-        self._arrived: list[tuple[Subscription, int, Run]] = []
+        self._arrived: list[tuple[Subscription, int, Batch]] = []
         self._handed_over: deque[tuple[int, Subscription, int, int]] = deque()
         """What waits for the routes: the port's count at its end, whose, its last delivery tag, its size."""
 
-    def arrived(self, subscription: Subscription, last_tag: int, run: Run) -> None:
-        """Keep a run until the end of the turn."""
-        self._arrived.append((subscription, last_tag, run))
-        self._session.counters.messages_in += len(run.bodies)
+    def arrived(self, subscription: Subscription, last_tag: int, batch: Batch) -> None:
+        """Keep a batch until the end of the turn."""
+        self._arrived.append((subscription, last_tag, batch))
+        self._session.counters.messages_in += len(batch.bodies)
 
     def flush(self) -> None:
         """Hand over what has arrived."""
@@ -45,10 +45,10 @@ class Intake:
         port = self._session.port
         confirms = port.confirms
         mark = port.sent()
-        self.going = port.send([run for _, _, run in arrived if run is not UNWANTED])
+        self.going = port.send([batch for _, _, batch in arrived if batch is not UNWANTED])
         done: dict[int, int] = {}
-        for subscription, last_tag, run in arrived:
-            size = len(run.bodies)
+        for subscription, last_tag, batch in arrived:
+            size = len(batch.bodies)
             mark += size if confirms else 0
             if subscription.no_ack:
                 continue
@@ -57,7 +57,7 @@ class Intake:
             else:
                 done[subscription.channel] = last_tag
         self._acknowledge(done)
-        if confirms and any(run is UNWANTED for _, _, run in arrived):
+        if confirms and any(batch is UNWANTED for _, _, batch in arrived):
             self.confirmed(port.confirmed())  # nothing of theirs will be
 
     def confirmed(self, count: int) -> None:
@@ -77,7 +77,9 @@ class Intake:
 
     def end(self) -> None:
         """The connection has ended: what nobody will send again must not be dropped, full or not."""
-        left = [run for subscription, _, run in self._arrived if subscription.no_ack and run is not UNWANTED]
+        left = [
+            batch for subscription, _, batch in self._arrived if subscription.no_ack and batch is not UNWANTED
+        ]
         self._arrived = []
         self._handed_over.clear()
         if left:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.amqp_client.in_flight import NOWHERE, Flight, InFlight
 from plugins.engines.amqp_client.options import AmqpClientOptions
@@ -28,7 +28,7 @@ _ENVELOPES = 1024
 """How many envelopes are kept as they are to be sent; with more flows the table begins anew."""
 
 _PIECE = 1024
-"""Messages of a run that is longer than what may be in flight."""
+"""Messages of a batch that is longer than what may be in flight."""
 
 _NO_SUCH_EXCHANGE = (ReplyCode.NOT_FOUND, ReplyCode.ACCESS_REFUSED)
 _TOO_LARGE = (ReplyCode.PRECONDITION_FAILED, ReplyCode.CONTENT_TOO_LARGE)
@@ -55,12 +55,12 @@ class Publisher(Role):
         self._in_flight = InFlight()
         self._wanted = 0
         """The port's ``must_confirm`` when something was taken last."""
-        self._again: deque[tuple[int, Run]] = deque()
+        self._again: deque[tuple[int, Batch]] = deque()
         """What is to be sent before anything new: refused by the server, in flight when the channel ended, or taken beyond
         what may be in flight."""
         self._answered_at = 0.0
         """When the server answered last, or nothing was in flight."""
-        self._patience = LazyTimer(session.link.host, self._look_for_answers)
+        self._timeout = LazyTimer(session.link.host, self._look_for_answers)
         self._resting = False
         self._returned = False
         self._sent_as: dict[Envelope, Envelope | None] = {}
@@ -68,7 +68,7 @@ class Publisher(Role):
     @property
     def unconfirmed(self) -> int:
         """Messages that the server has not answered for."""
-        return self._in_flight.count + sum(len(run.bodies) for _, run in self._again)
+        return self._in_flight.count + sum(len(batch.bodies) for _, batch in self._again)
 
     def opened(self) -> None:
         """Ask for confirms."""
@@ -86,9 +86,9 @@ class Publisher(Role):
         self.up = True
         self._in_flight = InFlight()
         self._wanted = self.session.port.must_confirm
-        for run in self.session.port.rewind():
-            self._again.append((self._in_flight.new_place(len(run.bodies)), run))
-        self._one_by_one = sum(len(run.bodies) for _, run in self._again) if self._probe else 0
+        for batch in self.session.port.rewind():
+            self._again.append((self._in_flight.new_place(len(batch.bodies)), batch))
+        self._one_by_one = sum(len(batch.bodies) for _, batch in self._again) if self._probe else 0
         self._probe = False
         if not self._one_by_one:
             self.refusal = ""
@@ -99,7 +99,7 @@ class Publisher(Role):
         culprit = self._in_flight.only() if self._one_by_one else None
         if culprit is None:
             return
-        envelope = culprit.run.envelope
+        envelope = culprit.batch.envelope
         if code in _NO_SUCH_EXCHANGE and self._options.when_refused == "drop":
             most = self._options.reconnect.most
             self._refused_until[envelope.exchange] = self.session.link.host.now() + most
@@ -107,7 +107,7 @@ class Publisher(Role):
             return
         self.session.report(
             "dropped",
-            f"publishing: the server will not have a message of {culprit.run.size} bytes with key "
+            f"publishing: the server will not have a message of {culprit.batch.size} bytes with key "
             f"{envelope.key[:80]!r} for exchange {envelope.exchange!r}; it is dropped",
         )
         self.session.counters.messages_refused += 1
@@ -117,10 +117,10 @@ class Publisher(Role):
     def lost(self) -> None:
         """What is in flight comes back from the port, if anybody waits for it."""
         super().lost()
-        again = sum(len(run.bodies) for place, run in self._again if place == NOWHERE)
+        again = sum(len(batch.bodies) for place, batch in self._again if place == NOWHERE)
         self.session.counters.messages_lost += self._in_flight.nobodys() + again
         self._in_flight = InFlight()
-        self._patience.cancel()
+        self._timeout.cancel()
         self._again.clear()
         self._resting = False
         self._flow = True
@@ -132,26 +132,26 @@ class Publisher(Role):
         if not self._again:
             self._take(self._room(most))
         while self._again and (room := self._room(most)) > 0:
-            place, run = self._again.popleft()
-            if len(run.bodies) > room:
+            place, batch = self._again.popleft()
+            if len(batch.bodies) > room:
                 rest = place if place == NOWHERE else place + room
-                self._again.appendleft((rest, run.slice(room, len(run.bodies))))
-                run = run.slice(0, room)
-            self._publish(run, place)
-            most -= len(run.bodies)
+                self._again.appendleft((rest, batch.slice(room, len(batch.bodies))))
+                batch = batch.slice(0, room)
+            self._publish(batch, place)
+            most -= len(batch.bodies)
         return (bool(self._again) or self.session.port.has_input()) and self._room(1) > 0
 
     def _take(self, most: int) -> None:
-        """Take about so many messages from the routes: whole runs, of which the last may have to wait in part."""
+        """Take about so many messages from the routes: whole batches, of which the last may have to wait in part."""
         if most <= 0:
             return
         port = self.session.port
-        runs = port.take(most)
+        batches = port.take(most)
         if port.must_confirm != self._wanted:
             self._wanted = port.must_confirm
             self._in_flight.forget_places()  # nobody waits for what was taken before
-        for run in runs:  # what no route confirms is not counted by the port either
-            for piece in _pieces(run) if len(run.bodies) > most else (run,):
+        for batch in batches:  # what no route confirms is not counted by the port either
+            for piece in _pieces(batch) if len(batch.bodies) > most else (batch,):
                 place = self._in_flight.new_place(len(piece.bodies)) if self._wanted else NOWHERE
                 self._again.append((place, piece))
 
@@ -161,30 +161,30 @@ class Publisher(Role):
         limit = 1 if self._one_by_one else self._options.in_flight
         return min(most, limit - self._in_flight.count)
 
-    def _publish(self, run: Run, place: int) -> None:
+    def _publish(self, batch: Batch, place: int) -> None:
         session = self.session
-        envelope = run.envelope
+        envelope = batch.envelope
         as_sent = self._sent_as.get(envelope)
         if as_sent is None:
             if envelope not in self._sent_as:
                 as_sent = self._admit(envelope)
             if as_sent is None:  # it would be refused each time
-                self._drop(run, place)
+                self._drop(batch, place)
                 return
         if self._refused_until and self._is_refused(as_sent.exchange):
-            self._drop(run, place)
+            self._drop(batch, place)
             return
         if as_sent is not envelope:
-            run = run.under(as_sent)
-        session.connection.publish(self.channel, run, mandatory=self._options.mandatory)
-        session.counters.messages_out += len(run.bodies)
+            batch = batch.under(as_sent)
+        session.connection.publish(self.channel, batch, mandatory=self._options.mandatory)
+        session.counters.messages_out += len(batch.bodies)
         if not self._in_flight.count:
             self._answered_at = session.link.host.now()
-            self._patience.arm(self._answered_at + self._options.confirm_timeout)
-        self._in_flight.add(run, place)
+            self._timeout.arm(self._answered_at + self._options.confirm_timeout)
+        self._in_flight.add(batch, place)
 
-    def _drop(self, run: Run, place: int) -> None:
-        count = len(run.bodies)
+    def _drop(self, batch: Batch, place: int) -> None:
+        count = len(batch.bodies)
         self.session.counters.messages_refused += count
         self._one_by_one = max(0, self._one_by_one - count)
         self._confirm(place, count)
@@ -235,7 +235,7 @@ class Publisher(Role):
         for flight in self._in_flight.answered(
             event.first_delivery_tag, event.last_delivery_tag, event.multiple
         ):
-            count = len(flight.run.bodies)
+            count = len(flight.batch.bodies)
             self._one_by_one = max(0, self._one_by_one - count)
             self._confirm(flight.place, count)
 
@@ -245,8 +245,8 @@ class Publisher(Role):
         if not refused:
             return
         self._answered_at = self.session.link.host.now()
-        self._again.extend(map(_place_and_run, refused))
-        count = sum(len(flight.run.bodies) for flight in refused)
+        self._again.extend(map(_place_and_batch, refused))
+        count = sum(len(flight.batch.bodies) for flight in refused)
         self.session.counters.messages_nacked += count
         if not self._resting:
             self._resting = True
@@ -261,21 +261,21 @@ class Publisher(Role):
             return
         blocked_until = now if self.session.blocked else self.session.unblocked_at
         self._answered_at = max(self._answered_at, blocked_until)
-        patience = self._options.confirm_timeout
-        if now < self._answered_at + patience:
-            self._patience.arm(self._answered_at + patience)
+        timeout = self._options.confirm_timeout
+        if now < self._answered_at + timeout:
+            self._timeout.arm(self._answered_at + timeout)
         else:
-            self.session.give_up(f"the server answered for none of {count} messages within {patience:g} s")
+            self.session.give_up(f"the server answered for none of {count} messages within {timeout:g} s")
 
     def _rested(self) -> None:
         self._resting = False
 
     def returned(self, event: Returned) -> None:
         """No queue wanted a message.  The server confirms it all the same."""
-        self.session.counters.messages_returned += len(event.run.bodies)
+        self.session.counters.messages_returned += len(event.batch.bodies)
         if not self._returned:  # the first tells what is wrong; the counter tells how often
             self._returned = True
-            envelope = event.run.envelope
+            envelope = event.batch.envelope
             self.session.report(
                 "returned",
                 f"{event.reply_code} {event.reply_text}: exchange {envelope.exchange!r} leads messages with key "
@@ -288,10 +288,10 @@ class Publisher(Role):
             self.session.port.confirm(done)
 
 
-def _pieces(run: Run) -> list[Run]:
-    """Cut a long run, so that each time that it goes on by a few messages the rest of one piece is copied, not of all."""
-    return [run.slice(start, start + _PIECE) for start in range(0, len(run.bodies), _PIECE)]
+def _pieces(batch: Batch) -> list[Batch]:
+    """Cut a long batch, so that each time that it goes on by a few messages the rest of one piece is copied, not of all."""
+    return [batch.slice(start, start + _PIECE) for start in range(0, len(batch.bodies), _PIECE)]
 
 
-def _place_and_run(flight: Flight) -> tuple[int, Run]:
-    return flight.place, flight.run
+def _place_and_batch(flight: Flight) -> tuple[int, Batch]:
+    return flight.place, flight.batch

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Backlog:
 
     def __init__(self, highest_priority: int, read: Read) -> None:
         self.lanes: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
-        """Of items; a page is known by its ``run``, which is None."""
+        """Of items; a page is known by its ``batch``, which is None."""
         self.count = 0
         self.size = 0
         self.paged = 0
@@ -61,11 +61,11 @@ class Backlog:
         overtaken: list[Item] = []
         while lane and lane[0].first < span.first:
             item = lane[0]
-            if item.run is None and item.stop > span.first:
+            if item.batch is None and item.stop > span.first:
                 self._read_front(lane)
             else:
                 overtaken.append(lane.popleft())
-        if overtaken and (last := overtaken[-1]).run is not None and span.continues(last):
+        if overtaken and (last := overtaken[-1]).batch is not None and span.continues(last):
             last.stop = span.stop
         else:
             lane.appendleft(span)
@@ -81,7 +81,7 @@ class Backlog:
     def take(self, most: int, most_bytes: int) -> tuple[list[Span], int, int]:
         """Remove up to ``most`` messages; return their spans, how many and how large they are.
 
-        ``most_bytes`` is passed by a message at most; within a run it is kept to on the average, since
+        ``most_bytes`` is passed by a message at most; within a batch it is kept to on the average, since
         weighing each message would cost more than it saves.
         """
         spans: list[Span] = []
@@ -89,19 +89,19 @@ class Backlog:
         for lane in reversed(self.lanes):
             while lane and count < most and size < most_bytes:
                 span = lane[0]
-                run = span.run
-                if run is None:
+                batch = span.batch
+                if batch is None:
                     self._read_front(lane)
                     continue
                 length = span.stop - span.start
-                if count + length <= most and size + run.size <= most_bytes:
+                if count + length <= most and size + batch.size <= most_bytes:
                     lane.popleft()
                 else:
-                    span = _front_of(lane, min(most - count, _share(run, most_bytes - size)))
+                    span = _front_of(lane, min(most - count, _share(batch, most_bytes - size)))
                     length = span.stop - span.start
                 spans.append(span)
                 count += length
-                size += run.size if length == len(run.bodies) else span.size()
+                size += batch.size if length == len(batch.bodies) else span.size()
         self.count -= count
         self.size -= size
         return spans, count, size
@@ -112,7 +112,7 @@ class Backlog:
         None: they had to be read, and may be fewer, or less, than was thought.
         """
         lane = next(lane for lane in self.lanes if lane)
-        if lane[0].run is None:
+        if lane[0].batch is None:
             self._read_front(lane)
             return None
         return self._taken(_front_of(lane, most))
@@ -122,7 +122,7 @@ class Backlog:
         expired: list[Span] = []
         for lane in self.lanes:
             while lane and (when := lane[0].expires_at) is not None and when <= now:
-                if lane[0].run is None:
+                if lane[0].batch is None:
                     self._read_front(lane)
                 else:
                     expired.append(self._taken(lane.popleft()))
@@ -143,7 +143,7 @@ class Backlog:
 
     def _has_front(self, lane: deque[Any]) -> bool:
         """Whether a lane that is not empty has a message, once it has been read."""
-        while lane and lane[0].run is None:
+        while lane and lane[0].batch is None:
             self._read_front(lane)
         return bool(lane)
 
@@ -154,7 +154,7 @@ class Backlog:
         lane.extendleft(reversed(spans))
         self.paged -= page.size
         self.count += sum(map(len, spans)) - page.count
-        self.size += sum(span.run.size for span in spans) - page.size
+        self.size += sum(span.batch.size for span in spans) - page.size
 
     def _taken(self, span: Span) -> Span:
         self.count -= span.stop - span.start
@@ -162,12 +162,12 @@ class Backlog:
         return span
 
     def _lane_of(self, span: Span) -> deque[Any]:
-        return self.lanes[min(span.run.envelope.priority, len(self.lanes) - 1)]
+        return self.lanes[min(span.batch.envelope.priority, len(self.lanes) - 1)]
 
 
-def _share(run: Run, most_bytes: int) -> int:
+def _share(batch: Batch, most_bytes: int) -> int:
     """How many messages of average size make so many bytes, at least one."""
-    return max(1, most_bytes * len(run.bodies) // run.size) if run.size else len(run.bodies)
+    return max(1, most_bytes * len(batch.bodies) // batch.size) if batch.size else len(batch.bodies)
 
 
 def _front_of(lane: deque[Any], most: int) -> Span:

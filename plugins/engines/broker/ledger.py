@@ -121,7 +121,7 @@ class Ledger:
         for index in range(self._first, len(ranges), 1 + (len(ranges) - self._first) // _SAMPLE):
             span = ranges[index].span
             count += len(span)
-            size += span.run.size * len(span) // len(span.run.bodies)
+            size += span.batch.size * len(span) // len(span.batch.bodies)
         return size * self.count // count
 
     def _find(self, tag: int) -> int:

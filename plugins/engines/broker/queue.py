@@ -1,7 +1,7 @@
 """Queue: messages in order, and the consumers that share them.
 
 Publishing only appends.  What follows from it (deliveries, limits, expiry) is done by ``settle``,
-once a turn of the front-end however many runs came, and before anybody asks the queue something.
+once a turn of the front-end however many batches came, and before anybody asks the queue something.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.broker.arguments import QueuePolicy
 from plugins.engines.broker.backlog import Backlog, Item
 from plugins.engines.broker.binding import Binding, Identity
@@ -85,26 +85,26 @@ class Queue:
             self._touched = True
             self.vhost.touched.append(self)
 
-    def publish(self, run: Run, now: float) -> int:
-        """Append a run; return how many of its first messages were accepted (all, but for a full queue)."""
-        envelope = run.envelope
-        count = accepted = len(run.bodies)
+    def publish(self, batch: Batch, now: float) -> int:
+        """Append a batch; return how many of its first messages were accepted (all, but for a full queue)."""
+        envelope = batch.envelope
+        count = accepted = len(batch.bodies)
         if self._rejects:
             self.settle(now)
-            accepted = self._acceptable(run)
+            accepted = self._acceptable(batch)
             if accepted < count:
                 if self.policy.overflow == "reject-publish-dlx":
-                    self._give_up(Span(0, run, accepted, count), "maxlen", now)
-                run = run.slice(0, accepted)
+                    self._give_up(Span(0, batch, accepted, count), "maxlen", now)
+                batch = batch.slice(0, accepted)
         if not accepted:
             return 0
         expires_at = None
         if self._may_expire or envelope.expiration is not None:
             expires_at = self._expiry(envelope.expiration, now)
-        span = Span(self.next_position, run, 0, accepted, expires_at)
+        span = Span(self.next_position, batch, 0, accepted, expires_at)
         self.next_position += accepted
         self.messages_in += accepted
-        self.backlog.append(span, run.size)
+        self.backlog.append(span, batch.size)
         if self.kept is not None and envelope.persistent:
             self.vhost.store.keep_messages(self, span)
         if not self._touched:
@@ -303,16 +303,16 @@ class Queue:
         for span in self.backlog.take_expired(now):
             self._give_up(span, "expired", now)
 
-    def _acceptable(self, run: Run) -> int:
-        """How many of a run's messages a queue that rejects has room for."""
-        room = len(run.bodies)
+    def _acceptable(self, batch: Batch) -> int:
+        """How many of a batch's messages a queue that rejects has room for."""
+        room = len(batch.bodies)
         if self.policy.max_length is not None:
             room = min(room, max(0, self.policy.max_length - self.backlog.count))
         if self.policy.max_length_bytes is not None:
             left = self.policy.max_length_bytes - self.backlog.size
-            if run.size > left:
+            if batch.size > left:
                 # RabbitMQ accepts as long as the limit is not passed yet, the message that passes it included.
-                for index, body in enumerate(run.bodies[:room]):
+                for index, body in enumerate(batch.bodies[:room]):
                     if left <= 0:
                         return index
                     left -= len(body)
@@ -338,5 +338,5 @@ class Queue:
         self._forget(span)
 
     def _forget(self, item: Item) -> None:
-        if item.run is None or item.place is not None:
+        if item.batch is None or item.place is not None:
             self.vhost.store.drop_messages(self, item)

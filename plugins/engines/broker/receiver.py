@@ -89,7 +89,7 @@ class Receiver:
     def hand(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
         """Take spans from a queue for a consumer: ``count`` messages of together ``size`` bytes."""
         least = LEAST_PER_MESSAGE * count
-        self.window.left -= size if size > least else least  # noqa: FURB136 - a call, once a run
+        self.window.left -= size if size > least else least  # noqa: FURB136 - a call, once a batch
         deliveries = self.deliveries
         if not deliveries:
             self.on_deliveries()

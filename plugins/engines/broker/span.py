@@ -1,4 +1,4 @@
-"""Span: consecutive messages of a queue, as a window on the run they came in.
+"""Span: consecutive messages of a queue, as a window on the batch they came in.
 
 Splitting a span moves two numbers and copies no body; bodies are sliced where they are encoded.
 """
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 
 if TYPE_CHECKING:
     from plugins.engines.broker.storage.place import Place
 
 
 class Span(msgspec.Struct, gc=False):
-    """Messages ``start`` up to ``stop`` of ``run``; message ``i`` has the position ``base + i`` in its queue."""
+    """Messages ``start`` up to ``stop`` of ``batch``; message ``i`` has the position ``base + i`` in its queue."""
 
     base: int
-    run: Run
+    batch: Batch
     start: int
     stop: int
     expires_at: float | None = None
@@ -33,7 +33,7 @@ class Span(msgspec.Struct, gc=False):
     @property
     def envelope(self) -> Envelope:
         """What the messages have in common."""
-        return self.run.envelope
+        return self.batch.envelope
 
     @property
     def first(self) -> int:
@@ -42,29 +42,29 @@ class Span(msgspec.Struct, gc=False):
 
     def size(self) -> int:
         """Return the sum of the body sizes."""
-        run = self.run
-        if self.stop - self.start == len(run.bodies):
-            return run.size
-        return self.as_run().size
+        batch = self.batch
+        if self.stop - self.start == len(batch.bodies):
+            return batch.size
+        return self.as_batch().size
 
-    def as_run(self) -> Run:
-        """Return the messages as a run: the shared one where the span covers it whole."""
-        run = self.run
-        if self.stop - self.start == len(run.bodies):
-            return run
-        return run.slice(self.start, self.stop)
+    def as_batch(self) -> Batch:
+        """Return the messages as a batch: the shared one where the span covers it whole."""
+        batch = self.batch
+        if self.stop - self.start == len(batch.bodies):
+            return batch
+        return batch.slice(self.start, self.stop)
 
     def split(self, count: int) -> Span:
         """Cut the first ``count`` messages off and return them as a span of their own."""
         cut = self.start + count
-        front = Span(self.base, self.run, self.start, cut, self.expires_at, self.redelivered, self.place)
+        front = Span(self.base, self.batch, self.start, cut, self.expires_at, self.redelivered, self.place)
         self.start = cut
         return front
 
     def continues(self, before: Span) -> bool:
         """Whether this span follows ``before`` so exactly that the two can be one."""
         return (
-            self.run is before.run
+            self.batch is before.batch
             and self.start == before.stop
             and self.base == before.base
             and self.redelivered == before.redelivered

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.broker.arguments import read_queue_arguments
 from plugins.engines.broker.binding import Binding, Destination, identity_of
 from plugins.engines.broker.consumer import Consumer
@@ -64,23 +64,23 @@ class VirtualHost:
 
     # Messages
 
-    def publish(self, run: Run, now: float, route: Route | None = None) -> int | None:
-        """Route a run; return how many of its first messages every queue accepted, None if no queue wants it.
+    def publish(self, batch: Batch, now: float, route: Route | None = None) -> int | None:
+        """Route a batch; return how many of its first messages every queue accepted, None if no queue wants it.
 
         ``route``: it was found before (a transaction is committed).
         """
-        queues, without_copies = route or self.routes.find(run.envelope)
-        count = len(run.bodies)
+        queues, without_copies = route or self.routes.find(batch.envelope)
+        count = len(batch.bodies)
         self.messages_in += count
         if without_copies is not None:
-            run = run.under(without_copies)
+            batch = batch.under(without_copies)
         if len(queues) == 1:
-            return queues[0].publish(run, now)
+            return queues[0].publish(batch, now)
         if not queues:
             self.messages_unrouted += count
             return None
         # The smallest, since a message counts as accepted only where every queue has it.
-        return min([queue.publish(run, now) for queue in queues])
+        return min([queue.publish(batch, now) for queue in queues])
 
     def check_publish(self, exchange: str) -> None:
         """Refuse an exchange that clients may not publish to; for a front-end to ask once an envelope."""
@@ -96,10 +96,10 @@ class VirtualHost:
         envelope = dead_envelope(
             span.envelope, reason, queue.name, exchange, policy.dead_letter_key, self.broker.clock(now)
         )
-        run = span.as_run().under(envelope)
+        batch = span.as_batch().under(envelope)
         for target in self.routes.find(envelope).queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
-                target.publish(run, now)
+                target.publish(batch, now)
 
     def settle(self, now: float) -> None:
         """Look after the queues that were touched, and those that this touches."""
@@ -349,7 +349,7 @@ class VirtualHost:
         queue.consumers = []
         queue.consumer_count = 0
         for item in queue.backlog.take_all():
-            if item.run is None:
+            if item.batch is None:
                 item.detach()
         for binding in list(queue.incoming.values()):
             self._remove_binding(binding)

@@ -101,20 +101,20 @@ class LinkConsumer(Consumer):
     def delivered(self, event: Delivered) -> None:
         """Messages have come."""
         self.works()
-        run = event.run
-        known = run.envelope, event.redelivered
+        batch = event.batch
+        known = batch.envelope, event.redelivered
         if known not in self._passed_on:
             if len(self._passed_on) >= _ENVELOPES:
                 self._passed_on.clear()
             self._passed_on[known] = self.pass_on(*known)
         envelope = self._passed_on[known]
-        last = event.first_delivery_tag + len(run.bodies) - 1
+        last = event.first_delivery_tag + len(batch.bodies) - 1
         if envelope is None:
-            self.session.stopped(len(run.bodies))
-            run = UNWANTED
+            self.session.stopped(len(batch.bodies))
+            batch = UNWANTED
         else:
-            run = run.under(envelope)
-        self.session.intake.arrived(self.subscription, last, run)
+            batch = batch.under(envelope)
+        self.session.intake.arrived(self.subscription, last, batch)
 
     def _gone(self) -> None:
         self.session.is_gone(self._queue)

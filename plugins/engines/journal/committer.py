@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from plugins.engines.journal.options import JournalOptions
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.writer import DiskFull, JournalWriter
-from plugins.protocols.journal_format.batch import EncodedBatch
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 
 HOUSEKEEPING = 5.0
 """Seconds between two looks for segments that may be rolled or deleted."""
@@ -33,7 +33,7 @@ _MOST_ROWS = 65_536
 """Of one commit."""
 
 Stamped = tuple[Any, int, Source]
-"""A run, when it came (microseconds), and where from."""
+"""A batch, when it came (microseconds), and where from."""
 
 
 class Progress(NamedTuple):
@@ -82,9 +82,9 @@ class Committer:
         """Begin to work."""
         self._thread.start()
 
-    def submit(self, runs: list[Stamped]) -> None:
+    def submit(self, batches: list[Stamped]) -> None:
         """Have these committed after all that was submitted before.  Any thread."""
-        self._queue.put(runs)
+        self._queue.put(batches)
 
     def stop(self) -> None:
         """Write what was submitted, if there is room for it, synchronise, close the journal; blocks."""
@@ -112,8 +112,8 @@ class Committer:
 
     def _turn(self) -> bool:
         """Commit all that waits, synchronise if it is time; False: there will be no more."""
-        runs, going = self._next()
-        if not self._commit(runs):
+        batches, going = self._next()
+        if not self._commit(batches):
             return False
         now = time.monotonic()
         if self._options.fsync == "batch":
@@ -126,17 +126,17 @@ class Committer:
 
     def _next(self) -> tuple[list[Stamped], bool]:
         """Wait for something to do, and take all that is there."""
-        runs: list[Stamped] = []
+        batches: list[Stamped] = []
         try:
-            item = self._queue.get(timeout=self._patience())
+            item = self._queue.get(timeout=self._timeout())
             while item is not None:
-                runs += item
+                batches += item
                 item = self._queue.get_nowait()
         except Empty:
-            return runs, True
-        return runs, False
+            return batches, True
+        return batches, False
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         due = self._keep_due
         if self._unsynced():
             due = min(due, self._sync_due)
@@ -146,26 +146,26 @@ class Committer:
         """Whether anything waits for the interval's end: a sync of nothing would have the next message wait for it."""
         return self._options.fsync == "interval" and self._durable < self._committed
 
-    def _commit(self, runs: list[Stamped]) -> bool:
+    def _commit(self, batches: list[Stamped]) -> bool:
         """Commit in batches, each of which is encoded while the one before is written; False: we are to end."""
         options = self._options
-        batch: EncodedBatch | None = None
+        record_batch: EncodedRecordBatch | None = None
         behind: Future[bool] | None = None
-        parts = list(chunks(runs, min(options.batch_rows, _MOST_ROWS), options.batch_bytes))
+        parts = list(chunks(batches, min(options.batch_rows, _MOST_ROWS), options.batch_bytes))
         for number, part in enumerate(parts):
-            batch = self._writer.encode(part, after=batch)
+            record_batch = self._writer.encode(part, after=record_batch)
             if behind is not None and not behind.result():
                 return False
             if number == len(parts) - 1:  # nothing to encode meanwhile
-                return self._write(batch)
-            behind = self._beside.submit(self._write, batch)
+                return self._write(record_batch)
+            behind = self._beside.submit(self._write, record_batch)
         return True
 
-    def _write(self, batch: EncodedBatch) -> bool:
+    def _write(self, record_batch: EncodedRecordBatch) -> bool:
         """Write a batch, as soon as there is room for it; False: there is none, and we are to end."""
         while True:
             try:
-                entry = self._writer.append_encoded(batch)
+                entry = self._writer.append_encoded(record_batch)
             except DiskFull as error:
                 if not self._full:
                     self._full = str(error)
@@ -222,12 +222,12 @@ class Committer:
         self.deleted += len(found)
 
 
-def chunks(runs: list[Stamped], most_rows: int, most_bytes: int) -> Iterator[list[Stamped]]:
+def chunks(batches: list[Stamped], most_rows: int, most_bytes: int) -> Iterator[list[Stamped]]:
     """Divide runs into commits: so many rows and bytes, or a single message that is larger."""
     chunk: list[Stamped] = []
     rows = size = 0
-    for run, ts, source in runs:
-        for part in _parts(run, most_rows, most_bytes):
+    for batch, ts, source in batches:
+        for part in _parts(batch, most_rows, most_bytes):
             if chunk and (rows + len(part.bodies) > most_rows or size + part.size > most_bytes):
                 yield chunk
                 chunk, rows, size = [], 0, 0
@@ -238,11 +238,11 @@ def chunks(runs: list[Stamped], most_rows: int, most_bytes: int) -> Iterator[lis
         yield chunk
 
 
-def _parts(run: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
-    """Halve a run until each part fits into one commit."""
-    count = len(run.bodies)
-    if count > 1 and (count > most_rows or run.size > most_bytes):
-        yield from _parts(run.slice(0, count // 2), most_rows, most_bytes)
-        yield from _parts(run.slice(count // 2, count), most_rows, most_bytes)
+def _parts(batch: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
+    """Halve a batch until each part fits into one commit."""
+    count = len(batch.bodies)
+    if count > 1 and (count > most_rows or batch.size > most_bytes):
+        yield from _parts(batch.slice(0, count // 2), most_rows, most_bytes)
+        yield from _parts(batch.slice(count // 2, count), most_rows, most_bytes)
     else:
-        yield run
+        yield batch

@@ -17,12 +17,12 @@ from plugins.engines.journal.lock import compaction_lock
 from plugins.engines.journal.mending import write_index
 from plugins.engines.journal.moving import finish_move
 from plugins.engines.journal.recovery import remove_superseded
-from plugins.protocols.journal_format.batch import BatchEncoder, envelope_table
 from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import COMPRESSED, Entry, Header
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
+from plugins.protocols.journal_format.record_batch import RecordBatchEncoder, envelope_table
 from plugins.protocols.journal_format.schema import STORED, STORED_BYTES
 from plugins.protocols.journal_format.segment import Segment
 
@@ -37,7 +37,7 @@ class Compacted(NamedTuple):
     name: SegmentName
     segments: int
     batches_before: int
-    batches: int
+    record_batches: int
     bytes_before: int
     bytes: int
 
@@ -84,17 +84,17 @@ def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
     return [group for group in groups if _is_worth_it(group)]
 
 
-def merge(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def merge(record_batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Return one stored batch with the rows of several, and each envelope once."""
     numbers: dict[tuple[object, ...], int] = {}
     indices = []
-    for batch in batches:
-        column = batch.column("envelope")
+    for record_batch in record_batches:
+        column = record_batch.column("envelope")
         rows = [tuple(row.values()) for row in column.dictionary.to_pylist()]
         mapped = pa.array([numbers.setdefault(row, len(numbers)) for row in rows], pa.int32())
         indices.append(mapped.take(column.indices))
     columns = {
-        name: pa.concat_arrays([batch.column(name) for batch in batches])
+        name: pa.concat_arrays([record_batch.column(name) for record_batch in record_batches])
         for name in STORED.names
         if name != "envelope"
     }
@@ -131,7 +131,7 @@ def _compact(
     created = group[0].header.created
     header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), created)
     try:
-        entries = _write_data(disk, name.data_path(journal), group, BatchEncoder(compression), on_rows)
+        entries = _write_data(disk, name.data_path(journal), group, RecordBatchEncoder(compression), on_rows)
         write_index(journal, header, entries, disk)
     except BaseException:
         if not name.index_path(journal).exists():
@@ -145,7 +145,11 @@ def _compact(
 
 
 def _write_data(
-    disk: Disk, path: Path, group: list[Segment], encoder: BatchEncoder, on_rows: Callable[[int], object]
+    disk: Disk,
+    path: Path,
+    group: list[Segment],
+    encoder: RecordBatchEncoder,
+    on_rows: Callable[[int], object],
 ) -> list[Entry]:
     """Write the rows of some segments as few commits, safely; return their entries."""
     data = disk.create(path)
@@ -153,8 +157,8 @@ def _write_data(
     position = len(STORED_BYTES)
     try:
         disk.write(data, [STORED_BYTES])
-        for batches in _gathered(group):
-            merged = merge(batches)
+        for record_batches in _gathered(group):
+            merged = merge(record_batches)
             first = merged.column("offset")[0].as_py()
             ts = merged.column("ts").cast(pa.int64())
             envelopes = len(merged.column("envelope").dictionary)
@@ -172,18 +176,18 @@ def _write_data(
 
 def _gathered(group: list[Segment]) -> Iterator[list[pa.RecordBatch]]:
     """Divide the commits of some segments into those that become one.  Raises ``Damaged``."""
-    batches: list[pa.RecordBatch] = []
+    record_batches: list[pa.RecordBatch] = []
     rows = size = 0
     for segment in group:
-        for _, batch in segment.stored(segment.name.base, segment.end):
-            if batches and (rows + batch.num_rows > ROWS or size + batch.nbytes > BYTES):
-                yield batches
-                batches, rows, size = [], 0, 0
-            batches.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-    if batches:
-        yield batches
+        for _, record_batch in segment.stored(segment.name.base, segment.end):
+            if record_batches and (rows + record_batch.num_rows > ROWS or size + record_batch.nbytes > BYTES):
+                yield record_batches
+                record_batches, rows, size = [], 0, 0
+            record_batches.append(record_batch)
+            rows += record_batch.num_rows
+            size += record_batch.nbytes
+    if record_batches:
+        yield record_batches
 
 
 def _size(segment: Segment) -> int:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from plugins.engines.journal.disk import Disk
-from plugins.protocols.journal_format.batch import EncodedBatch
+from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 from plugins.protocols.journal_format.rooms import PAGE
 
 DIRECT_FROM = 256 << 10
@@ -41,12 +41,12 @@ class DataFile:
         self._seconds = 0.0  # that these bytes took, around the cache
         self._direct_again = 0
 
-    def append(self, batch: EncodedBatch) -> None:
+    def append(self, record_batch: EncodedRecordBatch) -> None:
         """Write a commit.  After an ``OSError`` some of it may be there: ``cut`` takes it back."""
-        data, lead = batch.data, self.position % PAGE
+        data, lead = record_batch.data, self.position % PAGE
         first = -lead % PAGE
         last = first + (len(data) - first) // PAGE * PAGE
-        if self._direct is None or batch.lead != lead or last - first < DIRECT_FROM or self._is_slow():
+        if self._direct is None or record_batch.lead != lead or last - first < DIRECT_FROM or self._is_slow():
             self._disk.write(self._fd, [data])
         else:
             self._disk.write(self._fd, [data[:first]])

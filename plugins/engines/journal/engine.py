@@ -13,14 +13,14 @@ from typing import Any
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from plugins.engines.journal.committer import Committer, Progress, Stamped
 from plugins.engines.journal.options import JournalOptions
 from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
-from plugins.protocols.journal_format.batch import LARGEST_BODY
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.packing import Packer
+from plugins.protocols.journal_format.record_batch import LARGEST_BODY
 
 _BATCHES_AHEAD = 4
 """How many batches may be on their way to the disk."""
@@ -135,10 +135,10 @@ class JournalEngine:
             room = self._room()
             if room <= 0:
                 return  # progress calls again
-            runs = port.take(room)
-            if not runs:
+            batches = port.take(room)
+            if not batches:
                 return
-            self._gather(runs, port)
+            self._gather(batches, port)
         if port.has_input():
             host.soon(self.on_output)
 
@@ -158,19 +158,19 @@ class JournalEngine:
         ahead = self._given - self._progress.committed
         return min(_BATCHES_AHEAD * options.batch_rows - ahead, options.batch_rows)
 
-    def _gather(self, runs: list[Run], port: Port) -> None:
+    def _gather(self, batches: list[Batch], port: Port) -> None:
         assert self._writer is not None
         ts = self._writer.stamp()
         source = self._source(port.origin)
         taken = rows = size = 0
-        for run in runs:
-            taken += len(run.bodies)
-            if run.size >= LARGEST_BODY:
-                run = self._without_giants(run)
-            if run.bodies:
-                self._gathered.append((self._packer.pack(run), ts, source))
-                rows += len(run.bodies)
-                size += run.size
+        for batch in batches:
+            taken += len(batch.bodies)
+            if batch.size >= LARGEST_BODY:
+                batch = self._without_giants(batch)
+            if batch.bodies:
+                self._gathered.append((self._packer.pack(batch), ts, source))
+                rows += len(batch.bodies)
+                size += batch.size
         self._messages_in += rows
         self._bytes_in += size
         self._rows += rows
@@ -206,14 +206,14 @@ class JournalEngine:
             self._gathered = []
             self._rows = self._bytes = 0
 
-    def _without_giants(self, run: Run) -> Run:
+    def _without_giants(self, batch: Batch) -> Batch:
         """Leave out what no batch can hold, count it, and tell."""
-        sizes = [sum(map(len, body)) if run.multipart else len(body) for body in run.bodies]
-        kept = [body for body, size in zip(run.bodies, sizes, strict=True) if size < LARGEST_BODY]
+        sizes = [sum(map(len, body)) if batch.multipart else len(body) for body in batch.bodies]
+        kept = [body for body, size in zip(batch.bodies, sizes, strict=True) if size < LARGEST_BODY]
         if len(kept) < len(sizes):
             self._refused += len(sizes) - len(kept)
             self._report("refused", f"a message of {max(sizes)} bytes is too large for a journal")
-        return run_of(kept, run.envelope, multipart=run.multipart)
+        return batch_of(kept, batch.envelope, multipart=batch.multipart)
 
     def _source(self, origin: tuple[str, str]) -> Source:
         source = self._sources.get(origin)

@@ -74,12 +74,12 @@ def _with(derived: Sequence[str], table: pa.Table) -> pa.Table:
 
 
 def _gathered(
-    batches: Iterator[pa.RecordBatch], selection: Selection, on_rows: Callable[[int], object]
+    record_batches: Iterator[pa.RecordBatch], selection: Selection, on_rows: Callable[[int], object]
 ) -> Iterator[pa.Table]:
     """Put small commits together: Parquet likes large row groups."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for stored in batches:
+    for stored in record_batches:
         wanted = flat(selection.of(stored), ROWS)
         on_rows(stored.num_rows)
         if wanted.num_rows:

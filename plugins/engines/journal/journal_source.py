@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from plugins.engines.journal.moments import Moment, offset_of
 from plugins.engines.journal.selection import Selection
-from plugins.engines.journal.stored_runs import StoredRuns, TimedRun
+from plugins.engines.journal.stored_batches import StoredBatches, TimedBatch
 from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
@@ -21,8 +21,8 @@ CHUNK_BYTES = 64 << 20
 class Chunk(NamedTuple):
     """What was read in one go."""
 
-    batches: list[tuple[list[TimedRun], int]]
-    """The runs of each stored batch, with their times, and the offset after it."""
+    record_batches: list[tuple[list[TimedBatch], int]]
+    """The batches of each stored batch, with their times, and the offset after it."""
     offset: int
     """The offset after the last row that was looked at, wanted or not."""
     over: bool
@@ -46,12 +46,12 @@ class JournalSource:
         self._reader = JournalReader(path)
         self._selection = selection
         self._on_damage = on_damage
-        self._runs = StoredRuns()
+        self._batches = StoredBatches()
         known = positions(path).get(consumer) if consumer else None
         self._may_miss = known is not None
         """A consumer that has been here before misses what retention has taken; who asks for an offset wants that."""
         self.offset = offset_of(self._reader, start) if known is None else known
-        self._batches: Iterator[Any] | None = None
+        self._record_batches: Iterator[Any] | None = None
         self._follow = follow
         self._end = offset_of(self._reader, end)
         self._stop = self._end
@@ -63,30 +63,32 @@ class JournalSource:
 
     def read(self) -> Chunk:
         """Read the next rows.  Raises ``Damaged`` and ``OutOfRange``, unless ``on_damage`` takes it."""
-        if self._batches is None:
+        if self._record_batches is None:
             if self._follow:
                 self._stop = self._reader.bounds().end
-            self._batches = self._reader.stored(self.offset, self._stop, on_damage=self._on_damage)
-        batches: list[tuple[list[TimedRun], int]] = []
+            self._record_batches = self._reader.stored(self.offset, self._stop, on_damage=self._on_damage)
+        record_batches: list[tuple[list[TimedBatch], int]] = []
         try:
-            self._read_into(batches, self._batches)
+            self._read_into(record_batches, self._record_batches)
         except OutOfRange as lost:
             if not self._may_miss or self._on_damage is None:
                 raise
             self._on_damage(Damaged(lost.journal, lost.start, lost.stop, "retention did not wait for them"))
-            self._batches, self.offset = None, lost.stop
-            batches.append(([], self.offset))
-        return Chunk(batches, self.offset, not self._follow and self.offset >= self._end)
+            self._record_batches, self.offset = None, lost.stop
+            record_batches.append(([], self.offset))
+        return Chunk(record_batches, self.offset, not self._follow and self.offset >= self._end)
 
-    def _read_into(self, batches: list[tuple[list[TimedRun], int]], stored_batches: Iterator[Any]) -> None:
+    def _read_into(
+        self, record_batches: list[tuple[list[TimedBatch], int]], stored_batches: Iterator[Any]
+    ) -> None:
         rows = size = 0
         for stored in stored_batches:
             self.offset = stored.column("offset")[-1].as_py() + 1
-            runs = self._runs.of(self._selection.of(stored))
-            batches.append((runs, self.offset))
+            batches = self._batches.of(self._selection.of(stored))
+            record_batches.append((batches, self.offset))
             rows += stored.num_rows
-            size += sum(run.size for _, run in runs)
+            size += sum(batch.size for _, batch in batches)
             if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
                 return
-        self._batches = None
+        self._record_batches = None
         self.offset = max(self._stop, self.offset)

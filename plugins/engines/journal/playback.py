@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 
 _MICROSECONDS = 1_000_000
 
 
 class Playback:
-    """Runs in order, as far apart as they were recorded, divided by ``speed``; 0: all at once."""
+    """Batches in order, as far apart as they were recorded, divided by ``speed``; 0: all at once."""
 
     def __init__(self, speed: float) -> None:
         self.sent = 0
@@ -21,42 +21,42 @@ class Playback:
         self.waiting_bytes = 0
         """Of their bodies."""
         self._speed = speed
-        self._runs: deque[tuple[int, Run]] = deque()
+        self._batches: deque[tuple[int, Batch]] = deque()
         self._marks: deque[tuple[int, int]] = deque()
         """After how many messages everything before which offset has been played."""
         self._began: float | None = None
         self._first = 0
 
-    def add(self, runs: Sequence[tuple[int, Run]], end: int) -> None:
-        """Put runs, each with its time in microseconds, behind those that are here; ``end`` is the offset after them."""
-        self._runs.extend(runs)
-        self.waiting += sum(len(run.bodies) for _, run in runs)
-        self.waiting_bytes += sum(run.size for _, run in runs)
+    def add(self, batches: Sequence[tuple[int, Batch]], end: int) -> None:
+        """Put batches, each with its time in microseconds, behind those that are here; ``end`` is the offset after them."""
+        self._batches.extend(batches)
+        self.waiting += sum(len(batch.bodies) for _, batch in batches)
+        self.waiting_bytes += sum(batch.size for _, batch in batches)
         self._marks.append((self.sent + self.waiting, end))
 
-    def due(self, now: float, most: int) -> list[Run]:
-        """Return the runs that are due at ``now``, with about ``most`` messages."""
-        runs: list[Run] = []
-        while self._runs and most > 0:
+    def due(self, now: float, most: int) -> list[Batch]:
+        """Return the batches that are due at ``now``, with about ``most`` messages."""
+        batches: list[Batch] = []
+        while self._batches and most > 0:
             due = self.next_due(now)
             if due is None or due > now:
                 break
-            run = self._runs.popleft()[1]
-            count = len(run.bodies)
+            batch = self._batches.popleft()[1]
+            count = len(batch.bodies)
             most -= count
             self.sent += count
             self.waiting -= count
-            self.waiting_bytes -= run.size
-            runs.append(run)
-        return runs
+            self.waiting_bytes -= batch.size
+            batches.append(batch)
+        return batches
 
     def next_due(self, now: float) -> float | None:
-        """Return when the next run is due; None: there is none.  The first one is due at once."""
-        if not self._runs:
+        """Return when the next batch is due; None: there is none.  The first one is due at once."""
+        if not self._batches:
             return None
         if not self._speed:
             return now
-        ts = self._runs[0][0]
+        ts = self._batches[0][0]
         if self._began is None:
             self._began, self._first = now, ts
         return self._began + (ts - self._first) / _MICROSECONDS / self._speed

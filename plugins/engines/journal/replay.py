@@ -91,8 +91,8 @@ class ReplayEngine:
     def on_output(self) -> None:
         """A replay listens to nobody: take what comes, so that nobody waits."""
         if self._port is not None:
-            while runs := self._port.take():
-                self._port.confirm(sum(map(len, runs)))
+            while batches := self._port.take():
+                self._port.confirm(sum(map(len, batches)))
 
     def on_writable(self) -> None:
         """The routes have room again."""
@@ -129,8 +129,8 @@ class ReplayEngine:
             before = source.offset
             chunk: Chunk = await in_thread(source.read)
             self._read_to = chunk.offset
-            for runs, end in chunk.batches:
-                self._playback.add(runs, end)
+            for batches, end in chunk.record_batches:
+                self._playback.add(batches, end)
             self._pump()
             if chunk.over:
                 self._over = True
@@ -157,10 +157,10 @@ class ReplayEngine:
             return
         if not port.confirms:
             self._before = playback.sent
-        runs = playback.due(host.now(), _A_TURN)
-        if runs:
-            self._bytes += sum(run.size for run in runs)
-            self._going = port.send(runs)
+        batches = playback.due(host.now(), _A_TURN)
+        if batches:
+            self._bytes += sum(batch.size for batch in batches)
+            self._going = port.send(batches)
         # also without any: rows that nobody wants are done as soon as all before them are
         self._note(self._before + port.confirmed() if port.confirms else playback.sent)
         if self._going:

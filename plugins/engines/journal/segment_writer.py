@@ -7,10 +7,10 @@ from pathlib import Path
 
 from plugins.engines.journal.data_file import DataFile
 from plugins.engines.journal.disk import Disk
-from plugins.protocols.journal_format.batch import EncodedBatch
 from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.index import SIZE, Entry, Header, encode_entry, encode_header
 from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 from plugins.protocols.journal_format.schema import STORED_BYTES
 
 _CACHED = 32 << 20
@@ -77,11 +77,11 @@ class SegmentWriter:
             raise
         return cls(disk, name, file, index, entries=0, end=name.base, created=now)
 
-    def append(self, batch: EncodedBatch) -> Entry:
+    def append(self, record_batch: EncodedRecordBatch) -> Entry:
         """Write a commit whose first row is ``end``.  After an ``OSError`` the segment is as it was."""
-        entry = batch.entry._replace(position=self.position)
+        entry = record_batch.entry._replace(position=self.position)
         try:
-            self._data.append(batch)
+            self._data.append(record_batch)
             self._disk.write(self._index, [encode_entry(entry)])
         except OSError:
             self._data.cut(entry.position)

@@ -16,11 +16,11 @@ from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.lock import writer_lock
 from plugins.engines.journal.recovery import recover
 from plugins.engines.journal.segment_writer import SegmentWriter
-from plugins.protocols.journal_format.batch import BatchEncoder, EncodedBatch
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.names import SegmentName, segment_names
+from plugins.protocols.journal_format.record_batch import EncodedRecordBatch, RecordBatchEncoder
 from plugins.protocols.journal_format.segment import Segment
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -62,7 +62,7 @@ class JournalWriter:
         self.disk = disk or Disk()
         self.path.mkdir(parents=True, exist_ok=True)
         self._clock = clock
-        self._encoder = BatchEncoder(settings.compression)
+        self._encoder = RecordBatchEncoder(settings.compression)
         self._lock = writer_lock(self.path)
         try:
             self._segment, self.recovered = recover(self.disk, self.path, self._now())
@@ -94,45 +94,45 @@ class JournalWriter:
         self._last_ts = max(self._last_ts + later, self._now())
         return self._last_ts
 
-    def append(self, runs: Sequence[tuple[Any, int, Source]]) -> Entry:
-        """Commit ``(run, ts, source)`` as one batch: see ``BatchEncoder.encode``.
+    def append(self, batches: Sequence[tuple[Any, int, Source]]) -> Entry:
+        """Commit ``(run, ts, source)`` as one batch: see ``RecordBatchEncoder.encode``.
 
         Raises ``DiskFull``, and ``ValueError`` when ``ts`` is before that of a row that is there.  The rows are with the
         operating system when this returns; ``sync`` makes them survive a loss of power.
         """
-        return self.append_encoded(self.encode(runs))
+        return self.append_encoded(self.encode(batches))
 
     def encode(
-        self, runs: Sequence[tuple[Any, int, Source]], after: EncodedBatch | None = None
-    ) -> EncodedBatch:
+        self, batches: Sequence[tuple[Any, int, Source]], after: EncodedRecordBatch | None = None
+    ) -> EncodedRecordBatch:
         """Make the batch that is to be committed next, or ``after`` another, which may be appended meanwhile."""
         if after is None:
-            return self._encoder.encode(self.next_offset, runs, self._segment.position)
-        return self._encoder.encode(after.entry.end, runs, after.lead + after.entry.length)
+            return self._encoder.encode(self.next_offset, batches, self._segment.position)
+        return self._encoder.encode(after.entry.end, batches, after.lead + after.entry.length)
 
-    def append_encoded(self, batch: EncodedBatch) -> Entry:
+    def append_encoded(self, record_batch: EncodedRecordBatch) -> Entry:
         """Commit a batch that was encoded for what now is ``next_offset``; it is not to be used again then."""
-        if batch.entry.min_ts < self._committed_ts:
+        if record_batch.entry.min_ts < self._committed_ts:
             raise ValueError(
-                f"{self.path}: rows of {batch.entry.min_ts} µs cannot follow one of {self._committed_ts} µs; take `stamp()`"
+                f"{self.path}: rows of {record_batch.entry.min_ts} µs cannot follow one of {self._committed_ts} µs; take `stamp()`"
             )
         if self._is_due():
             self.roll()
-        self._check_room(batch.entry.length)
+        self._check_room(record_batch.entry.length)
         try:
-            entry = self._segment.append(batch)
+            entry = self._segment.append(record_batch)
         except OSError as error:
             raise _as_full(error, self.path) from error
         self._committed_ts = entry.max_ts
-        self._encoder.reuse(batch)
+        self._encoder.reuse(record_batch)
         return entry
 
-    def append_stored(self, batch: Any, ts: int, envelopes: int) -> Entry:
+    def append_stored(self, record_batch: Any, ts: int, envelopes: int) -> Entry:
         """Commit rows that have the columns of ``STORED``: offsets from ``next_offset`` on, and all of them this time."""
         self.roll_if_due()
         first = self.next_offset
         return self.append_encoded(
-            self._encoder.encode_stored(batch, first, ts, ts, envelopes, self._segment.position)
+            self._encoder.encode_stored(record_batch, first, ts, ts, envelopes, self._segment.position)
         )
 
     def sync(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.pgm.options import PgmOptions
 from plugins.engines.pgm.zmtp1 import Zmtp1Decoder, Zmtp1Encoder
 from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
@@ -19,7 +19,7 @@ class Encoder(Protocol):
     problem: str
     """Why, of the last."""
 
-    def encode(self, runs: Sequence[Run]) -> list[bytes]:
+    def encode(self, batches: Sequence[Batch]) -> list[bytes]:
         """Return the data of packets, or units that PGM cuts into fragments if they are larger."""
         ...
 
@@ -30,7 +30,7 @@ class Decoder(Protocol):
     malformed: int
     """What could not be read."""
 
-    def decode(self, units: Sequence[bytes | None]) -> list[Run]:
+    def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
         """Take consecutive units, None where some were lost; return what is complete."""
         ...
 

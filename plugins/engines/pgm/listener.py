@@ -11,7 +11,7 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.pgm.carriage import Decoder, make_decoder
 from plugins.engines.pgm.group_receiver import GroupReceiver, Units
 from plugins.engines.pgm.place import parse_pgm_address
@@ -66,18 +66,18 @@ class PgmReceiver:
     # ------------------------------------------------------------------ from the group
 
     def _deliver(self, units: Units) -> None:
-        runs: list[Run] = []
+        batches: list[Batch] = []
         for tsi, pieces in units:
             decoder = self._decoders.get(tsi)
             if decoder is None:
                 decoder = self._decoders[tsi] = make_decoder(self._address.protocol, self._options)
-            runs += decoder.decode(pieces)
-        if not runs:
+            batches += decoder.decode(pieces)
+        if not batches:
             return
-        self._messages += sum(len(run.bodies) for run in runs)
+        self._messages += sum(len(batch.bodies) for batch in batches)
         assert self._port is not None
         assert self._group is not None
-        if not self._port.send(runs):
+        if not self._port.send(batches):
             self._group.pause()
 
     def _forget(self, tsi: bytes) -> None:
@@ -95,8 +95,8 @@ class PgmReceiver:
     def on_output(self) -> None:
         """A route leads here, which can lead nowhere: drop what it brings, and say so."""
         assert self._port is not None
-        while runs := self._port.take():
-            self._messages_refused += sum(len(run.bodies) for run in runs)
+        while batches := self._port.take():
+            self._messages_refused += sum(len(batch.bodies) for batch in batches)
         if not self._told_refusal:
             self._told_refusal = True
             group = f"{self._place.group}:{self._place.port}"

@@ -74,15 +74,15 @@ class PgmSender:
         port, group = self._port, self._group
         assert port is not None
         assert group is not None
-        runs = port.take(BATCH_BYTES // self._body_size or 1)
-        if not runs:
+        batches = port.take(BATCH_BYTES // self._body_size or 1)
+        if not batches:
             return
-        count = sum(len(run.bodies) for run in runs)
-        self._body_size = sum(run.size for run in runs) // count + 1
+        count = sum(len(batch.bodies) for batch in batches)
+        self._body_size = sum(batch.size for batch in batches) // count + 1
         self._sent += count
         self._unconfirmed += count
         refused = self._encoder.refused
-        group.send(self._encoder.encode(runs))
+        group.send(self._encoder.encode(batches))
         if self._encoder.refused and not refused:  # once; the counter tells of more
             event = EngineEvent(engine=self._name, what="refused", detail=self._encoder.problem)
             self._host.report(event)

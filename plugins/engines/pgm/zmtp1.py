@@ -13,7 +13,7 @@ from itertools import accumulate
 from struct import Struct
 from typing import Any
 
-from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 
 NO_MESSAGE = 0xFFFF
 _OFFSET = 2
@@ -42,35 +42,40 @@ class Zmtp1Encoder:
         self.problem = ""
         """What was wrong with the last of these."""
 
-    def encode(self, runs: Sequence[Run]) -> list[bytes]:
-        """Return the data of packets; the last may be short, and the next run begins with a packet of its own."""
-        if len(runs) == 1 and len(runs[0].bodies) == 1 and runs[0].size < self._alone and not self._keys:
-            (run,) = runs
-            if not run.multipart:  # a thin flow: one small message, one packet
-                return [b"".join((_BEGINS_HERE, header(run.size), run.bodies[0]))]
+    def encode(self, batches: Sequence[Batch]) -> list[bytes]:
+        """Return the data of packets; the last may be short, and the next batch begins with a packet of its own."""
+        if (
+            len(batches) == 1
+            and len(batches[0].bodies) == 1
+            and batches[0].size < self._alone
+            and not self._keys
+        ):
+            (batch,) = batches
+            if not batch.multipart:  # a thin flow: one small message, one packet
+                return [b"".join((_BEGINS_HERE, header(batch.size), batch.bodies[0]))]
         frames: list[bytes] = []
         sizes: list[int] = []
-        for run in runs:
-            if run.width and not self._keys:
-                head = header(run.width)
-                frames.append(head.join((b"", *run.bodies)))
-                sizes += [len(head) + run.width] * len(run.bodies)
+        for batch in batches:
+            if batch.width and not self._keys:
+                head = header(batch.width)
+                frames.append(head.join((b"", *batch.bodies)))
+                sizes += [len(head) + batch.width] * len(batch.bodies)
             else:
-                messages = self._messages(run)
+                messages = self._messages(batch)
                 frames += messages
                 sizes += map(len, messages)
         return self._cut(b"".join(frames), sizes)
 
-    def _messages(self, run: Run) -> list[bytes]:
+    def _messages(self, batch: Batch) -> list[bytes]:
         first: list[bytes] = []
         if self._keys:
             try:
-                first = [run.envelope.key.encode("utf-8", "surrogateescape")]
+                first = [batch.envelope.key.encode("utf-8", "surrogateescape")]
             except (ValueError, AttributeError) as error:
                 self.problem = f"a key that cannot be sent: {error}"
-                self.refused += len(run.bodies)
+                self.refused += len(batch.bodies)
                 return []
-        return [_message([*first, *body] if run.multipart else [*first, body]) for body in run.bodies]
+        return [_message([*first, *body] if batch.multipart else [*first, body]) for body in batch.bodies]
 
     def _cut(self, stream: bytes, sizes: list[int]) -> list[bytes]:
         starts = list(accumulate(sizes, initial=0))
@@ -109,14 +114,14 @@ class Zmtp1Decoder:
         self._skip = False  # the parts of a message whose first were lost
         self._envelopes: dict[bytes, Envelope] = {}
 
-    def decode(self, units: Sequence[bytes | None]) -> list[Run]:
+    def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
         """Take the data of consecutive packets, None where some were lost; return what is complete."""
-        runs: list[Run] = []
+        batches: list[Batch] = []
         pieces: list[bytes] = [] if self._rest is None else [self._rest]
         for unit in units:
             if unit is None or len(unit) < _OFFSET:
                 self.malformed += unit is not None
-                self._decode(b"".join(pieces), runs)
+                self._decode(b"".join(pieces), batches)
                 self._lose()
                 pieces = []
             elif self._rest is None:
@@ -127,14 +132,14 @@ class Zmtp1Decoder:
             else:
                 pieces.append(unit[_OFFSET:])
         if pieces and self._rest is not None:
-            self._decode(b"".join(pieces), runs)
-        return runs
+            self._decode(b"".join(pieces), batches)
+        return batches
 
     def _lose(self) -> None:
         self._rest = None
         self._parts.clear()
 
-    def _decode(self, data: bytes, runs: list[Run]) -> None:
+    def _decode(self, data: bytes, batches: list[Batch]) -> None:
         """Read frames; keep the begun one."""
         at, end = 0, len(data)
         while at < end:
@@ -149,15 +154,15 @@ class Zmtp1Decoder:
             if at + head + size > end:
                 break
             if data[at + head - 1] & _MORE or self._parts:
-                self._part(data[at + head : at + head + size], bool(data[at + head - 1] & _MORE), runs)
+                self._part(data[at + head : at + head + size], bool(data[at + head - 1] & _MORE), batches)
                 at += head + size
                 continue
             bodies = _equal_frames(data, at, head, size)
             at += len(bodies) * (head + size)
-            runs.append(Run(bodies, len(bodies) * size, width=size))
+            batches.append(Batch(bodies, len(bodies) * size, width=size))
         self._rest = data[at:] if at else data
 
-    def _part(self, part: bytes, more: bool, runs: list[Run]) -> None:
+    def _part(self, part: bytes, more: bool, batches: list[Batch]) -> None:
         self._parts.append(part)
         if sum(map(len, self._parts)) > self._max_message:
             self.malformed += 1
@@ -167,11 +172,11 @@ class Zmtp1Decoder:
             if self._keys:
                 envelope = self._envelope(parts.pop(0))
                 if len(parts) == 1:
-                    runs.append(run_of(parts, envelope))
+                    batches.append(batch_of(parts, envelope))
                 else:
-                    runs.append(run_of([tuple(parts)], envelope, multipart=True))
+                    batches.append(batch_of([tuple(parts)], envelope, multipart=True))
             else:
-                runs.append(run_of([tuple(parts)], multipart=True))
+                batches.append(batch_of([tuple(parts)], multipart=True))
 
     def _envelope(self, key: bytes) -> Envelope:
         envelope = self._envelopes.get(key)

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from kernel.contracts.engine import EngineEvent, Host, Port, Share
+from kernel.contracts.engine import EngineEvent, Host, Port, PortGroup
 from kernel.contracts.kinds import EngineSetup
 from kernel.hosting.backoff import Backoff
 from plugins.engines.sctp.any_association import AnyAssociation
@@ -49,9 +49,9 @@ class SctpDialler(Role):
             of = self._options.streams
             self._doors = [_Door() for _ in range(of)]
             for index, door in enumerate(self._doors):
-                share = Share(whole=self._name, index=index, of=of)
+                port_group = PortGroup(whole=self._name, index=index, of=of)
                 name = self._name if of == 1 else f"{self._name}/{index}"
-                door.port = host.port(name, door, {"share": share})
+                door.port = host.port(name, door, {"port_group": port_group})
             task_status.started(str(self._address))
             while True:
                 await self._one_association(endpoint)

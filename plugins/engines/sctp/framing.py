@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
 
 UNIT = 16 * 1024
@@ -81,11 +81,11 @@ def decode_greeting(payload: bytes) -> Greeting:
 class Framing(Protocol):
     """One stream, both ways."""
 
-    def encode(self, run: Run, *, loose: bool) -> list[bytes]:
+    def encode(self, batch: Batch, *, droppable: bool) -> list[bytes]:
         """Return user messages; small ones if they are ``loose``, and may be lost or overtaken."""
         ...
 
-    def decode(self, data: Sequence[bytes]) -> list[Run]:
+    def decode(self, data: Sequence[bytes]) -> list[Batch]:
         """Return what is in consecutive user messages.  Raises ``RemoteProtocolError``."""
         ...
 
@@ -98,23 +98,23 @@ class BackendFraming:
         self._loose = UnitEncoder(SMALL_UNIT)
         self._decoder = UnitDecoder(max_message)
 
-    def encode(self, run: Run, *, loose: bool) -> list[bytes]:
-        return (self._loose if loose else self._encoder).encode([run])
+    def encode(self, batch: Batch, *, droppable: bool) -> list[bytes]:
+        return (self._loose if droppable else self._encoder).encode([batch])
 
-    def decode(self, data: Sequence[bytes]) -> list[Run]:
-        runs = self._decoder.decode(data)
+    def decode(self, data: Sequence[bytes]) -> list[Batch]:
+        batches = self._decoder.decode(data)
         if self._decoder.malformed:
             raise RemoteProtocolError("a unit that cannot be read")
-        return runs
+        return batches
 
 
 class PlainFraming:
     """Messages as they are, parts joined."""
 
-    def encode(self, run: Run, *, loose: bool) -> list[bytes]:
-        if run.multipart:
-            return [b"".join(parts) for parts in run.bodies]
-        return list(map(bytes, run.bodies))
+    def encode(self, batch: Batch, *, droppable: bool) -> list[bytes]:
+        if batch.multipart:
+            return [b"".join(parts) for parts in batch.bodies]
+        return list(map(bytes, batch.bodies))
 
-    def decode(self, data: Sequence[bytes]) -> list[Run]:
-        return [run_of(data)]
+    def decode(self, data: Sequence[bytes]) -> list[Batch]:
+        return [batch_of(data)]

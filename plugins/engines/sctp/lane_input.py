@@ -11,7 +11,7 @@ from typing import Any
 
 from kernel.contracts.engine import Port
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.sctp.framing import PIECE, Framing, Kind
 
 
@@ -37,7 +37,7 @@ class LaneInput:
         self._window = window
         self._max_message = max_message
         self._tell = tell
-        self._held: deque[tuple[list[Run], int, bool]] = deque()
+        self._held: deque[tuple[list[Batch], int, bool]] = deque()
         self._going = True
         self._pieces: list[bytes] = []
         self._pieces_size = 0
@@ -64,11 +64,11 @@ class LaneInput:
             data = [b"".join((*self._pieces, data[0])), *data[1:]]
             self._pieces, self._pieces_size = [], 0
         counted = kind == Kind.COUNTED
-        runs = self._framing.decode(data)
+        batches = self._framing.decode(data)
         if self._going and not self._held:
-            self._deliver(runs, size, counted=counted)
+            self._deliver(batches, size, counted=counted)
         else:
-            self._held.append((runs, size, counted))
+            self._held.append((batches, size, counted))
             self.held_bytes += size
             if self._window is not None and self.held_bytes > 2 * self._window + PIECE:
                 raise RemoteProtocolError("more on a stream than its window allows")
@@ -82,9 +82,9 @@ class LaneInput:
         """The port has room."""
         self._going = True
         while self._held and self._going:
-            runs, size, counted = self._held.popleft()
+            batches, size, counted = self._held.popleft()
             self.held_bytes -= size
-            self._deliver(runs, size, counted=counted)
+            self._deliver(batches, size, counted=counted)
 
     def end(self) -> None:
         """Nothing more comes: pass on what is held, whether there is room or not.
@@ -93,17 +93,17 @@ class LaneInput:
         """
         held, self._held = self._held, deque()
         self.held_bytes = 0
-        for runs, _, counted in held:
+        for batches, _, counted in held:
             if self.port is not None and not counted:
-                self.messages += sum(len(run.bodies) for run in runs)
-                self.port.send(runs)
+                self.messages += sum(len(batch.bodies) for batch in batches)
+                self.port.send(batches)
 
-    def _deliver(self, runs: list[Run], size: int, *, counted: bool) -> None:
+    def _deliver(self, batches: list[Batch], size: int, *, counted: bool) -> None:
         port = self.port
         assert port is not None
-        count = sum(len(run.bodies) for run in runs)
+        count = sum(len(batch.bodies) for batch in batches)
         self.messages += count
-        self._going = port.send(runs)
+        self._going = port.send(batches)
         self._give_window()
         if counted:
             self._counted += count

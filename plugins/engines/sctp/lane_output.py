@@ -14,7 +14,7 @@ import msgspec
 
 from kernel.contracts.engine import Port
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.framing import PIECE, Framing, Kind
 from plugins.protocols.backend.refusals import Refusals
@@ -99,13 +99,13 @@ class LaneOutput:
             self._push()
             if self._units or not self._has_room():
                 return False
-            runs = port.take(BATCH // self._body_size or 1)
-            if not runs:
+            batches = port.take(BATCH // self._body_size or 1)
+            if not batches:
                 return False
             if port.must_confirm != self._wanted:
                 self._wanted = port.must_confirm
                 self._dealt_with = self._refusals.confirmed(self._counted)  # nobody waits for those before
-            self._encode(runs)
+            self._encode(batches)
         self._push()
         return port.has_input()
 
@@ -124,18 +124,18 @@ class LaneOutput:
             self._allowed is None or self._sent_bytes < self._allowed
         )
 
-    def _encode(self, runs: list[Run]) -> None:
+    def _encode(self, batches: list[Batch]) -> None:
         counted = bool(self._wanted)
         refusals = self._refusals if counted else self._loose_refusals
         size = count = 0
-        for run in runs:
-            kept = refusals.sift(run, self._counted)
-            size += run.size
-            count += len(run.bodies)
+        for batch in batches:
+            kept = refusals.sift(batch, self._counted)
+            size += batch.size
+            count += len(batch.bodies)
             if self._protocol_id is not None and not all(map(len, kept.bodies)):
                 self._encode_without_empty(kept, refusals, counted=counted)
             elif kept.bodies:
-                self._encode_run(kept, counted=counted)
+                self._encode_batch(kept, counted=counted)
         self._body_size = size // max(count, 1) + 1
         if refusals.news:
             self.refused += len(refusals.news)
@@ -143,25 +143,25 @@ class LaneOutput:
             refusals.news.clear()
             self._tell_port()
 
-    def _encode_without_empty(self, run: Run, refusals: Refusals, *, counted: bool) -> None:
-        for at in range(len(run.bodies)):
-            one = run.slice(at, at + 1)
+    def _encode_without_empty(self, batch: Batch, refusals: Refusals, *, counted: bool) -> None:
+        for at in range(len(batch.bodies)):
+            one = batch.slice(at, at + 1)
             if one.size:
-                self._encode_run(one, counted=counted)
+                self._encode_batch(one, counted=counted)
             else:
                 refusals.refuse(one, self._counted, "an empty message; one of SCTP has a byte at least")
 
-    def _encode_run(self, run: Run, *, counted: bool) -> None:
-        count = len(run.bodies)
+    def _encode_batch(self, batch: Batch, *, counted: bool) -> None:
+        count = len(batch.bodies)
         self.messages += count
         self._counted += count if counted else 0
-        if run.envelope.priority != self._priority:
-            self._priority = run.envelope.priority
+        if batch.envelope.priority != self._priority:
+            self._priority = batch.envelope.priority
             self._association.rank_stream(self._stream, priority=-self._priority)
-        terms = _ORDINARY if counted else self._terms(run.envelope)
+        terms = _ORDINARY if counted else self._terms(batch.envelope)
         plain = self._protocol_id is not None
         kind = self._protocol_id if self._protocol_id is not None else Kind.COUNTED if counted else Kind.UNIT
-        for unit in self._framing.encode(run, loose=terms is not _ORDINARY):
+        for unit in self._framing.encode(batch, droppable=terms is not _ORDINARY):
             if plain or len(unit) <= PIECE:
                 self._units.append((unit, kind, terms, int(plain and counted)))
                 continue

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from kernel.contracts.engine import EngineEvent, Host, Port, Share
+from kernel.contracts.engine import EngineEvent, Host, Port, PortGroup
 from kernel.contracts.kinds import EngineSetup
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.conversation import Conversation, Role
@@ -72,8 +72,8 @@ class SctpListener(Role):
         """Make one."""
         name = f"{self._name}/{conversation.peer}"
         lanes = conversation.lanes
-        share = Share(whole=name, index=index, of=len(lanes))
-        return self._host.port(f"{name}/{index}", lanes[index], {"share": share})
+        port_group = PortGroup(whole=name, index=index, of=len(lanes))
+        return self._host.port(f"{name}/{index}", lanes[index], {"port_group": port_group})
 
     def on_open(self, conversation: Conversation) -> None:
         """Tell."""

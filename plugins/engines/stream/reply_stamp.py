@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.engine import Port
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 
 
 class ReplyStamp:
@@ -19,16 +19,16 @@ class ReplyStamp:
         self._last: Envelope | None = None
         self._stamped: Envelope | None = None
 
-    def send(self, runs: Sequence[Run]) -> bool:
-        """Route runs, each with this port's name in its envelope."""
-        return self._port.send([self._stamp(run) for run in runs])
+    def send(self, batches: Sequence[Batch]) -> bool:
+        """Route batches, each with this port's name in its envelope."""
+        return self._port.send([self._stamp(batch) for batch in batches])
 
-    def _stamp(self, run: Run) -> Run:
-        if run.envelope is not self._last:
-            self._last = run.envelope
-            self._stamped = msgspec.structs.replace(run.envelope, reply_to=self._port.name)
+    def _stamp(self, batch: Batch) -> Batch:
+        if batch.envelope is not self._last:
+            self._last = batch.envelope
+            self._stamped = msgspec.structs.replace(batch.envelope, reply_to=self._port.name)
         assert self._stamped is not None
-        return run.under(self._stamped)
+        return batch.under(self._stamped)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)

@@ -1,4 +1,4 @@
-"""Runs of basic.ack: a consumer that acknowledges one by one sends thousands of equal frames.
+"""Batches of basic.ack: a consumer that acknowledges one by one sends thousands of equal frames.
 
 Acknowledgements of consecutive tags become one event.
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.contents import ClientContents, ServerContents
@@ -176,29 +176,29 @@ class ServerConnection(Conversation):
         return False
 
     def send_deliveries(
-        self, channel: int, consumer_tag: str, first_delivery_tag: int, redelivered: bool, run: Run
+        self, channel: int, consumer_tag: str, first_delivery_tag: int, redelivered: bool, batch: Batch
     ) -> None:
-        """Send a run with basic.deliver, under consecutive delivery tags."""
-        self.send_many_deliveries(channel, ((consumer_tag, first_delivery_tag, redelivered, run),))
+        """Send a batch with basic.deliver, under consecutive delivery tags."""
+        self.send_many_deliveries(channel, ((consumer_tag, first_delivery_tag, redelivered, batch),))
 
     def send_many_deliveries(self, channel: int, deliveries: Iterable[Delivery]) -> None:
-        """The same with many runs on one channel, in their order."""
+        """The same with many batches on one channel, in their order."""
         if self._sendable(channel) is not None:
             self._encoder.deliver(channel, deliveries)
 
     def send_get_ok(
-        self, channel: int, delivery_tag: int, redelivered: bool, message_count: int, run: Run
+        self, channel: int, delivery_tag: int, redelivered: bool, message_count: int, batch: Batch
     ) -> None:
-        """Send the one message of a run with basic.get-ok."""
-        if len(run) != 1:
-            raise LocalProtocolError(f"basic.get-ok carries one message, not {len(run)}")
+        """Send the one message of a batch with basic.get-ok."""
+        if len(batch) != 1:
+            raise LocalProtocolError(f"basic.get-ok carries one message, not {len(batch)}")
         if self._sendable(channel) is not None:
-            self._encoder.get_ok(channel, delivery_tag, redelivered, message_count, run)
+            self._encoder.get_ok(channel, delivery_tag, redelivered, message_count, batch)
 
-    def send_return(self, channel: int, code: int, text: str, run: Run) -> None:
-        """Send each message of a run back with basic.return; the text goes out as it is (``NO_ROUTE``)."""
+    def send_return(self, channel: int, code: int, text: str, batch: Batch) -> None:
+        """Send each message of a batch back with basic.return; the text goes out as it is (``NO_ROUTE``)."""
         if self._sendable(channel) is not None:
-            self._encoder.give_back(channel, code, text, run)
+            self._encoder.give_back(channel, code, text, batch)
 
 
 def _check_limit(field: str, wish: int, minimum: int, maximum: int) -> None:
@@ -294,10 +294,10 @@ class ClientConnection(Conversation):
         item.sent(ChannelSignal.OPEN)
         self._queue(number, channel.Open())
 
-    def publish(self, channel: int, run: Run, *, mandatory: bool = False) -> None:
-        """Send a run with basic.publish to the exchange and key of its envelope."""
+    def publish(self, channel: int, batch: Batch, *, mandatory: bool = False) -> None:
+        """Send a batch with basic.publish to the exchange and key of its envelope."""
         if self._sendable(channel) is not None:
-            self._encoder.publish(channel, run, mandatory=mandatory)
+            self._encoder.publish(channel, batch, mandatory=mandatory)
 
 
 def _lower(one: int, other: int) -> int:

@@ -1,6 +1,6 @@
 """Contents: messages that arrive frame by frame, on their way to become runs.
 
-The slow way, with all its checks.  Each message read here teaches the reader of runs, so that in a
+The slow way, with all its checks.  Each message read here teaches the reader of batches, so that in a
 steady flow only the first message of a flow, and those cut by the end of a buffer, come this way.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 import struct
 from typing import Protocol as Interface
 
-from kernel.contracts.message import Envelope, run_of_one
+from kernel.contracts.message import Envelope, batch_of_one
 from plugins.protocols.amqp091.channel import Channel
-from plugins.protocols.amqp091.delivered_runs import DeliveredRuns, report_delivered
+from plugins.protocols.amqp091.delivered_batches import DeliveredBatches, report_delivered
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import ConnectionFault, MalformedField
 from plugins.protocols.amqp091.events import Event, Got, Returned
 from plugins.protocols.amqp091.frames import HEADER, OVERHEAD
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
-from plugins.protocols.amqp091.published_runs import PublishedRuns, report_published
+from plugins.protocols.amqp091.published_batches import PublishedBatches, report_published
 from plugins.protocols.amqp091.reply_codes import ReplyCode
 from plugins.protocols.amqp091.states import ContentState
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES
@@ -27,8 +27,8 @@ _BASIC = 60
 _header = struct.Struct(">HHQ")
 
 
-class RunReader(Interface):
-    """What PublishedRuns and DeliveredRuns have in common."""
+class MessageReader(Interface):
+    """What PublishedBatches and DeliveredBatches have in common."""
 
     maximum_body_size: int
 
@@ -40,8 +40,8 @@ class RunReader(Interface):
 class Contents:
     """Assembles the messages of all channels of a connection; the two subclasses know whose."""
 
-    run_ids: bytes
-    runs: RunReader
+    batch_ids: bytes
+    batches: MessageReader
 
     def __init__(self, maximum_body_size: int) -> None:
         self.maximum_body_size = maximum_body_size
@@ -52,7 +52,7 @@ class Contents:
     def limit_frames(self, frame_max: int) -> None:
         """No body frame may have more; 0: no limit."""
         limit = frame_max - OVERHEAD if frame_max else 1 << 32
-        self.runs.maximum_body_size = min(limit, self.maximum_body_size or limit)
+        self.batches.maximum_body_size = min(limit, self.maximum_body_size or limit)
 
     def known(self, frame: bytes) -> Method | None:
         """Return the method of a frame that was seen before, if it is worth remembering."""
@@ -67,7 +67,7 @@ class Contents:
         """The channel has ended: drop what was under way, and what would be read without asking it."""
         channel.forget_content()
         self.incomplete.discard(channel.number)
-        self.runs.forget()
+        self.batches.forget()
 
     def frame(self, channel: Channel, kind: int, payload: bytes, events: list[Event]) -> str | None:
         """Take a header or body frame; return what is to be said of a content that is too large."""
@@ -132,11 +132,11 @@ class Contents:
 class ServerContents(Contents):
     """A server gets basic.publish."""
 
-    run_ids = b"\x00\x3c\x00\x28"
+    batch_ids = b"\x00\x3c\x00\x28"
 
     def __init__(self, maximum_body_size: int) -> None:
         super().__init__(maximum_body_size)
-        self.runs: PublishedRuns = PublishedRuns(maximum_body_size, self._envelopes, self.incomplete)
+        self.batches: PublishedBatches = PublishedBatches(maximum_body_size, self._envelopes, self.incomplete)
         self._methods: dict[bytes, Method] = {}
 
     def known(self, frame: bytes) -> Method | None:
@@ -148,29 +148,29 @@ class ServerContents(Contents):
         if len(self._methods) >= MAXIMUM_TEMPLATES:
             self._methods.clear()
         self._methods[frame] = method
-        self.runs.learn(channel.number, frame, method.mandatory, method.immediate, envelope, raw)
+        self.batches.learn(channel.number, frame, method.mandatory, method.immediate, envelope, raw)
 
     def _report(
         self, channel: int, method: Method, envelope: Envelope, body: bytes, events: list[Event]
     ) -> None:
         assert isinstance(method, basic.Publish)
-        run = run_of_one(body, envelope)
-        report_published(channel, method.mandatory, method.immediate, run, events)
+        batch = batch_of_one(body, envelope)
+        report_published(channel, method.mandatory, method.immediate, batch, events)
 
 
 class ClientContents(Contents):
     """A client gets basic.deliver, basic.get-ok and basic.return."""
 
-    run_ids = b"\x00\x3c\x00\x3c"
+    batch_ids = b"\x00\x3c\x00\x3c"
 
     def __init__(self, maximum_body_size: int) -> None:
         super().__init__(maximum_body_size)
-        self.runs: DeliveredRuns = DeliveredRuns(maximum_body_size, self._envelopes, self.incomplete)
+        self.batches: DeliveredBatches = DeliveredBatches(maximum_body_size, self._envelopes, self.incomplete)
 
     def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:
         if isinstance(method, basic.Deliver):
             tag, frame = method.consumer_tag, channel.method_frame
-            self.runs.learn(channel.number, frame, tag, method.redelivered, envelope, raw)
+            self.batches.learn(channel.number, frame, tag, method.redelivered, envelope, raw)
 
     def _report(
         self, channel: int, method: Method, envelope: Envelope, body: bytes, events: list[Event]
@@ -179,9 +179,9 @@ class ClientContents(Contents):
             flow = (channel, method.consumer_tag, method.redelivered, envelope)
             report_delivered(flow, method.delivery_tag, [body], len(body), len(body), events)
             return
-        run = run_of_one(body, envelope)
+        batch = batch_of_one(body, envelope)
         if isinstance(method, basic.GetOk):
             got = (method.delivery_tag, method.redelivered, method.message_count)
-            events.append(Got(channel, *got, run))
+            events.append(Got(channel, *got, batch))
         elif isinstance(method, basic.Return):
-            events.append(Returned(channel, method.reply_code, method.reply_text, run))
+            events.append(Returned(channel, method.reply_code, method.reply_text, batch))

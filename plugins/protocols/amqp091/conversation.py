@@ -1,6 +1,6 @@
 """Conversation: what both sides of a connection have in common.
 
-Three layers, from the wire up: ``FrameStream`` collects whole frames; ``_read_runs`` hands runs of
+Three layers, from the wire up: ``FrameStream`` collects whole frames; ``_read_batches`` hands runs of
 messages and acknowledgements to their readers, and everything else comes to ``_frame``; the handlers
 check it against the states and make events.  A fault is raised as ``ConnectionFault`` and becomes
 connection.close in one place, ``_fail``.
@@ -80,13 +80,13 @@ class Conversation(FrameStream):
         self._now = now
         return self._lost("the peer hung up", by_peer=True)
 
-    def _read_runs(self, data: bytes, position: int, events: list[Event]) -> int:
-        """Try the readers of whole runs; return how far they came."""
+    def _read_batches(self, data: bytes, position: int, events: list[Event]) -> int:
+        """Try the readers of whole batches; return how far they came."""
         if self.state is not ConnectionState.OPEN:
             return position
         ids = data[position + 7 : position + 11]
-        if ids == self._contents.run_ids:
-            return self._contents.runs.read(data, position, events)
+        if ids == self._contents.batch_ids:
+            return self._contents.batches.read(data, position, events)
         if ids == ACK:
             item = self.channels.get(int.from_bytes(data[position + 1 : position + 3], "big"))
             if item is not None and item.state is _OPEN_CHANNEL and item.content_state is ContentState.METHOD:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.protocols.amqp091.methods.method import Method
 
 
@@ -106,7 +106,7 @@ class Published(Event, frozen=True, gc=False):
     channel: int
     mandatory: bool
     immediate: bool
-    run: Run
+    batch: Batch
 
 
 class Delivered(Event, frozen=True, gc=False):
@@ -116,7 +116,7 @@ class Delivered(Event, frozen=True, gc=False):
     consumer_tag: str
     first_delivery_tag: int
     redelivered: bool
-    run: Run
+    batch: Batch
 
 
 class Got(Event, frozen=True, gc=False):
@@ -126,7 +126,7 @@ class Got(Event, frozen=True, gc=False):
     delivery_tag: int
     redelivered: bool
     message_count: int
-    run: Run
+    batch: Batch
 
 
 class Returned(Event, frozen=True, gc=False):
@@ -135,11 +135,11 @@ class Returned(Event, frozen=True, gc=False):
     channel: int
     reply_code: int
     reply_text: str
-    run: Run
+    batch: Batch
 
 
 class Acknowledged(Event, frozen=True, gc=False):
-    """basic.ack, or a run of them.
+    """basic.ack, or a batch of them.
 
     With ``multiple``: all tags up to ``last_delivery_tag`` (0: all there are).  Without: each tag from
     ``first_delivery_tag`` to ``last_delivery_tag``, one by one.
@@ -152,7 +152,7 @@ class Acknowledged(Event, frozen=True, gc=False):
 
 
 class Rejected(Event, frozen=True, gc=False):
-    """basic.nack or basic.reject, or a run of them; the tags as in Acknowledged."""
+    """basic.nack or basic.reject, or a batch of them; the tags as in Acknowledged."""
 
     channel: int
     first_delivery_tag: int

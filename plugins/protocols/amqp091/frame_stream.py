@@ -1,4 +1,4 @@
-"""FrameStream: from chunks of any size to whole frames and whole runs.
+"""FrameStream: from chunks of any size to whole frames and whole batches.
 
 Each octet is copied a bounded number of times, however small the chunks are: what is left of a chunk
 waits in a list until the frame that it begins can be whole.  What frames mean is not known here.
@@ -41,8 +41,8 @@ class FrameStream:
         """Look at the first octets of all; return how many of them are no frame."""
         raise NotImplementedError
 
-    def _read_runs(self, data: bytes, position: int, events: list[Event]) -> int:
-        """Try the readers of whole runs; return how far they came."""
+    def _read_batches(self, data: bytes, position: int, events: list[Event]) -> int:
+        """Try the readers of whole batches; return how far they came."""
         raise NotImplementedError
 
     def _frame(self, data: bytes, start: int, stop: int, events: list[Event]) -> None:
@@ -107,7 +107,7 @@ class FrameStream:
                     if taken:
                         position += taken
                         continue
-                following = self._read_runs(data, position, events)
+                following = self._read_batches(data, position, events)
                 if following == position:
                     following = self._frame_end(data, position)
                     if following > end:

@@ -1,11 +1,11 @@
-"""Encoding whole runs with basic.publish, basic.deliver, basic.get-ok and basic.return.
+"""Encoding whole batches with basic.publish, basic.deliver, basic.get-ok and basic.return.
 
-What a run's messages have in common is put together once; then one C loop makes all of a run's frames.
+What a batch's messages have in common is put together once; then one C loop makes all of a batch's frames.
 Bodies of more than COPY_LIMIT octets go out by reference, and those that do not fit into one frame are
 cut without a copy.
 
-Measured as in published_runs.py: publish 0.013 us, deliver 0.09 us a message in runs of one size, about 0.2
-where sizes are mixed, 0.6 where each message is a run of its own.
+Measured as in published_batches.py: publish 0.013 us, deliver 0.09 us a message in batches of one size, about 0.2
+where sizes are mixed, 0.6 where each message is a batch of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from typing import TypeAlias
 
-from kernel.contracts.message import Buffer, Envelope, Run
+from kernel.contracts.message import Batch, Buffer, Envelope
 from plugins.protocols.amqp091.content import raw_properties
 from plugins.protocols.amqp091.fields import short_string
 from plugins.protocols.amqp091.frames import BODY, END, END_OCTET, HEADER, METHOD, OVERHEAD, frame_header
@@ -29,7 +29,7 @@ _DELIVER = b"\x00\x3c\x00\x3c"
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
 
-Delivery: TypeAlias = tuple[str, int, bool, Run]
+Delivery: TypeAlias = tuple[str, int, bool, Batch]
 """Consumer tag, delivery tag of the first message, whether they are redelivered, and the messages."""
 
 
@@ -73,14 +73,14 @@ class MessageEncoder:
         prefixes = self._prefixes
         limit = self._copy_limit
         pieces: list[Buffer] = []
-        for consumer_tag, first_tag, redelivered, run in deliveries:
-            key = (channel, consumer_tag, redelivered, run.envelope)
+        for consumer_tag, first_tag, redelivered, batch in deliveries:
+            key = (channel, consumer_tag, redelivered, batch.envelope)
             prefix = prefixes.get(key)
             if prefix is None:
                 prefix = self._remember(
-                    key, _deliver_prefix(channel, consumer_tag, redelivered, run.envelope)
+                    key, _deliver_prefix(channel, consumer_tag, redelivered, batch.envelope)
                 )
-            bodies = _bodies_of(run) if run.multipart else run.bodies
+            bodies = _bodies_of(batch) if batch.multipart else batch.bodies
             if len(bodies) == 1 and 0 < (size := len(bodies[0])) <= limit:
                 # Feeds with mixed keys come as runs of one: all of them make one buffer.
                 before, between, after = prefix.before, prefix.between, prefix.after
@@ -89,11 +89,11 @@ class MessageEncoder:
             if pieces:
                 self.out.append(b"".join(pieces))
                 pieces = []
-            self._deliver_run(prefix, first_tag, bodies, run.width)
+            self._deliver_batch(prefix, first_tag, bodies, batch.width)
         if pieces:
             self.out.append(b"".join(pieces))
 
-    def _deliver_run(self, prefix: Prefix, first_tag: int, bodies: Sequence[Buffer], width: int) -> None:
+    def _deliver_batch(self, prefix: Prefix, first_tag: int, bodies: Sequence[Buffer], width: int) -> None:
         if not bodies:
             return
         tags = range(first_tag, first_tag + len(bodies))
@@ -118,17 +118,17 @@ class MessageEncoder:
         )
         self._append(prefix.channel, list(heads), sizes, bodies)
 
-    def publish(self, channel: int, run: Run, *, mandatory: bool) -> None:
-        """Encode a run with basic.publish."""
-        key = (channel, "", mandatory, run.envelope)
+    def publish(self, channel: int, batch: Batch, *, mandatory: bool) -> None:
+        """Encode a batch with basic.publish."""
+        key = (channel, "", mandatory, batch.envelope)
         prefix = self._prefixes.get(key)
         if prefix is None:
-            prefix = self._remember(key, _publish_prefix(channel, mandatory, run.envelope))
-        self._constant(prefix, run)
+            prefix = self._remember(key, _publish_prefix(channel, mandatory, batch.envelope))
+        self._constant(prefix, batch)
 
-    def get_ok(self, channel: int, tag: int, redelivered: bool, message_count: int, run: Run) -> None:
-        """Encode the message of a run with basic.get-ok."""
-        envelope = run.envelope
+    def get_ok(self, channel: int, tag: int, redelivered: bool, message_count: int, batch: Batch) -> None:
+        """Encode the message of a batch with basic.get-ok."""
+        envelope = batch.envelope
         method = basic.GetOk(
             delivery_tag=tag,
             redelivered=redelivered,
@@ -136,15 +136,15 @@ class MessageEncoder:
             routing_key=envelope.key,
             message_count=message_count,
         )
-        self._constant(_whole_prefix(channel, method.encode(), envelope), run)
+        self._constant(_whole_prefix(channel, method.encode(), envelope), batch)
 
-    def give_back(self, channel: int, code: int, text: str, run: Run) -> None:
-        """Encode a run with basic.return."""
-        envelope = run.envelope
+    def give_back(self, channel: int, code: int, text: str, batch: Batch) -> None:
+        """Encode a batch with basic.return."""
+        envelope = batch.envelope
         method = basic.Return(
             reply_code=code, reply_text=text, exchange=envelope.exchange, routing_key=envelope.key
         )
-        self._constant(_whole_prefix(channel, method.encode(), envelope), run)
+        self._constant(_whole_prefix(channel, method.encode(), envelope), batch)
 
     def _remember(self, key: tuple[int, str, bool, Envelope], prefix: Prefix) -> Prefix:
         if len(self._prefixes) >= MAXIMUM_TEMPLATES:
@@ -152,13 +152,13 @@ class MessageEncoder:
         self._prefixes[key] = prefix
         return prefix
 
-    def _constant(self, prefix: Prefix, run: Run) -> None:
+    def _constant(self, prefix: Prefix, batch: Batch) -> None:
         """Encode messages whose method frames are all equal: one join puts equal-sized ones together."""
-        bodies = _bodies_of(run)
+        bodies = _bodies_of(batch)
         if not bodies:
             return
-        if 0 < run.width <= self._copy_limit:
-            head = prefix.before + prefix.behind_tag(run.width)
+        if 0 < batch.width <= self._copy_limit:
+            head = prefix.before + prefix.behind_tag(batch.width)
             self.out.append(b"".join((head, (END_OCTET + head).join(bodies), END_OCTET)))
             return
         sizes = list(map(len, bodies))
@@ -199,9 +199,9 @@ class MessageEncoder:
         return small
 
 
-def _bodies_of(run: Run) -> Sequence[Buffer]:
+def _bodies_of(batch: Batch) -> Sequence[Buffer]:
     """Return the bodies; AMQP has no parts, so those of a multi-part message are joined."""
-    return [b"".join(parts) for parts in run.bodies] if run.multipart else run.bodies
+    return [b"".join(parts) for parts in batch.bodies] if batch.multipart else batch.bodies
 
 
 def _deliver_prefix(channel: int, consumer_tag: str, redelivered: bool, envelope: Envelope) -> Prefix:

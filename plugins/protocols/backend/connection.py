@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
-from kernel.contracts.message import PLAIN, Buffer, Envelope, Run
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope
 from plugins.protocols.backend.decoder import Decoder
 from plugins.protocols.backend.envelope_memory import KnownEnvelopes, SentEnvelopes
 from plugins.protocols.backend.frames import (
@@ -75,8 +75,8 @@ class BackendConnection:
 
     # ------------------------------------------------------------------ receiving
 
-    def receive_data(self, data: Buffer, now: float) -> list[Run]:
-        """Take bytes; return the runs that are complete."""
+    def receive_data(self, data: Buffer, now: float) -> list[Batch]:
+        """Take bytes; return the batches that are complete."""
         self._heard = now
         if type(data) is not bytes:
             data = bytes(data)
@@ -91,10 +91,10 @@ class BackendConnection:
                 self._first = data  # the next byte will tell
                 return []
             self._recognise(data, now)
-        runs = self._decoder.decode(data)
-        if runs and self.phase is Phase.GREETED:
+        batches = self._decoder.decode(data)
+        if batches and self.phase is Phase.GREETED:
             raise RemoteProtocolError('the peer does not greet: set format = "0.x" for it', ())
-        return runs
+        return batches
 
     def room(self) -> memoryview:
         """Where the next bytes of a large message belong; empty when there is none under way."""
@@ -104,7 +104,7 @@ class BackendConnection:
         """How many bytes are best read next, where ``usual`` would be read otherwise."""
         return self._decoder.read_hint(usual)
 
-    def filled(self, count: int, now: float) -> list[Run]:
+    def filled(self, count: int, now: float) -> list[Batch]:
         """``count`` bytes were received into ``room``."""
         self._heard = now
         return self._decoder.filled(count)
@@ -191,21 +191,21 @@ class BackendConnection:
         """Whether messages may be sent."""
         return self.phase is Phase.EXTENDED or self.phase is Phase.OLD
 
-    def send_runs(self, runs: Sequence[Run], now: float) -> None:
-        """Queue runs."""
+    def send_batches(self, batches: Sequence[Batch], now: float) -> None:
+        """Queue batches."""
         self._spoke = now
         extended = self.phase is Phase.EXTENDED
         if not extended and self.phase is not Phase.OLD:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
         out = self._out
         most = self._refusals.most
-        for run in runs:
-            kept = self._refusals.sift(run, self._sent) if run.size > most or run.multipart else run
-            if not kept.bodies or (run.envelope is not self._current and extended and not self._use(kept)):
+        for batch in batches:
+            kept = self._refusals.sift(batch, self._sent) if batch.size > most or batch.multipart else batch
+            if not kept.bodies or (batch.envelope is not self._current and extended and not self._use(kept)):
                 continue
             bodies = kept.bodies
             self._sent += len(bodies)
-            if run.multipart:
+            if batch.multipart:
                 if extended:
                     out += [_parts_frame(parts) for parts in bodies]
                     continue
@@ -227,14 +227,14 @@ class BackendConnection:
             return data[1:] if self._told is None else None  # whoever is to confirm counts
         return None
 
-    def _use(self, run: Run) -> bool:
-        """Make the run's envelope the one of what follows; False when the peer cannot have it, nor then the run."""
+    def _use(self, batch: Batch) -> bool:
+        """Make the batch's envelope the one of what follows; False when the peer cannot have it, nor then the batch."""
         try:
-            frames = self._our_envelopes.put_into_force(run.envelope)
+            frames = self._our_envelopes.put_into_force(batch.envelope)
         except ValueError as error:
-            self._refusals.refuse(run, self._sent, str(error))
+            self._refusals.refuse(batch, self._sent, str(error))
             return False
-        self._current = run.envelope
+        self._current = batch.envelope
         self._out += frames
         return True
 

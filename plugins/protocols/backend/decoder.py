@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import PLAIN, Buffer, Envelope, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from plugins.protocols.backend.frames import (
     CONTROL_LIMIT,
     LONG,
-    LONG_RUN_BLOCK,
+    LONG_BATCH_BLOCK,
     Control,
     equal_bodies,
     equal_headers,
@@ -42,6 +42,7 @@ class Decoder:
     """
 
     __slots__ = (
+        "_batches",
         "_bodies",
         "_equal",
         "_filled",
@@ -49,7 +50,6 @@ class Decoder:
         "_on_control",
         "_pool",
         "_rest",
-        "_runs",
         "_size",
         "_stride",
         "_width",
@@ -67,7 +67,7 @@ class Decoder:
         self._size = 0
         self._stride = 0  # of the last large frame: its header and body
         self._pool: list[bytearray] = []
-        self._runs: list[Run] = []
+        self._batches: list[Batch] = []
         self._bodies: list[Buffer] = []
         self._equal = self._width = 0
         """How many of the bodies are known to have one size, if all of them, and that size."""
@@ -80,34 +80,34 @@ class Decoder:
         """Whether we stand between two messages of the plain envelope."""
         return not self._rest and self._large is None and self.envelope is PLAIN
 
-    def decode(self, data: bytes) -> list[Run]:
-        """Return the runs that ``data`` completes; a fault raises with those that came before it."""
+    def decode(self, data: bytes) -> list[Batch]:
+        """Return the batches that ``data`` completes; a fault raises with those that came before it."""
         if self._large is not None:
             view = self.room()
             count = min(len(view), len(data))
             view[:count] = data[:count]
             view.release()
-            runs = self.filled(count)
-            return self._decode_after(runs, data[count:]) if count < len(data) else runs
+            batches = self.filled(count)
+            return self._decode_after(batches, data[count:]) if count < len(data) else batches
         if self._rest:
             data = self._rest + data
         self._rest = b""
-        runs = self._runs = []
+        batches = self._batches = []
         try:
             position = self._frames(data)
         except RemoteProtocolError as error:
-            error.runs = runs
+            error.batches = batches
             raise
         if position < len(data):
             self._keep(data, position)
-        return runs
+        return batches
 
-    def _decode_after(self, runs: list[Run], data: bytes) -> list[Run]:
+    def _decode_after(self, batches: list[Batch], data: bytes) -> list[Batch]:
         """Decode what came with the end of a large frame; a fault in it takes nothing away."""
         try:
-            return runs + self.decode(data)
+            return batches + self.decode(data)
         except RemoteProtocolError as error:
-            error.runs = [*runs, *error.runs]
+            error.batches = [*batches, *error.batches]
             raise
 
     def room(self) -> memoryview:
@@ -124,7 +124,7 @@ class Decoder:
             return usual
         return (usual // stride + 1) * stride if stride <= usual else _BEGINNING
 
-    def filled(self, count: int) -> list[Run]:
+    def filled(self, count: int) -> list[Batch]:
         """The first ``count`` bytes of ``room`` have been received."""
         large = self._large
         assert large is not None
@@ -138,7 +138,7 @@ class Decoder:
         if large[1] >= 0x80:
             return self.decode(bytes(large))
         self._stride = len(large)
-        return [run_of([memoryview(large)[9:].toreadonly()], self.envelope)]
+        return [batch_of([memoryview(large)[9:].toreadonly()], self.envelope)]
 
     def _buffer(self, size: int, received: int) -> bytearray:
         """Return a buffer for a frame of which so much is there: a used one if nobody looks at it any more."""
@@ -194,11 +194,11 @@ class Decoder:
                 bodies.append(data[position + 1 : following])
                 position = following
         finally:
-            self._end_run()
+            self._end_batch()
         return position
 
     def _long(self, data: bytes, position: int) -> int:
-        """Take one long frame, or a run of them; return where the next frame begins, -1 when it is incomplete."""
+        """Take one long frame, or a batch of them; return where the next frame begins, -1 when it is incomplete."""
         end = len(data)
         if position + 9 > end:
             if position + 1 < end and data[position + 1] < 0x80:
@@ -215,7 +215,7 @@ class Decoder:
             self._stride = size + 9
             self._bodies.append(memoryview(data)[position + 9 : following])
         elif data.startswith(data[position : position + 9], following):
-            count = min((end - position) // (size + 9), LONG_RUN_BLOCK)
+            count = min((end - position) // (size + 9), LONG_BATCH_BLOCK)
             several = equal_long_bodies(data, position, size, count)
             self._take_equal(several, size)
             return position + (size + 9) * len(several)
@@ -230,15 +230,15 @@ class Decoder:
             self._equal += len(bodies)
         self._bodies += bodies
 
-    def _end_run(self) -> None:
+    def _end_batch(self) -> None:
         """What follows has another envelope, or comes later."""
         bodies = self._bodies
         if not bodies:
             return
         if self._equal == len(bodies):
-            self._runs.append(Run(bodies, self._equal * self._width, self.envelope, False, self._width))
+            self._batches.append(Batch(bodies, self._equal * self._width, self.envelope, False, self._width))
         else:
-            self._runs.append(run_of(bodies, self.envelope))
+            self._batches.append(batch_of(bodies, self.envelope))
         self._bodies = []
         self._equal = 0
 
@@ -257,7 +257,7 @@ class Decoder:
         following = position + 9 + size
         if following > len(data):
             return -1
-        self._end_run()
+        self._end_batch()
         payload = data[position + 9 : following]
         if kind == Control.PARTS:
             self._parts(payload)
@@ -270,12 +270,12 @@ class Decoder:
         if not parts:
             raise RemoteProtocolError("a multi-part message whose parts do not fill its frame")
         size = sum(map(len, parts))
-        runs = self._runs
-        if runs and runs[-1].multipart and runs[-1].envelope is self.envelope:
-            runs[-1].bodies.append(parts)  # type: ignore[attr-defined]  # our own list, not yet handed out
-            runs[-1].size += size
+        batches = self._batches
+        if batches and batches[-1].multipart and batches[-1].envelope is self.envelope:
+            batches[-1].bodies.append(parts)  # type: ignore[attr-defined]  # our own list, not yet handed out
+            batches[-1].size += size
         else:
-            runs.append(Run([parts], size, self.envelope, multipart=True))
+            batches.append(Batch([parts], size, self.envelope, multipart=True))
 
 
 def _unseen(buffer: bytearray) -> bool:

@@ -57,7 +57,7 @@ def control_frame(control: Control, payload: Buffer = b"") -> bytes:
 def encode_bodies(bodies: Sequence[Any], width: int = 0) -> list[Buffer]:
     """Return the frames of these bodies, in as few buffers as make sense.  ``width``: their size, if all have one.
 
-    The whole run is then their one header joined between them (11 ns a message); mixed sizes take 60 to 100 ns a message.
+    The whole batch is then their one header joined between them (11 ns a message); mixed sizes take 60 to 100 ns a message.
     """
     if 0 < width < REFERENCE_FROM:
         head = header(width)
@@ -133,7 +133,7 @@ def equal_bodies(data: Buffer, position: int, size: int, count: int) -> list[byt
     return bodies
 
 
-LONG_RUN_BLOCK = 64
+LONG_BATCH_BLOCK = 64
 _long_unpackers: dict[int, Struct] = {}
 
 

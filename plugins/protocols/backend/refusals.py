@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from plugins.protocols.backend.frames import header
 
 
@@ -27,23 +27,23 @@ class Refusals:
         self._places: deque[int] = deque()  # how many had been sent before each
         self._passed = 0
 
-    def sift(self, run: Run, sent: int) -> Run:
-        """Return the run without what is too large; ``sent`` have been sent before it."""
-        sizes = list(map(_size_of_parts if run.multipart else len, run.bodies))
+    def sift(self, batch: Batch, sent: int) -> Batch:
+        """Return the batch without what is too large; ``sent`` have been sent before it."""
+        sizes = list(map(_size_of_parts if batch.multipart else len, batch.bodies))
         most = self.most
         if max(sizes, default=0) <= most:
-            return run
+            return batch
         kept: list[Any] = []
-        for body, size in zip(run.bodies, sizes, strict=True):
+        for body, size in zip(batch.bodies, sizes, strict=True):
             if size <= most:
                 kept.append(body)
             else:
                 self._note(sent + len(kept), f"a message of {size} bytes; the peer takes {most} at the most")
-        return run_of(kept, run.envelope, multipart=run.multipart)
+        return batch_of(kept, batch.envelope, multipart=batch.multipart)
 
-    def refuse(self, run: Run, sent: int, why: str) -> None:
-        """Refuse a whole run."""
-        for _ in run.bodies:
+    def refuse(self, batch: Batch, sent: int, why: str) -> None:
+        """Refuse a whole batch."""
+        for _ in batch.bodies:
             self._note(sent, why)
 
     def _note(self, place: int, why: str) -> None:

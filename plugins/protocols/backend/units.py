@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import PLAIN, Envelope, Run
+from kernel.contracts.message import PLAIN, Batch, Envelope
 from plugins.protocols.backend.decoder import Decoder
 from plugins.protocols.backend.frames import Control, control_frame, encode_bodies, header
 from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
@@ -31,14 +31,14 @@ class UnitEncoder:
         self.problem = ""
         """What was wrong with the last of these."""
 
-    def encode(self, runs: Sequence[Run]) -> list[bytes]:
+    def encode(self, batches: Sequence[Batch]) -> list[bytes]:
         """Return units."""
         units: list[bytes] = []
-        for run in runs:
-            if run.envelope is not self._envelope and not self._use(run.envelope):
-                self.refused += len(run.bodies)
+        for batch in batches:
+            if batch.envelope is not self._envelope and not self._use(batch.envelope):
+                self.refused += len(batch.bodies)
                 continue
-            units += self._multipart(run) if run.multipart else self._plain(run)
+            units += self._multipart(batch) if batch.multipart else self._plain(batch)
         return units
 
     def _use(self, envelope: Envelope) -> bool:
@@ -51,20 +51,20 @@ class UnitEncoder:
         self._envelope = envelope
         return True
 
-    def _plain(self, run: Run) -> Iterator[bytes]:
+    def _plain(self, batch: Batch) -> Iterator[bytes]:
         room = self._size - len(self._frame)
-        bodies = run.bodies
+        bodies = batch.bodies
         begin = taken = 0
         for at, body in enumerate(bodies):
             size = len(header(len(body))) + len(body)
             if taken and taken + size > room:
-                yield b"".join((self._frame, *encode_bodies(bodies[begin:at], run.width)))
+                yield b"".join((self._frame, *encode_bodies(bodies[begin:at], batch.width)))
                 begin, taken = at, 0
             taken += size
-        yield b"".join((self._frame, *encode_bodies(bodies[begin:], run.width)))
+        yield b"".join((self._frame, *encode_bodies(bodies[begin:], batch.width)))
 
-    def _multipart(self, run: Run) -> Iterator[bytes]:
-        for parts in run.bodies:
+    def _multipart(self, batch: Batch) -> Iterator[bytes]:
+        for parts in batch.bodies:
             payload = b"".join(piece for part in parts for piece in (header(len(part)), part))
             yield self._frame + control_frame(Control.PARTS, payload)
 
@@ -84,21 +84,21 @@ class UnitDecoder:
         self._known = b""
         self._envelope = PLAIN
 
-    def decode(self, units: Sequence[bytes | None]) -> list[Run]:
+    def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
         """Take units; None where some were lost, which means nothing to the others."""
-        runs: list[Run] = []
+        batches: list[Batch] = []
         for unit in units:
             if unit is None:
                 continue
             self._decoder.envelope = PLAIN
             try:
-                runs += self._decoder.decode(unit)
+                batches += self._decoder.decode(unit)
             except RemoteProtocolError:
                 self._spoilt()
             else:
                 if self._decoder.in_message():
                     self._spoilt()
-        return runs
+        return batches
 
     def _spoilt(self) -> None:
         self.malformed += 1

@@ -1,4 +1,4 @@
-"""Columns of a commit, made without a look at each row wherever its run says it all.
+"""Columns of a commit, made without a look at each row wherever its batch says it all.
 
 From buffers where it can be: pyarrow's ``array()`` imports pandas, if that is installed.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.packing import PackedBodies
 
-Runs: TypeAlias = Sequence[tuple[Any, int, Source]]
+Batches: TypeAlias = Sequence[tuple[Any, int, Source]]
 """Runs, when they came, and where from."""
 
 _COUNTING = 65536
@@ -66,13 +66,13 @@ class BodyColumns:
     def __init__(self) -> None:
         self._stops: tuple[int, Any] = (0, _NUMBERS)
 
-    def make(self, runs: Runs, rows: int) -> tuple[pa.Array, pa.Array]:
+    def make(self, batches: Batches, rows: int) -> tuple[pa.Array, pa.Array]:
         """Return both."""
-        if any(run.multipart for run, _, _ in runs):
-            return _with_parts(runs)
+        if any(batch.multipart for batch, _, _ in batches):
+            return _with_parts(batches)
         pieces = [
             self._packed(piece) if isinstance(piece, PackedBodies) else pa.array(piece, pa.binary())
-            for piece in _pieces(run.bodies for run, _, _ in runs)
+            for piece in _pieces(batch.bodies for batch, _, _ in batches)
         ]
         return pa.nulls(rows, _PARTS), pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
@@ -95,10 +95,10 @@ def _multiples(width: int, count: int) -> pa.Array:
     return compute.multiply(offsets_from(0, count), pa.scalar(width, pa.int64())).cast(pa.int32())
 
 
-def _pieces(bodies_of_runs: Iterable[Any]) -> list[PackedBodies | list[Any]]:
+def _pieces(bodies_of_batches: Iterable[Any]) -> list[PackedBodies | list[Any]]:
     """Put together what can be."""
     pieces: list[PackedBodies | list[Any]] = []
-    for bodies in bodies_of_runs:
+    for bodies in bodies_of_batches:
         last = pieces[-1] if pieces else None
         if isinstance(bodies, PackedBodies):
             joined = last.joined(bodies) if isinstance(last, PackedBodies) else None
@@ -113,14 +113,14 @@ def _pieces(bodies_of_runs: Iterable[Any]) -> list[PackedBodies | list[Any]]:
     return pieces
 
 
-def _with_parts(runs: Runs) -> tuple[pa.Array, pa.Array]:
+def _with_parts(batches: Batches) -> tuple[pa.Array, pa.Array]:
     sizes: list[list[int] | None] = []
     bodies: list[Any] = []
-    for run, _, _ in runs:
-        if run.multipart:
-            sizes += [[len(part) for part in parts] for parts in run.bodies]
-            bodies += map(b"".join, run.bodies)
+    for batch, _, _ in batches:
+        if batch.multipart:
+            sizes += [[len(part) for part in parts] for parts in batch.bodies]
+            bodies += map(b"".join, batch.bodies)
         else:
-            sizes += [None] * len(run.bodies)
-            bodies += run.bodies
+            sizes += [None] * len(batch.bodies)
+            bodies += batch.bodies
     return pa.array(sizes, _PARTS), pa.array(bodies, pa.binary())

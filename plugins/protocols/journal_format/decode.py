@@ -88,26 +88,26 @@ def commit_at(data: pa.Buffer, position: int, schema: bytes) -> Entry | None:
         crc = commit_crc(commit, check_at)
         if commit.size != length or crc != written_crc(commit, check_at):
             return None
-        (batch,) = stored_batches(schema + commit.to_pybytes())
+        (record_batch,) = stored_batches(schema + commit.to_pybytes())
     except _BROKEN:
         return None
-    return entry_of(batch, position, length, crc, check_at)
+    return entry_of(record_batch, position, length, crc, check_at)
 
 
-def entry_of(batch: pa.RecordBatch, position: int, length: int, crc: int, check_at: int) -> Entry:
+def entry_of(record_batch: pa.RecordBatch, position: int, length: int, crc: int, check_at: int) -> Entry:
     """Return what the index says of a stored batch."""
     from pyarrow import compute
 
-    ts = compute.min_max(batch.column("ts").cast(pa.int64()))
+    ts = compute.min_max(record_batch.column("ts").cast(pa.int64()))
     return Entry(
-        offset=batch.column("offset")[0].as_py(),
+        offset=record_batch.column("offset")[0].as_py(),
         position=position,
         length=length,
-        rows=batch.num_rows,
+        rows=record_batch.num_rows,
         crc=crc,
         flags=0,
         min_ts=ts["min"].as_py(),
         max_ts=ts["max"].as_py(),
-        envelopes=len(batch.column("envelope").dictionary),
+        envelopes=len(record_batch.column("envelope").dictionary),
         check_at=check_at,
     )

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from kernel.contracts.loan import lend
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 
 WORTH_PACKING = 64
-"""Messages: a run of fewer is left as it is."""
+"""Messages: a batch of fewer is left as it is."""
 
 LARGEST_PACKED = 512
 """Bytes of a body: larger ones are few, and copied twice cost more than they save."""
@@ -73,20 +73,20 @@ class Packer:
         self._memory = memoryview(b"")
         self._used = 0
 
-    def pack(self, run: Run) -> Run:
-        """Return the run with its bodies packed, or as it is."""
-        bodies: Any = run.bodies
-        width = run.width
+    def pack(self, batch: Batch) -> Batch:
+        """Return the batch with its bodies packed, or as it is."""
+        bodies: Any = batch.bodies
+        width = batch.width
         if not 0 < width <= LARGEST_PACKED or len(bodies) < WORTH_PACKING:
-            return run
-        start, end = self._used, self._used + run.size
+            return batch
+        start, end = self._used, self._used + batch.size
         if end > len(self._memory):
-            self._memory = self._room(run.size)
-            start, end = 0, run.size
+            self._memory = self._room(batch.size)
+            start, end = 0, batch.size
         self._memory[start:end] = b"".join(bodies)
         self._used = end
-        return Run(
-            PackedBodies(self._memory, start, len(bodies), width), run.size, run.envelope, False, width
+        return Batch(
+            PackedBodies(self._memory, start, len(bodies), width), batch.size, batch.envelope, False, width
         )
 
     def _room(self, size: int) -> memoryview:

@@ -36,7 +36,7 @@ class SegmentInfo(NamedTuple):
     name: SegmentName
     start: int
     end: int
-    batches: int
+    record_batches: int
     bytes: int
     """Of the data file, as far as it is committed."""
     min_ts: int
@@ -95,7 +95,7 @@ class JournalReader:
         """Return what there is to know of each segment at a glance."""
         return [_summary(segment) for segment in self.segments()]
 
-    def batches(
+    def record_batches(
         self,
         start: int = 0,
         stop: int = EVERYTHING,
@@ -133,9 +133,9 @@ class JournalReader:
                 offset = behind
                 continue
             try:
-                for end, batch in segment.stored(offset, stop, columns, on_damage):
+                for end, record_batch in segment.stored(offset, stop, columns, on_damage):
                     offset = end
-                    yield batch
+                    yield record_batch
             except FileNotFoundError:  # deleted or compacted between the look at its index and at its data
                 continue
             offset = max(segment.end, offset)
@@ -155,12 +155,12 @@ class JournalReader:
         entry = self._entry_at(ts)
         if entry is None:
             return self.bounds().end
-        batch = next(self.batches(entry.offset, entry.end, ["offset", "ts"], on_damage), None)
-        if batch is None:
+        record_batch = next(self.record_batches(entry.offset, entry.end, ["offset", "ts"], on_damage), None)
+        if record_batch is None:
             return entry.offset
-        later = compute.greater_equal(batch.column("ts").cast(pa.int64()), ts)
+        later = compute.greater_equal(record_batch.column("ts").cast(pa.int64()), ts)
         place = compute.index(later, True).as_py()
-        return int(batch.column("offset")[max(place, 0)].as_py())
+        return int(record_batch.column("offset")[max(place, 0)].as_py())
 
     def _entry_at(self, ts: int) -> Entry | None:
         """Return the first batch with a row at or after ``ts``."""

@@ -23,7 +23,7 @@ ENVELOPE_FIELDS: tuple[pa.Field, ...] = (
     pa.field("headers", pa.string()),
     pa.field("properties", pa.string()),
 )
-"""What messages of one run have in common; stored once a batch for each different envelope."""
+"""What messages of one batch have in common; stored once a batch for each different envelope."""
 
 STORED = pa.schema(
     [

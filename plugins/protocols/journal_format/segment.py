@@ -150,11 +150,11 @@ class Segment:
                 view[: len(prefix)] = prefix
                 file.seek(group[0].position)
                 there = _read_fully(file.readinto, view[len(prefix) :])
-                for entry, batch in self._decoded(group, buffer, prefix, there, columns, tell):
+                for entry, record_batch in self._decoded(group, buffer, prefix, there, columns, tell):
                     here, last = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
                     yield (
                         entry.offset + last,
-                        batch if last - here == entry.rows else batch.slice(here, last - here),
+                        record_batch if last - here == entry.rows else record_batch.slice(here, last - here),
                     )
 
     def _decoded(

@@ -140,7 +140,7 @@ class Congestion:
             self._round_trip = RoundTrip()
 
     def _timeout(self) -> float:
-        wanted = max(self._round_trip.patience(TIMEOUT_FIRST, TIMEOUT_MOST), TIMEOUT_LEAST)
+        wanted = max(self._round_trip.timeout(TIMEOUT_FIRST, TIMEOUT_MOST), TIMEOUT_LEAST)
         return min(wanted * 2.0 ** min(self._retries, 10), TIMEOUT_MOST)
 
 

@@ -100,7 +100,7 @@ class Recovery:
             entry.asked = now
             waiting.setdefault(entry.data_tries, []).append(number)
         for tries, group in waiting.items():
-            self._wait(group, now, self._patience(self.repairing), tries, Phase.WAIT_DATA)
+            self._wait(group, now, self._timeout(self.repairing), tries, Phase.WAIT_DATA)
 
     def asked_by_another(self, numbers: Iterable[int], now: float) -> None:
         """A NAK of another receiver was heard."""
@@ -111,7 +111,7 @@ class Recovery:
             for number in group:
                 self.missing[number].asked = None
             trip = self.confirming if phase is Phase.WAIT_CONFIRMATION else self.repairing
-            self._wait(group, now, self._patience(trip), 0, phase)
+            self._wait(group, now, self._timeout(trip), 0, phase)
 
     def _suppressed(self, number: int) -> Phase:
         """Return the phase that another's NAK leads to."""
@@ -157,7 +157,7 @@ class Recovery:
             entry.asks += 1
             waiting.setdefault(entry.ncf_tries, []).append(number)
         for tries, group in waiting.items():
-            self._wait(group, now, self._patience(self.confirming), tries, Phase.WAIT_CONFIRMATION)
+            self._wait(group, now, self._timeout(self.confirming), tries, Phase.WAIT_CONFIRMATION)
 
     def postponed(self, numbers: list[int], until: float) -> None:
         """A NAK for these may not go before ``until``."""
@@ -182,12 +182,12 @@ class Recovery:
         most = self.confirming.spread(self._spread, self._options.back_off)
         self._push(now + self._chance.below(most), group, Phase.BACK_OFF)
 
-    def _patience(self, trip: RoundTrip) -> float:
-        return trip.patience(self._options.repeat, self._options.repeat_most)
+    def _timeout(self, trip: RoundTrip) -> float:
+        return trip.timeout(self._options.repeat, self._options.repeat_most)
 
-    def _wait(self, group: list[int], now: float, patience: float, tries: int, phase: Phase) -> None:
+    def _wait(self, group: list[int], now: float, timeout: float, tries: int, phase: Phase) -> None:
         """Wait for an answer, longer at every try."""
-        self._push(now + min(patience * 2.0 ** min(tries, 32), self._options.repeat_most), group, phase)
+        self._push(now + min(timeout * 2.0 ** min(tries, 32), self._options.repeat_most), group, phase)
 
     def _push(self, due: float, group: list[int], phase: Phase) -> None:
         if group:

@@ -25,7 +25,7 @@ class RoundTrip:
             self._variation += (abs(self.smoothed - seconds) - self._variation) / 4
             self.smoothed += (seconds - self.smoothed) / 8
 
-    def patience(self, otherwise: float, most: float) -> float:
+    def timeout(self, otherwise: float, most: float) -> float:
         """Return how long an answer may take before it is missed: ``otherwise`` until something was measured."""
         if self.smoothed is None:
             return otherwise

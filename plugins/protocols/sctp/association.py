@@ -347,12 +347,12 @@ class Association:
             Type.SHUTDOWN_COMPLETE: self.closing.on_shutdown_complete,
         }
 
-    def _on_data(self, run: Any, path: Path, now: float) -> None:
+    def _on_data(self, batch: Any, path: Path, now: float) -> None:
         receiver = self.receiver
         if receiver is None:
             return
         if self.state in RECEIVING:
-            receiver.on_run(run, now)
+            receiver.on_batch(batch, now)
             while receiver.invalid_streams:
                 stream = receiver.invalid_streams.pop()
                 self.report(path, Parameter(Cause.INVALID_STREAM, stream.to_bytes(2, "big") + b"\0\0"))

@@ -16,7 +16,7 @@ def charge(data: bytes) -> int:
     return max(len(data), LEAST_CHARGE)
 
 
-class _Run:
+class _Batch:
     """Consecutive pieces of one message."""
 
     __slots__ = ("end", "pieces", "start")
@@ -25,8 +25,8 @@ class _Run:
         self.start = self.end = tsn
         self.pieces = [piece]
 
-    def belongs_with(self, later: _Run) -> bool:
-        """Whether the run ``later`` goes on with what this one leaves open."""
+    def belongs_with(self, later: _Batch) -> bool:
+        """Whether the batch ``later`` goes on with what this one leaves open."""
         ours, theirs = self.pieces[-1], later.pieces[0]
         return (
             not ours.flags & ENDING
@@ -41,47 +41,47 @@ class ByTsn:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._starting: dict[int, _Run] = {}
-        self._ending: dict[int, _Run] = {}
+        self._starting: dict[int, _Batch] = {}
+        self._ending: dict[int, _Batch] = {}
 
     def add(self, tsn: int, piece: Data) -> list[Data] | None:
         """Store a piece of a message; return all of its pieces when they are there."""
         self.bytes += charge(piece.data)
-        run = _Run(tsn, piece)
+        batch = _Batch(tsn, piece)
         before = self._ending.get(tsn - 1)
-        if before is not None and before.belongs_with(run):
+        if before is not None and before.belongs_with(batch):
             before.pieces.append(piece)
             before.end = tsn
             del self._ending[tsn - 1]
-            run = before
+            batch = before
         else:
-            self._starting[tsn] = run
+            self._starting[tsn] = batch
         after = self._starting.get(tsn + 1)
-        if after is not None and run.belongs_with(after):
-            run.pieces += after.pieces
-            run.end = after.end
+        if after is not None and batch.belongs_with(after):
+            batch.pieces += after.pieces
+            batch.end = after.end
             del self._starting[tsn + 1]
-        self._ending[run.end] = run
-        if not (run.pieces[0].flags & BEGINNING and run.pieces[-1].flags & ENDING):
+        self._ending[batch.end] = batch
+        if not (batch.pieces[0].flags & BEGINNING and batch.pieces[-1].flags & ENDING):
             return None
-        self._drop(run)
-        return run.pieces
+        self._drop(batch)
+        return batch.pieces
 
     def forget(self, cumulative: int) -> None:
         """Drop all pieces up to that TSN: the peer has given their messages up."""
         for start in sorted(tsn for tsn in self._starting if tsn <= cumulative):
-            run = self._starting[start]
-            self._drop(run)
-            kept = run.pieces[cumulative + 1 - start :]
+            batch = self._starting[start]
+            self._drop(batch)
+            kept = batch.pieces[cumulative + 1 - start :]
             for offset, piece in enumerate(
                 kept
             ):  # more of a message that was given up follows, and is dropped in time
                 self.add(cumulative + 1 + offset, piece)
 
-    def _drop(self, run: _Run) -> None:
-        del self._starting[run.start]
-        del self._ending[run.end]
-        self.bytes -= sum(charge(piece.data) for piece in run.pieces)
+    def _drop(self, batch: _Batch) -> None:
+        del self._starting[batch.start]
+        del self._ending[batch.end]
+        self.bytes -= sum(charge(piece.data) for piece in batch.pieces)
 
 
 class ByNumber:

@@ -70,24 +70,24 @@ class Receiver:
 
     # ------------------------------------------------------------------ data
 
-    def on_run(self, run: Sequence[Data], now: float) -> None:
+    def on_batch(self, batch: Sequence[Data], now: float) -> None:
         """Take DATA or I-DATA in that were in one packet.  Raises ``RemoteProtocolError`` on what must not be."""
         at = 0
-        while at < len(run):
-            at = self._take_in_order(run, at, now)
-            if at < len(run):
-                self.on_data(run[at], now)
+        while at < len(batch):
+            at = self._take_in_order(batch, at, now)
+            if at < len(batch):
+                self.on_data(batch[at], now)
                 at += 1
 
-    def _take_in_order(self, run: Sequence[Data], at: int, now: float) -> int:
+    def _take_in_order(self, batch: Sequence[Data], at: int, now: float) -> int:
         """Deliver messages while they come as they were sent; return the index of the first chunk that is left."""
         received, interleaved = self.received, self.interleaved
         if received.has_gaps() or self._skipped:
             return at
         mask = MASK32 if interleaved else MASK16
         tsn, room, taken = received.cumulative, self.window(), 0
-        while at < len(run):
-            chunk = run[at]
+        while at < len(batch):
+            chunk = batch[at]
             flags, stream, data, size = chunk.flags, chunk.stream, chunk.data, len(chunk.data)
             unordered = bool(flags & UNORDERED)
             if (

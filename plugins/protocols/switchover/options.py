@@ -16,11 +16,11 @@ class SwitchoverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """So many receivers that hear the group are reached by multicast, fewer by TCP."""
     window_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 16 * 1024 * 1024
     """Bytes that are kept for those who come back or miss something; as long as so many are unconfirmed nothing more is sent."""
-    join_patience: Seconds = 5.0
+    join_timeout: Seconds = 5.0
     """Seconds that a receiver has to say that multicast gets to it; then it stays on TCP."""
     retry: Seconds = 10.0
     """Seconds after which a receiver that multicast did not get to is asked again."""
     fall_back: Seconds = 1.0
     """Seconds without acknowledgement after which a receiver gets by TCP what it should have got by multicast."""
-    patience: Seconds = 5.0
+    stall_timeout: Seconds = 5.0
     """Seconds for which one receiver may hold up the others; then it is hung up on."""

@@ -216,17 +216,17 @@ class SendingSide:
             due = self._due(link)
             if due is None or due > now or link not in self.links:
                 continue
-            if link.stage is Stage.ASKED and now < link.asked_at + self._options.join_patience:
+            if link.stage is Stage.ASKED and now < link.asked_at + self._options.join_timeout:
                 self._announce(now)
             elif link.stage is Stage.SILENT:
-                self._hang_up(link, f"no HELLO within {self._options.patience:g} s", now)
+                self._hang_up(link, f"no HELLO within {self._options.stall_timeout:g} s", now)
             elif link.stage is Stage.ASKED:
                 link.stage = Stage.UNICAST
                 link.ask_from = now + self._options.retry
-                detail = f"no SPM of the source came to it from {self._group} within {self._options.join_patience:g} s"
+                detail = f"no SPM of the source came to it from {self._group} within {self._options.join_timeout:g} s"
                 self.events.append(("stays on TCP", link.name, detail))
-            elif self._holds_up(link) and link.since + self._options.patience <= now:
-                self._hang_up(link, f"it has held up the feed for {self._options.patience:g} s", now)
+            elif self._holds_up(link) and link.since + self._options.stall_timeout <= now:
+                self._hang_up(link, f"it has held up the feed for {self._options.stall_timeout:g} s", now)
             elif link.depends_on_group and link.received < self.kept.next:
                 why = f"no acknowledgement for {self._options.fall_back:g} s"
                 self._fall_back(link, why, now)
@@ -235,10 +235,10 @@ class SendingSide:
     def _due(self, link: Link) -> float | None:
         options = self._options
         if link.stage is Stage.SILENT:
-            return link.since + options.patience
+            return link.since + options.stall_timeout
         if link.stage is Stage.ASKED:
-            return min(link.asked_at + options.join_patience, self._announce_at)
-        due = [link.since + options.patience] if self._holds_up(link) else []
+            return min(link.asked_at + options.join_timeout, self._announce_at)
+        due = [link.since + options.stall_timeout] if self._holds_up(link) else []
         if link.depends_on_group and link.received < self.kept.next:
             due.append(link.since + options.fall_back)
         if link.stage is Stage.UNICAST and len(self.known) >= options.multicast_from:

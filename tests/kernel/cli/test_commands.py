@@ -30,11 +30,11 @@ to = "link"
 """
 
 ROOT = Path(__file__).resolve().parents[3]
-Run = Callable[..., tuple[int, str, str]]
+Batch = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def kernel(capsys: pytest.CaptureFixture[str]) -> Run:
+def kernel(capsys: pytest.CaptureFixture[str]) -> Batch:
     """Run the command in this process; give exit status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -58,7 +58,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
     assert {"trio", "rich", "kernel.cli.run", "kernel.topology.system"}.isdisjoint(done.stderr.split())
 
 
-def test_the_summaries_are_the_first_lines_of_the_commands_own_help(kernel: Run) -> None:
+def test_the_summaries_are_the_first_lines_of_the_commands_own_help(kernel: Batch) -> None:
     group = cli.cli
     assert isinstance(group, cli.CommandGroup)
     for name in ("run", "check", "draw", "plugins", "new"):
@@ -68,14 +68,14 @@ def test_the_summaries_are_the_first_lines_of_the_commands_own_help(kernel: Run)
         assert kernel(name, "--help")[0] == 0
 
 
-def test_a_misspelt_command_gets_a_hint(kernel: Run) -> None:
+def test_a_misspelt_command_gets_a_hint(kernel: Batch) -> None:
     status, _, errors = kernel("chek", "x")
     assert status == cli.USAGE
     assert "there is no command 'chek'; did you mean 'check'?" in errors
 
 
 def test_commands_of_plugins_are_found_and_cannot_replace_ours(
-    kernel: Run, monkeypatch: pytest.MonkeyPatch
+    kernel: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = PluginRegistry.load()
     greet = click.Command("greet", callback=lambda: click.echo("hello"))
@@ -91,11 +91,11 @@ def test_commands_of_plugins_are_found_and_cannot_replace_ours(
     assert "not ours" not in kernel("--help")[1]
 
 
-def test_check_says_that_a_file_is_good(kernel: Run, good: Path) -> None:
+def test_check_says_that_a_file_is_good(kernel: Batch, good: Path) -> None:
     assert kernel("check", good) == (0, f"{good}: good: 1 thread, 2 engines, 1 route\n", "")
 
 
-def test_check_prints_all_complaints_and_fails(kernel: Run, good: Path, tmp_path: Path) -> None:
+def test_check_prints_all_complaints_and_fails(kernel: Batch, good: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text(GOOD.replace("address", "adress").replace('to = "link"', 'to = "lnk"'))
     status, output, _ = kernel("check", good, bad)
@@ -106,13 +106,13 @@ def test_check_prints_all_complaints_and_fails(kernel: Run, good: Path, tmp_path
     ]
 
 
-def test_run_and_draw_of_a_bad_file_print_its_complaints(kernel: Run, tmp_path: Path) -> None:
+def test_run_and_draw_of_a_bad_file_print_its_complaints(kernel: Batch, tmp_path: Path) -> None:
     for name in ("run", "draw"):
         status, _, errors = kernel(name, tmp_path / "none.toml")
         assert (status, errors) == (cli.FAILED, f"{tmp_path}/none.toml: No such file or directory\n")
 
 
-def test_draw_prints_mermaid_or_the_matrix_and_writes_svg(kernel: Run, good: Path, tmp_path: Path) -> None:
+def test_draw_prints_mermaid_or_the_matrix_and_writes_svg(kernel: Batch, good: Path, tmp_path: Path) -> None:
     assert kernel("draw", good)[1].startswith("flowchart LR\n")
     assert kernel("draw", good, "--matrix")[1].startswith("| from")
     status, output, _ = kernel("draw", good, "--svg", tmp_path / "x.svg")
@@ -137,20 +137,20 @@ ODD_NUMBERS = (
 
 
 @pytest.mark.parametrize("arguments", ODD_NUMBERS, ids=" ".join)
-def test_odd_numbers_are_wrong_usage(arguments: list[str], kernel: Run) -> None:
+def test_odd_numbers_are_wrong_usage(arguments: list[str], kernel: Batch) -> None:
     status, _, errors = kernel(*arguments)
     assert status == cli.USAGE
     assert "Invalid value for" in errors
 
 
-def test_plugins_lists_kinds_with_their_distribution(kernel: Run) -> None:
+def test_plugins_lists_kinds_with_their_distribution(kernel: Batch) -> None:
     status, output, _ = kernel("plugins")
     assert status == 0
     (line,) = [line for line in output.splitlines() if line.startswith("engine") and " stream " in line]
     assert "messaging-kernel" in line
 
 
-def test_plugins_shows_the_options_of_one_kind(kernel: Run) -> None:
+def test_plugins_shows_the_options_of_one_kind(kernel: Batch) -> None:
     _, output, _ = kernel("plugins", "stream")
     assert "engine stream: hosts any stream protocol" in output
     assert "max_connections" in output
@@ -162,7 +162,7 @@ def test_plugins_shows_the_options_of_one_kind(kernel: Run) -> None:
     )
 
 
-def test_plugins_speaks_json(kernel: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugins_speaks_json(kernel: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNEL_PLUGINS", "stream,none")
     data: dict[str, Any] = json.loads(kernel("plugins", "--json")[1])
     stream = next(kind for kind in data["kinds"] if kind["name"] == "stream")
@@ -173,7 +173,7 @@ def test_plugins_speaks_json(kernel: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["engine", "protocol", "api"])
-def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Run, tmp_path: Path) -> None:
+def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Batch, tmp_path: Path) -> None:
     status, output, _ = kernel("new", what, "my-own", "--into", tmp_path)
     assert status == 0
     folder = tmp_path / "kernel-my-own"
@@ -194,7 +194,7 @@ def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Run, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["engine", "protocol", "api"])
-def test_what_new_writes_is_in_order_and_typed(what: str, kernel: Run, tmp_path: Path) -> None:
+def test_what_new_writes_is_in_order_and_typed(what: str, kernel: Batch, tmp_path: Path) -> None:
     assert kernel("new", what, "zebra", "--into", tmp_path)[0] == 0
     for tool in (("ruff", "check", "--isolated"), ("mypy", "--strict", "--cache-dir", tmp_path / "cache")):
         done = subprocess.run(
@@ -208,7 +208,7 @@ def test_what_new_writes_is_in_order_and_typed(what: str, kernel: Run, tmp_path:
 
 
 @pytest.mark.slow
-def test_new_takes_any_name_that_is_free(kernel: Run, tmp_path: Path) -> None:
+def test_new_takes_any_name_that_is_free(kernel: Batch, tmp_path: Path) -> None:
     """Also one that its own tests would like to use."""
     assert kernel("new", "engine", "app", "--into", tmp_path)[0] == 0
     done = subprocess.run(
@@ -225,7 +225,7 @@ def test_new_takes_any_name_that_is_free(kernel: Run, tmp_path: Path) -> None:
     [("engine", "stream"), ("engine", "trio"), ("api", "amqp"), ("protocol", "backend"), ("api", "journal")],
 )
 def test_new_refuses_a_name_that_the_kernel_would_refuse(
-    what: str, name: str, kernel: Run, tmp_path: Path
+    what: str, name: str, kernel: Batch, tmp_path: Path
 ) -> None:
     status, _, errors = kernel("new", what, name, "--into", tmp_path)
     assert status == cli.FAILED
@@ -233,12 +233,12 @@ def test_new_refuses_a_name_that_the_kernel_would_refuse(
     assert not list(tmp_path.iterdir())
 
 
-def test_new_says_how_to_go_on_in_a_folder_with_spaces(kernel: Run, tmp_path: Path) -> None:
+def test_new_says_how_to_go_on_in_a_folder_with_spaces(kernel: Batch, tmp_path: Path) -> None:
     _, output, _ = kernel("new", "engine", "zebra", "--into", tmp_path / "my plugins")
     assert f"cd '{tmp_path}/my plugins/kernel-zebra' && " in output
 
 
-def test_new_refuses_a_name_that_is_no_name(kernel: Run, tmp_path: Path) -> None:
+def test_new_refuses_a_name_that_is_no_name(kernel: Batch, tmp_path: Path) -> None:
     status, _, errors = kernel("new", "engine", "My Own", "--into", tmp_path)
     assert status == cli.USAGE
     assert "small letters, digits and dashes only" in errors

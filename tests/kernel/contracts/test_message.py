@@ -9,27 +9,27 @@ from typing import Any
 import pytest
 
 from kernel.contracts.loan import lend
-from kernel.contracts.message import PLAIN, Envelope, Message, messages_of, run_of
+from kernel.contracts.message import PLAIN, Envelope, Message, batch_of, messages_of
 
 
-def test_a_run_knows_its_size_in_bytes() -> None:
-    assert run_of([b"ab", b"c"]).size == 3
-    assert run_of([(b"ab", b"c"), (b"d",)], multipart=True).size == 4
-    assert len(run_of([b"ab", b"c"])) == 2
+def test_a_batch_knows_its_size_in_bytes() -> None:
+    assert batch_of([b"ab", b"c"]).size == 3
+    assert batch_of([(b"ab", b"c"), (b"d",)], multipart=True).size == 4
+    assert len(batch_of([b"ab", b"c"])) == 2
 
 
-def test_a_slice_is_a_run_of_its_own() -> None:
+def test_a_slice_is_a_batch_of_its_own() -> None:
     envelope = Envelope(key="k")
-    part = run_of([b"a", b"bb", b"ccc"], envelope).slice(1, 3)
+    part = batch_of([b"a", b"bb", b"ccc"], envelope).slice(1, 3)
     assert (list(part.bodies), part.size, part.envelope) == ([b"bb", b"ccc"], 5, envelope)
 
 
-def test_a_run_of_one_size_says_so() -> None:
-    assert run_of([b"ab", b"cd", memoryview(b"ef")]).width == 2
-    assert run_of([b"ab", b"c"]).width == 0
-    assert run_of([b"", b""]).width == 0
-    assert run_of([]).width == 0
-    assert run_of([(b"ab",), (b"cd",)], multipart=True).width == 0
+def test_a_batch_of_one_size_says_so() -> None:
+    assert batch_of([b"ab", b"cd", memoryview(b"ef")]).width == 2
+    assert batch_of([b"ab", b"c"]).width == 0
+    assert batch_of([b"", b""]).width == 0
+    assert batch_of([]).width == 0
+    assert batch_of([(b"ab",), (b"cd",)], multipart=True).width == 0
 
 
 def test_a_slice_of_one_size_is_not_looked_at() -> None:
@@ -37,24 +37,24 @@ def test_a_slice_of_one_size_is_not_looked_at() -> None:
         def __iter__(self) -> Any:
             raise AssertionError("there is no need to")
 
-    run = run_of([b"ab"] * 5)
-    run.bodies = Unseen(run.bodies)
-    part = run.slice(1, 4)
+    batch = batch_of([b"ab"] * 5)
+    batch.bodies = Unseen(batch.bodies)
+    part = batch.slice(1, 4)
     assert (len(part), part.size, part.width) == (3, 6, 2)
 
 
 def test_the_same_messages_under_another_envelope() -> None:
-    run, other = run_of([b"ab"] * 5), Envelope(key="k")
-    again = run.under(other)
-    assert (again.bodies, again.size, again.envelope, again.width) == (run.bodies, 10, other, 2)
-    assert run.envelope is PLAIN
+    batch, other = batch_of([b"ab"] * 5), Envelope(key="k")
+    again = batch.under(other)
+    assert (again.bodies, again.size, again.envelope, again.width) == (batch.bodies, 10, other, 2)
+    assert batch.envelope is PLAIN
 
 
 @pytest.mark.parametrize("more, width", [([b"cd"], 2), ([b"c"], 0), ([b"cd", b"e"], 0)])
-def test_a_run_that_grows_keeps_its_width_while_it_is_true(more: list[bytes], width: int) -> None:
-    run = run_of([b"ab"])
-    run.extend(run_of(more))
-    assert (run.bodies, run.size, run.width) == ([b"ab", *more], sum(map(len, run.bodies)), width)
+def test_a_batch_that_grows_keeps_its_width_while_it_is_true(more: list[bytes], width: int) -> None:
+    batch = batch_of([b"ab"])
+    batch.extend(batch_of(more))
+    assert (batch.bodies, batch.size, batch.width) == ([b"ab", *more], sum(map(len, batch.bodies)), width)
 
 
 def test_envelopes_are_equal_only_to_themselves() -> None:
@@ -63,7 +63,7 @@ def test_envelopes_are_equal_only_to_themselves() -> None:
 
 
 def test_the_body_of_a_multipart_message_is_its_parts_joined() -> None:
-    (message,) = messages_of(run_of([(b"a", memoryview(b"bc"))], Envelope(key="k"), multipart=True))
+    (message,) = messages_of(batch_of([(b"a", memoryview(b"bc"))], Envelope(key="k"), multipart=True))
     assert (message.body, message.parts, message.key) == (b"abc", (b"a", b"bc"), "k")
     assert bytes(Message(memoryview(b"x"))) == b"x"
 

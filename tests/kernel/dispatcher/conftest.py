@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.dispatcher.dispatcher import Dispatcher, ThreadSlot
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import RouteSpec
@@ -73,8 +73,8 @@ class System:
         slot = self.thread(thread or name)
         port = self.dispatcher.open_port(slot, name, group or name, self.owners[name], options)
         self.ports[name] = port
-        port.patience.now = lambda: self.now
-        port.patience.report = lambda what, text: self.reports.append((what, text))
+        port.stalls.now = lambda: self.now
+        port.stalls.report = lambda what, text: self.reports.append((what, text))
         return port
 
     def route(
@@ -111,13 +111,13 @@ class System:
         """Let time pass, stopping at each deadline of a port."""
         end = self.now + seconds
         while True:
-            deadlines = [port.patience.deadline() for port in self.ports.values() if not port.closed]
+            deadlines = [port.stalls.deadline() for port in self.ports.values() if not port.closed]
             due = min((when for when in deadlines if when is not None), default=end)
             if due >= end:
                 break
             self.now = max(due, self.now)
             for port in self.ports.values():
-                port.run_out_of_patience()
+                port.check_stalls()
             self.turn()
         self.now = end
 
@@ -125,23 +125,23 @@ class System:
         """Take what has come to a port, a batch at a time."""
         bodies: list[bytes] = []
         self.turn(name) if name in self.slots else self.turn()
-        while len(bodies) < most and (runs := self.ports[name].take(most - len(bodies))):
-            bodies += [bytes(body) for run in runs for body in run.bodies]
+        while len(bodies) < most and (batches := self.ports[name].take(most - len(bodies))):
+            bodies += [bytes(body) for batch in batches for body in batch.bodies]
         return bodies
 
     def send(self, name: str, *bodies: bytes, key: str = "", reply_to: str = "") -> bool:
-        """Send a run from a port."""
-        return self.ports[name].send([make_run(*bodies, key=key, reply_to=reply_to)])
+        """Send a batch from a port."""
+        return self.ports[name].send([make_batch(*bodies, key=key, reply_to=reply_to)])
 
     def close(self) -> None:
         for slot in self.slots.values():
             slot.mailbox.bell.close()
 
 
-def make_run(*bodies: bytes, key: str = "", reply_to: str = "") -> Run:
+def make_batch(*bodies: bytes, key: str = "", reply_to: str = "") -> Batch:
     if key or reply_to:
-        return run_of(list(bodies), Envelope(key=key, reply_to=reply_to))
-    return run_of(list(bodies))
+        return batch_of(list(bodies), Envelope(key=key, reply_to=reply_to))
+    return batch_of(list(bodies))
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from kernel.contracts.router import Outlet
 from kernel.routing.round_robin import RoundRobin
-from tests.kernel.dispatcher.conftest import ROUTERS, Owner, System, make_run
+from tests.kernel.dispatcher.conftest import ROUTERS, Owner, System, make_batch
 
 
 def test_a_message_reaches_the_target_of_its_route(system: System) -> None:
@@ -67,7 +67,7 @@ def test_the_same_body_object_reaches_every_destination(system: System) -> None:
         system.port(name)
     system.turn()
     body = bytes(1000)
-    system.ports["a"].send([run_of([body])])
+    system.ports["a"].send([batch_of([body])])
     system.turn()
     assert system.ports["b"].take()[0].bodies[0] is body
     assert system.ports["c"].take()[0].bodies[0] is body
@@ -187,7 +187,9 @@ def test_what_was_on_its_way_to_a_dead_worker_goes_to_another(system: System) ->
     system.turn()
     system.ports["w/1"].close()
     system.turn()
-    got = [bytes(body) for runs in [system.ports["w/2"].take()] for run in runs for body in run.bodies]
+    got = [
+        bytes(body) for batches in [system.ports["w/2"].take()] for batch in batches for body in batch.bodies
+    ]
     assert sorted(got) == [b"%d" % number for number in range(6)]
 
 
@@ -239,9 +241,9 @@ def test_a_filter_is_asked_once_while_the_envelope_repeats(system: System) -> No
     system.port("a")
     system.port("b")
     system.turn()
-    yes, no = make_run(b"1", key="yes"), make_run(b"2", key="no")
-    for run in (yes, yes, no, no, yes):
-        system.ports["a"].send([run])
+    yes, no = make_batch(b"1", key="yes"), make_batch(b"2", key="no")
+    for batch in (yes, yes, no, no, yes):
+        system.ports["a"].send([batch])
     assert asked == ["yes", "no", "yes"]
     assert system.take("b") == [b"1", b"1", b"1"]
 
@@ -256,7 +258,7 @@ def test_replies_go_back_to_whom_they_name(system: System) -> None:
     system.send("server", b"for nobody", reply_to="client/9")
     system.turn()
     assert system.ports["client/1"].take() == []
-    assert [list(run.bodies) for run in system.ports["client/2"].take()] == [[b"for 2"]]
+    assert [list(batch.bodies) for batch in system.ports["client/2"].take()] == [[b"for 2"]]
     assert system.ports["server"].routes[0].unrouted == 1
 
 
@@ -344,7 +346,7 @@ def test_nothing_is_lost_while_another_thread_changes_routes(system: System) -> 
                 ready.set()
             if mailbox.posted:
                 mailbox.process()
-            system.ports["a"].send([run_of([b"%d" % number])])
+            system.ports["a"].send([batch_of([b"%d" % number])])
         ready.set()
 
     writer = threading.Thread(target=write)
@@ -420,7 +422,7 @@ def test_what_waits_for_a_full_pipe_of_a_route_that_is_removed_is_still_delivere
     spec = system.route("a", "b", router="by-key", high=1)
     system.turn()
     for body in (b"1", b"2", b"3"):
-        system.ports["a"].send([make_run(body, key="k")])
+        system.ports["a"].send([make_batch(body, key="k")])
     system.dispatcher.remove_route(spec)
     system.turn("a")
     assert system.take("b") == [b"1", b"2", b"3"]
@@ -473,8 +475,8 @@ def test_room_that_is_made_while_the_router_looks_is_used(
     got: list[bytes] = []
 
     class Overtaken(RoundRobin):
-        def choose(self, run: Run) -> Sequence[tuple[Outlet, Run]]:
-            choice = super().choose(run)
+        def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
+            choice = super().choose(batch)
             if not choice:
                 got.extend(system.take("w"))
             return choice
@@ -485,7 +487,7 @@ def test_room_that_is_made_while_the_router_looks_is_used(
     system.port("w")
     system.port("v")
     system.turn()
-    system.ports["a"].send([make_run(b"%d" % number) for number in range(6)])
+    system.ports["a"].send([make_batch(b"%d" % number) for number in range(6)])
     system.turn()
     while system.ports["w"].has_input() or system.ports["v"].has_input():
         got += system.take("w") + system.take("v")

@@ -51,7 +51,7 @@ def test_pages_are_closed_from_the_oldest_on() -> None:
     assert ledger.confirmed == 5
 
 
-def test_a_held_run_keeps_its_page_open() -> None:
+def test_a_held_batch_keeps_its_page_open() -> None:
     ledger = Ledger()
     page = ledger.open(1)
     page.held = 1

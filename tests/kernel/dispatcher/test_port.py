@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.dispatcher.route import RouteSpec
 from kernel.routing.fan_out import FanOut
 from tests.kernel.dispatcher.conftest import Owner, System
@@ -124,7 +124,7 @@ def test_rewind_gives_what_was_taken_and_not_confirmed_in_order(system: System) 
     system.send("a", b"a4")
     system.take("t")
     target.confirm(2)
-    assert [body for run in target.rewind() for body in run.bodies] == [b"a3", b"b1", b"a4"]
+    assert [body for batch in target.rewind() for body in batch.bodies] == [b"a3", b"b1", b"a4"]
     target.confirm(3)
     system.turn()
     assert (system.ports["a"].confirmed(), system.ports["b"].confirmed()) == (4, 1)
@@ -141,7 +141,7 @@ def test_rewind_leaves_out_what_nobody_waits_for(system: System) -> None:
         system.send(name, body)
         system.take("t")
     target = system.ports["t"]
-    assert [body for run in target.rewind() for body in run.bodies] == [b"a1", b"a2"]
+    assert [body for batch in target.rewind() for body in batch.bodies] == [b"a1", b"a2"]
     target.confirm(2)
     system.turn()
     assert system.ports["a"].confirmed() == 2
@@ -156,15 +156,15 @@ def test_unconfirmed_messages_of_a_dead_worker_are_handed_over(system: System) -
     system.send("a", *[b"%d" % number for number in range(8)])
     system.turn()
     one, two = system.ports["w/1"], system.ports["w/2"]
-    first = [body for run in one.take() for body in run.bodies]
+    first = [body for batch in one.take() for body in batch.bodies]
     one.confirm(1)
-    second = [body for run in two.take() for body in run.bodies]
+    second = [body for batch in two.take() for body in batch.bodies]
     two.confirm(len(second))
     system.turn()
     assert system.ports["a"].confirmed() < 8
     one.close()
     system.turn()
-    handed = [body for run in two.take() for body in run.bodies]
+    handed = [body for batch in two.take() for body in batch.bodies]
     assert handed == first[1:]
     system.turn()
     assert system.ports["a"].confirmed() < 8, "the heir has not confirmed yet"
@@ -214,7 +214,7 @@ def test_a_target_forgets_confirming_sources_that_have_gone(system: System) -> N
     for number in range(50):
         port = system.port(f"a/{number}", "a", thread="a")
         system.turn()
-        port.send([run_of([b"x"])])
+        port.send([batch_of([b"x"])])
         assert system.take("b") == [b"x"]
         system.ports["b"].confirm(1)
         port.close()
@@ -354,7 +354,7 @@ class _Lives:
     def send(self, _: int, count: int) -> None:
         fresh = [b"%d" % (len(self.sent) + at) for at in range(count)]
         self.sent += fresh
-        self.source.send([run_of(fresh)])
+        self.source.send([batch_of(fresh)])
 
     def turn(self, *_: int) -> None:
         self.system.turn()
@@ -369,8 +369,8 @@ class _Lives:
     def take(self, number: int, count: int) -> None:
         if number in self.ports:
             self.system.turn(f"t{number}")
-            runs = self.system.ports[self.ports[number]].take(count)
-            self.taken[number] += [bytes(body) for run in runs for body in run.bodies]
+            batches = self.system.ports[self.ports[number]].take(count)
+            self.taken[number] += [bytes(body) for batch in batches for body in batch.bodies]
 
     def confirm(self, number: int, count: int) -> None:
         if number in self.ports:
@@ -408,7 +408,7 @@ def test_a_port_knows_whether_a_router_would_find_somebody(system: System) -> No
     reader.subscribe("k")
     system.turn()
     assert port.wants(Envelope(key="k"))
-    assert port.wants(run_of([b"x"], Envelope(key="k")))
+    assert port.wants(batch_of([b"x"], Envelope(key="k")))
     assert not port.wants(Envelope(key="other"))
     reader.unsubscribe("k")
     system.turn()
@@ -417,8 +417,8 @@ def test_a_port_knows_whether_a_router_would_find_somebody(system: System) -> No
 
 def test_a_router_that_looks_at_bodies_is_asked_with_the_run(system: System) -> None:
     class ByBody(FanOut):
-        def wants(self, run: Run) -> bool:
-            return not run.bodies or run.bodies[0].startswith(b"y")
+        def wants(self, batch: Batch) -> bool:
+            return not batch.bodies or batch.bodies[0].startswith(b"y")
 
     port = system.port("a")
     system.port("b")
@@ -426,8 +426,8 @@ def test_a_router_that_looks_at_bodies_is_asked_with_the_run(system: System) -> 
         RouteSpec(name="r", source="a", targets=("b",), make_router=ByBody, by_content=True)
     )
     system.turn()
-    assert port.wants(run_of([b"yes"]))
-    assert not port.wants(run_of([b"no"]))
+    assert port.wants(batch_of([b"yes"]))
+    assert not port.wants(batch_of([b"no"]))
     assert port.wants(Envelope()), "the envelope alone does not decide"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import RouteSpec
 from kernel.hosting.stream_host import StreamHost
@@ -30,8 +30,8 @@ class App:
         self.port = host.port(name, self)
 
     def on_output(self) -> None:
-        while self.reads and (runs := self.port.take()):
-            self.got += [bytes(body) for run in runs for body in run.bodies]
+        while self.reads and (batches := self.port.take()):
+            self.got += [bytes(body) for batch in batches for body in batch.bodies]
 
     def on_writable(self) -> None:
         self.going = True
@@ -40,7 +40,7 @@ class App:
         self.confirmed = count
 
     def send(self, *bodies: bytes) -> None:
-        self.going = self.port.send([run_of(list(bodies))])
+        self.going = self.port.send([batch_of(list(bodies))])
 
 
 class Rig:
@@ -225,7 +225,7 @@ def test_what_came_with_the_greeting_and_the_good_bye_in_one_read_is_delivered()
     server.handle_timeout(0.0)
     rig.host.run()
     server.receive_data(theirs.receive(10_000) or b"", 0.0)
-    server.send_runs([run_of([b"last words"], Envelope(key="k"))], 0.0)
+    server.send_batches([batch_of([b"last words"], Envelope(key="k"))], 0.0)
     server.close("done", 0.0)
     theirs.send(deque([b"".join(server.data_to_send())]))
     rig.host.run()

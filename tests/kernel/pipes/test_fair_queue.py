@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from kernel.pipes.fair_queue import FairQueue
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
@@ -29,7 +29,7 @@ def _ignore(_: Any) -> None:
 
 def put(queue: FairQueue, pipe: Pipe, *bodies: bytes) -> None:
     for body in bodies:
-        pipe.write(run_of([body]))
+        pipe.write(batch_of([body]))
     queue.activate(pipe)
 
 
@@ -57,7 +57,7 @@ def test_each_active_pipe_gets_its_share_of_what_is_asked() -> None:
         put(queue, pipe, *[b"x"] * 100)
     got = queue.take(40)
     assert got is not None
-    assert sum(len(run) for run in got[1]) == 10
+    assert sum(len(batch) for batch in got[1]) == 10
 
 
 def test_an_idle_queue_gives_nothing() -> None:
@@ -80,7 +80,7 @@ def test_a_pipe_that_has_ended_leaves_once_it_is_read_empty() -> None:
     pipe.end()
     got = queue.take(10)
     assert got is not None
-    assert [bytes(run.bodies[0]) for run in got[1]] == [b"last"]
+    assert [bytes(batch.bodies[0]) for batch in got[1]] == [b"last"]
     assert len(queue) == 0
 
 
@@ -147,7 +147,7 @@ class HastyPipe(Pipe):
     def more(self) -> bool:
         found = super().more()
         if not found and not self.ended:
-            self.write(run_of([b"last"]))
+            self.write(batch_of([b"last"]))
             self.end()
         return found
 
@@ -161,7 +161,7 @@ def test_what_is_written_just_before_the_end_is_read() -> None:
     ready.clear()
     got = []
     while (taken := queue.take(10)) is not None or ready:
-        got += [bytes(body) for run in (taken[1] if taken else []) for body in run.bodies]
+        got += [bytes(body) for batch in (taken[1] if taken else []) for body in batch.bodies]
         if ready:
             ready.clear()
             queue.activate(pipe)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import run_of_one
+from kernel.contracts.message import batch_of_one
 from kernel.pipes import pipe as pipe_module
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
@@ -64,8 +64,8 @@ def test_a_post_that_becomes_visible_late_keeps_the_reader_awake() -> None:
 def test_a_message_that_becomes_visible_late_is_taken() -> None:
     pipe, items = make_pipe()
     pipe.signalled = True
-    items.late = lambda: pipe.write(run_of_one(b"late"))  # sees ``signalled``, so it does not signal again
-    assert [run.bodies for run in pipe.take()] == [[b"late"]]
+    items.late = lambda: pipe.write(batch_of_one(b"late"))  # sees ``signalled``, so it does not signal again
+    assert [batch.bodies for batch in pipe.take()] == [[b"late"]]
 
 
 def test_an_end_of_the_pipe_takes_the_lock_between_the_mark_and_the_look() -> None:
@@ -80,16 +80,16 @@ def test_an_end_of_the_pipe_takes_the_lock_between_the_mark_and_the_look() -> No
 
 def test_a_writer_that_blocks_sees_what_was_taken_before() -> None:
     pipe, items = make_pipe(high=2)
-    pipe.write(run_of_one(b"1"))
+    pipe.write(batch_of_one(b"1"))
     items.late = lambda: setattr(pipe, "taken", 2)  # the reader's count
-    assert pipe.write(run_of_one(b"2")), "there is room: nobody would wake it"
+    assert pipe.write(batch_of_one(b"2")), "there is room: nobody would wake it"
     assert not pipe.blocked
 
 
 def test_a_reader_that_took_sees_a_writer_that_blocked_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipe_module, "FREE_THREADED", True)
     pipe, items = make_pipe(high=2)
-    pipe.write(run_of_one(b"1"))
+    pipe.write(batch_of_one(b"1"))
     woken: list[bool] = []
     pipe._post_to_writer = lambda _: woken.append(True)
     pop = items.popleft
@@ -107,7 +107,7 @@ def test_a_reader_that_took_sees_a_writer_that_blocked_before(monkeypatch: pytes
 def test_what_was_taken_is_kept_when_the_writer_drops_the_rest() -> None:
     pipe, items = make_pipe(high=8, when_full="drop-oldest")
     for number in range(4):
-        pipe.write(run_of_one(b"%d" % number))
+        pipe.write(batch_of_one(b"%d" % number))
     pop = items.popleft
     pops = 0
 
@@ -119,7 +119,7 @@ def test_what_was_taken_is_kept_when_the_writer_drops_the_rest() -> None:
         return pop()
 
     items.popleft = drops_after_two  # type: ignore[method-assign]
-    assert [run.bodies for run in pipe.take()] == [[b"0"], [b"1"]]
+    assert [batch.bodies for batch in pipe.take()] == [[b"0"], [b"1"]]
 
 
 @pytest.fixture
@@ -145,16 +145,16 @@ def test_two_threads_that_fall_asleep_all_the_time_lose_no_wake_up() -> None:
 
     def bounce(mailbox: Mailbox, incoming: Pipe, outgoing: Pipe, *, begins: bool) -> None:
         if begins:
-            outgoing.write(run_of_one(b"ball"))
+            outgoing.write(batch_of_one(b"ball"))
         for _ in range(rounds):
-            while not (runs := incoming.take()):
+            while not (batches := incoming.take()):
                 mailbox.process()
                 if mailbox.may_sleep() and not mailbox.bell.wait(DEADLOCK):
                     errors.append(f"{incoming.name}: nobody rang")
                     return
                 mailbox.bell.sleeping = False
-            for run in runs:
-                outgoing.write(run)
+            for batch in batches:
+                outgoing.write(batch)
 
     answering = threading.Thread(
         target=bounce, args=(there, pipes[0], pipes[1]), kwargs={"begins": False}, daemon=True

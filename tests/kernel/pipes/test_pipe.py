@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
@@ -40,12 +40,12 @@ def make_pipe(*, confirms: bool = False, **marks: Any) -> tuple[Pipe, Posts, Pos
     return pipe, to_reader, to_writer
 
 
-def run(*bodies: bytes, envelope: Envelope = PLAIN) -> Run:
-    return run_of(list(bodies), envelope)
+def run(*bodies: bytes, envelope: Envelope = PLAIN) -> Batch:
+    return batch_of(list(bodies), envelope)
 
 
-def bodies_of(runs: list[Run]) -> list[bytes]:
-    return [body for taken in runs for body in taken.bodies]
+def bodies_of(batches: list[Batch]) -> list[bytes]:
+    return [body for taken in batches for body in taken.bodies]
 
 
 # ---------------------------------------------------------------------- water marks
@@ -82,7 +82,7 @@ def test_writer_is_woken_once_when_the_reader_reaches_the_low_mark() -> None:
     assert to_writer.run() == 0
 
 
-def test_a_run_is_accepted_whole_even_above_the_mark() -> None:
+def test_a_batch_is_accepted_whole_even_above_the_mark() -> None:
     pipe, _, _ = make_pipe(high=2)
     assert not pipe.write(run(*[b"x"] * 10))
     assert pipe.depth() == 10
@@ -133,20 +133,20 @@ def test_every_message_is_taken_or_counted_as_dropped(steps: list[tuple[int, int
     assert pipe.statistics().depth_bytes == 0
 
 
-# ---------------------------------------------------------------------- order, runs and loose bodies
+# ---------------------------------------------------------------------- order, runs and bare bodies
 
 
-def test_loose_bodies_and_runs_keep_their_order() -> None:
+def test_loose_bodies_and_batches_keep_their_order() -> None:
     pipe, _, _ = make_pipe()
     keyed = Envelope(key="k")
-    assert pipe.loose_grant() > 3
-    append = pipe.loose_append()
+    assert pipe.credit() > 3
+    append = pipe.append_bare()
     append(b"1")
     append(b"2")
     pipe.write(run(b"3", envelope=keyed))
     append(b"4")
-    runs = pipe.take()
-    assert [(list(taken.bodies), taken.envelope) for taken in runs] == [
+    batches = pipe.take()
+    assert [(list(taken.bodies), taken.envelope) for taken in batches] == [
         ([b"1", b"2"], PLAIN),
         ([b"3"], keyed),
         ([b"4"], PLAIN),
@@ -155,7 +155,7 @@ def test_loose_bodies_and_runs_keep_their_order() -> None:
 
 def test_a_grant_of_loose_places_counts_until_it_is_given_back() -> None:
     pipe, _, _ = make_pipe(high=10)
-    assert pipe.loose_grant() == 10
+    assert pipe.credit() == 10
     assert pipe.full()
     pipe.give_back(10)
     assert pipe.depth() == 0
@@ -164,18 +164,18 @@ def test_a_grant_of_loose_places_counts_until_it_is_given_back() -> None:
 def test_no_loose_places_are_granted_by_a_full_pipe_until_it_is_read() -> None:
     pipe, _, to_writer = make_pipe(high=2)
     pipe.write(run(b"1", b"2"))
-    assert pipe.loose_grant() == 0
+    assert pipe.credit() == 0
     assert pipe.blocked
     pipe.take()
     assert to_writer.run() == 1
-    assert pipe.loose_grant() == 2
+    assert pipe.credit() == 2
 
 
 def test_bytes_are_balanced_after_loose_bodies() -> None:
     pipe, _, _ = make_pipe(high=100, high_bytes=10_000)
     for _ in range(50):
-        grant = pipe.loose_grant()
-        append = pipe.loose_append()
+        grant = pipe.credit()
+        append = pipe.append_bare()
         for _ in range(grant):
             append(b"x" * 100)
         pipe.take()
@@ -183,7 +183,7 @@ def test_bytes_are_balanced_after_loose_bodies() -> None:
     assert not pipe.write(run(b"y" * 10_000)), "the mark in bytes still holds"
 
 
-def test_take_returns_about_as_much_as_asked_in_whole_runs() -> None:
+def test_take_returns_about_as_much_as_asked_in_whole_batches() -> None:
     pipe, _, _ = make_pipe()
     for _ in range(4):
         pipe.write(run(*[b"a"] * 2000))
@@ -324,13 +324,13 @@ def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose:
         while written < total:
             writer_box.process()
             if loose:
-                grant = pipe.loose_grant()
+                grant = pipe.credit()
                 if not grant:
                     wait(writer_box)
                     continue
                 used = min(grant, total - written, 3)
                 for _ in range(used):
-                    pipe.loose_append()(b"%d" % written)
+                    pipe.append_bare()(b"%d" % written)
                     written += 1
                     if not pipe.signalled:
                         pipe.signal()

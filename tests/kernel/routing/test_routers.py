@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.contracts.router import Outlet
 from kernel.routing.by_key import ByKey
 from kernel.routing.fan_out import FanOut
@@ -22,7 +22,7 @@ class FakeOutlet:
     def __init__(self, target: str = "") -> None:
         self.target = target
         self.blocked = False
-        self.set_aside = False
+        self.suspended = False
         self.is_full = False
 
     def full(self) -> bool:
@@ -36,32 +36,32 @@ def attach(router: Any, count: int) -> list[FakeOutlet]:
     return outlets
 
 
-def chosen(choice: Sequence[tuple[Outlet, Run]]) -> list[tuple[Outlet, list[bytes]]]:
-    return [(outlet, list(run.bodies)) for outlet, run in choice]
+def chosen(choice: Sequence[tuple[Outlet, Batch]]) -> list[tuple[Outlet, list[bytes]]]:
+    return [(outlet, list(batch.bodies)) for outlet, batch in choice]
 
 
-def test_fan_out_gives_the_run_itself_to_everybody() -> None:
+def test_fan_out_gives_the_batch_itself_to_everybody() -> None:
     router = FanOut()
     outlets = attach(router, 3)
-    run = run_of([b"x"])
-    choice = router.choose(run)
+    batch = batch_of([b"x"])
+    choice = router.choose(batch)
     assert [outlet for outlet, _ in choice] == outlets
-    assert all(part is run for _, part in choice)
+    assert all(part is batch for _, part in choice)
     router.detach(outlets[1])
-    assert [outlet for outlet, _ in router.choose(run)] == [outlets[0], outlets[2]]
+    assert [outlet for outlet, _ in router.choose(batch)] == [outlets[0], outlets[2]]
 
 
 def test_round_robin_deals_single_messages_in_turn() -> None:
     router = RoundRobin()
     a, b, c = attach(router, 3)
-    order = [router.choose(run_of([b"x"]))[0][0] for _ in range(6)]
+    order = [router.choose(batch_of([b"x"]))[0][0] for _ in range(6)]
     assert order == [a, b, c, a, b, c]
 
 
-def test_round_robin_deals_a_run_out_evenly() -> None:
+def test_round_robin_deals_a_batch_out_evenly() -> None:
     router = RoundRobin()
     attach(router, 3)
-    choice = chosen(router.choose(run_of([b"%d" % number for number in range(7)])))
+    choice = chosen(router.choose(batch_of([b"%d" % number for number in range(7)])))
     assert [bodies for _, bodies in choice] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
 
 
@@ -69,9 +69,9 @@ def test_round_robin_passes_over_those_that_are_full() -> None:
     router = RoundRobin()
     a, b = attach(router, 2)
     a.is_full = True
-    assert [chosen(router.choose(run_of([b"x"])))[0][0] for _ in range(3)] == [b, b, b]
+    assert [chosen(router.choose(batch_of([b"x"])))[0][0] for _ in range(3)] == [b, b, b]
     b.is_full = True
-    assert router.choose(run_of([b"x"])) == ()
+    assert router.choose(batch_of([b"x"])) == ()
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sets(st.integers(0, 3))), max_size=30))
@@ -84,7 +84,7 @@ def test_round_robin_gives_each_message_to_exactly_one(steps: list[tuple[int, se
             outlet.is_full = at in full
         bodies = [b"%d" % (number + at) for at in range(count)]
         number += count
-        choice = chosen(router.choose(run_of(bodies, Envelope(key="k"))))
+        choice = chosen(router.choose(batch_of(bodies, Envelope(key="k"))))
         dealt = [body for _, part in choice for body in part]
         assert sorted(dealt) == (sorted(bodies) if len(full) < 4 else [])
         assert all(not outlet.full() for outlet, _ in choice)
@@ -96,8 +96,8 @@ def test_round_robin_keeps_the_envelope_and_the_parts_of_slices() -> None:
     router = RoundRobin()
     attach(router, 2)
     envelope = Envelope(key="k")
-    run = run_of([(b"a", b"b"), (b"c", b"d"), (b"e",)], envelope, multipart=True)
-    parts = [part for _, part in router.choose(run)]
+    batch = batch_of([(b"a", b"b"), (b"c", b"d"), (b"e",)], envelope, multipart=True)
+    parts = [part for _, part in router.choose(batch)]
     assert all(part.multipart and part.envelope is envelope for part in parts)
     assert [part.size for part in parts] == [3, 2]
 
@@ -108,10 +108,10 @@ def test_by_key_gives_to_subscribers_once_each() -> None:
     router.subscribe(a, "x.*")
     router.subscribe(a, "#")
     router.subscribe(b, "y")
-    assert [outlet for outlet, _ in router.choose(run_of([b""], Envelope(key="x.1")))] == [a]
+    assert [outlet for outlet, _ in router.choose(batch_of([b""], Envelope(key="x.1")))] == [a]
     router.unsubscribe(a, "#")
     router.unsubscribe(a, "never subscribed")
-    assert router.choose(run_of([b""], Envelope(key="z"))) == []
+    assert router.choose(batch_of([b""], Envelope(key="z"))) == []
 
 
 def test_by_key_forgets_the_subscriptions_of_who_leaves() -> None:
@@ -120,7 +120,7 @@ def test_by_key_forgets_the_subscriptions_of_who_leaves() -> None:
     router.subscribe(a, "k")
     router.subscribe(b, "k")
     router.detach(a)
-    assert [outlet for outlet, _ in router.choose(run_of([b""], Envelope(key="k")))] == [b]
+    assert [outlet for outlet, _ in router.choose(batch_of([b""], Envelope(key="k")))] == [b]
 
 
 def test_subscribing_twice_takes_two_to_unsubscribe() -> None:
@@ -129,38 +129,38 @@ def test_subscribing_twice_takes_two_to_unsubscribe() -> None:
     router.subscribe(a, "k")
     router.subscribe(a, "k")
     router.unsubscribe(a, "k")
-    assert router.choose(run_of([b""], Envelope(key="k")))
+    assert router.choose(batch_of([b""], Envelope(key="k")))
     router.unsubscribe(a, "k")
-    assert not router.choose(run_of([b""], Envelope(key="k")))
+    assert not router.choose(batch_of([b""], Envelope(key="k")))
 
 
 def test_reply_goes_to_the_port_that_the_envelope_names() -> None:
     router = Reply()
     a, b = attach(router, 2)
-    run = run_of([b""], Envelope(reply_to="port/1"))
-    assert [outlet for outlet, _ in router.choose(run)] == [b]
+    batch = batch_of([b""], Envelope(reply_to="port/1"))
+    assert [outlet for outlet, _ in router.choose(batch)] == [b]
     router.detach(b)
-    assert router.choose(run) == ()
+    assert router.choose(batch) == ()
     router.detach(a)
 
 
 def test_of_ports_of_one_name_the_last_is_answered_and_none_takes_the_others_along() -> None:
     router = Reply()
     first, second, third = (FakeOutlet("asker") for _ in range(3))
-    run = run_of([b""], Envelope(reply_to="asker"))
+    batch = batch_of([b""], Envelope(reply_to="asker"))
     for outlet in (first, second, third):
         router.attach(outlet, {})
     for gone, answered in ((first, third), (third, second)):
         router.detach(gone)
-        assert [outlet for outlet, _ in router.choose(run)] == [answered]
+        assert [outlet for outlet, _ in router.choose(batch)] == [answered]
     router.detach(second)
-    assert router.choose(run) == ()
+    assert router.choose(batch) == ()
 
 
 def test_reply_wants_what_its_asker_is_still_there_for() -> None:
     router = Reply()
     (a,) = attach(router, 1)
-    asked = run_of([b""], Envelope(reply_to=a.target))
+    asked = batch_of([b""], Envelope(reply_to=a.target))
     assert router.wants(asked)
     router.detach(a)
     assert not router.wants(asked)

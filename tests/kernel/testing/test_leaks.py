@@ -24,6 +24,6 @@ def test_a_thread_that_is_left_running_is_found() -> None:
     over = threading.Event()
     thread = threading.Thread(target=over.wait, name="left behind")
     thread.start()
-    assert leaks.found(patience=0.01) == ["thread 'left behind'"]
+    assert leaks.found(timeout=0.01) == ["thread 'left behind'"]
     over.set()
     assert leaks.found() == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from kernel.testing import protocol_checks
 from kernel.testing.protocol_checks import ProtocolSubject
 from plugins.protocols.backend.connection import BackendConnection
@@ -23,12 +23,12 @@ class Sound(BackendConnection):
 
 
 class Losing(Sound):
-    def receive_data(self, data: Any, now: float) -> list[Run]:
+    def receive_data(self, data: Any, now: float) -> list[Batch]:
         return super().receive_data(data, now)[1:]
 
 
 class Raising(Sound):
-    def receive_data(self, data: Any, now: float) -> list[Run]:
+    def receive_data(self, data: Any, now: float) -> list[Batch]:
         try:
             return super().receive_data(data, now)
         except RemoteProtocolError as error:
@@ -47,13 +47,13 @@ class Impatient(Sound):
 
 
 class Counting(Sound):
-    def receive_data(self, data: Any, now: float) -> list[Run]:
-        return [Run(run.bodies, 7, run.envelope) for run in super().receive_data(data, now)]
+    def receive_data(self, data: Any, now: float) -> list[Batch]:
+        return [Batch(run.bodies, 7, run.envelope) for run in super().receive_data(data, now)]
 
 
 class Weighing(Sound):
-    def receive_data(self, data: Any, now: float) -> list[Run]:
-        return [Run(run.bodies, run.size, run.envelope, width=7) for run in super().receive_data(data, now)]
+    def receive_data(self, data: Any, now: float) -> list[Batch]:
+        return [Batch(run.bodies, run.size, run.envelope, width=7) for run in super().receive_data(data, now)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.testing.leaks import Leaks
 from kernel.threads.poll_thread import PollThread
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Reports:
@@ -34,7 +34,7 @@ class Reports:
 
     def wait(self, what: str, engine: str, times: int = 1) -> EngineEvent:
         with self._changed:
-            done = self._changed.wait_for(lambda: len(self.of(what, engine)) >= times, PATIENCE)
+            done = self._changed.wait_for(lambda: len(self.of(what, engine)) >= times, TIMEOUT)
         assert done, f"no {what} of {engine} (x{times}): {self.events}"
         return self.of(what, engine)[-1]
 
@@ -78,7 +78,7 @@ class Rig:
             done.set()
 
         self.thread.mailbox.post(posted)
-        assert done.wait(PATIENCE), "the thread does not answer"
+        assert done.wait(TIMEOUT), "the thread does not answer"
         return answer[0]
 
     def run(self, name: str, engine: Engine) -> Engine:
@@ -88,7 +88,7 @@ class Rig:
 
     def close(self) -> None:
         self.thread.stop()
-        assert self.thread.join(PATIENCE)
+        assert self.thread.join(TIMEOUT)
         self.thread.mailbox.bell.close()
 
 

@@ -16,9 +16,9 @@ import trio
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.hosting.backoff import BackoffOptions
 from kernel.pipes.mailbox import Mailbox
+from kernel.threads.engine_thread import EngineThread
 from kernel.threads.guest_thread import GuestThread
-from kernel.threads.residence import Residence
-from tests.kernel.threads.conftest import PATIENCE, Engine, Reports, Rig
+from tests.kernel.threads.conftest import TIMEOUT, Engine, Reports, Rig
 
 QUICK = BackoffOptions(first=0.01, most=0.04, jitter=0)
 
@@ -154,7 +154,7 @@ def test_a_removed_engine_is_gone_and_its_name_is_free(rig: Rig) -> None:
     rig.run("e", Engine(lambda host: host.port("e", Nobody()) and None))
     gone = threading.Event()
     rig.thread.remove("e", gone.set)
-    assert gone.wait(PATIENCE)
+    assert gone.wait(TIMEOUT)
     assert rig.dispatcher.ports() == []
     assert "e" not in rig.thread.states
     rig.thread.remove("e", gone.set)
@@ -175,7 +175,7 @@ def test_descriptors_wake_the_thread(rig: Rig) -> None:
     for number in range(5):
         arrived.clear()
         theirs.send(b"%d" % number)
-        assert arrived.wait(PATIENCE)
+        assert arrived.wait(TIMEOUT)
     assert got == [b"%d" % number for number in range(5)]
     rig.call(lambda: engine.host.watch(ours.fileno()))
     theirs.send(b"unwatched")
@@ -200,7 +200,7 @@ def test_timers_fire_in_order_and_may_be_replaced_or_cancelled(rig: Rig) -> None
         host.set_timer(now + 0.025, lambda: fired.append("r"), "r")
 
     rig.run("e", Engine(live))
-    assert over.wait(PATIENCE)
+    assert over.wait(TIMEOUT)
     assert fired == ["a", "b", "r"]
 
 
@@ -220,7 +220,7 @@ def test_soon_lets_the_others_have_their_turn(rig: Rig) -> None:
         host.post(lambda: order.append("neighbour"))
 
     rig.run("e", Engine(live))
-    assert over.wait(PATIENCE)
+    assert over.wait(TIMEOUT)
     assert order.index("neighbour") < 4
 
 
@@ -242,7 +242,7 @@ def test_trio_tasks_get_their_turn_though_engines_never_rest(rig: Rig) -> None:
         host.nursery.start_soon(tick)
 
     rig.run("e", Engine(live))
-    assert ticked.wait(PATIENCE)
+    assert ticked.wait(TIMEOUT)
 
 
 def test_engines_get_their_turn_though_trio_tasks_never_rest(rig: Rig) -> None:
@@ -257,7 +257,7 @@ def test_engines_get_their_turn_though_trio_tasks_never_rest(rig: Rig) -> None:
         host.set_timer(host.now() + 0.01, lambda: host.soon(over.set), "t")
 
     rig.run("e", Engine(live))
-    assert over.wait(PATIENCE)
+    assert over.wait(TIMEOUT)
 
 
 def test_posts_from_many_threads_all_arrive(rig: Rig) -> None:
@@ -300,12 +300,12 @@ def test_lingering_ends_as_soon_as_it_may_or_at_its_deadline() -> None:
         return False
 
     rig.thread.linger(0.1, not_yet)
-    assert rig.thread.join(PATIENCE)
+    assert rig.thread.join(TIMEOUT)
     assert asked
     rig.thread.mailbox.bell.close()
     rig = Rig()
     rig.thread.linger(3600, lambda: True)
-    assert rig.thread.join(PATIENCE)
+    assert rig.thread.join(TIMEOUT)
     rig.thread.mailbox.bell.close()
 
 
@@ -328,13 +328,13 @@ class Polite(Engine):
         try:
             await super().run(host, task_status=task_status)
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + TIMEOUT):
                 self._line.send(b"bye")
                 await answered.wait()
 
 
-GOING: dict[str, Callable[[Residence], None]] = {
-    "stopped": Residence.stop,
+GOING: dict[str, Callable[[EngineThread], None]] = {
+    "stopped": EngineThread.stop,
     "lingering": lambda thread: thread.linger(3600, lambda: True),
 }
 
@@ -346,11 +346,11 @@ def test_an_engine_that_has_to_go_hears_what_it_is_answered(rig: Rig, how: str) 
         engine = Polite(ours)
         rig.run("polite", engine)
         GOING[how](rig.thread)
-        peers.settimeout(PATIENCE)
+        peers.settimeout(TIMEOUT)
         assert peers.recv(100) == b"bye"
         rig.thread.stop()  # once more: it is leaving, and leaves when the engine has
         peers.send(b"good-bye")
-        assert rig.thread.join(PATIENCE)
+        assert rig.thread.join(TIMEOUT)
         assert engine.answers == [b"good-bye"]
 
 
@@ -389,10 +389,10 @@ def test_whoever_is_posted_to_in_answer_to_an_answer_is_woken(rig: Rig) -> None:
             mailbox.post(lambda: post_to_us(lambda: None))
 
         mailbox.post(answer_late)
-        assert ours.posted or ours.bell.wait(PATIENCE), f"a wake-up was lost in round {number}"
+        assert ours.posted or ours.bell.wait(TIMEOUT), f"a wake-up was lost in round {number}"
         while not ours.process():
             ours.bell.sleeping = True
-            assert ours.posted or ours.bell.wait(PATIENCE), f"a wake-up was lost in round {number}"
+            assert ours.posted or ours.bell.wait(TIMEOUT), f"a wake-up was lost in round {number}"
     ours.bell.close()
 
 

@@ -170,8 +170,8 @@ MISTAKES = {
     ),
     "mark of nothing": (BOTH + ROUTE + "high = 0\n", "f:9: [[routes]] high = 0: must be at least 1"),
     "negative patience": (
-        BOTH + ROUTE + "patience = -1.0\n",
-        "f:9: [[routes]] patience = -1.0: must be 0 or more seconds",
+        BOTH + ROUTE + "stall_timeout = -1.0\n",
+        "f:9: [[routes]] stall_timeout = -1.0: must be 0 or more seconds",
     ),
     "contradiction": (
         BOTH + ROUTE + 'confirm = true\nwhen_full = "drop-oldest"\n',

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernel.contracts.dissector import CLIENT, SERVER, Line
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.dissectors.backend.dissector import BackendDissector
 from plugins.dissectors.backend.plugin import register_dissectors
 from plugins.protocols.backend.connection import BackendConnection
@@ -32,9 +32,9 @@ def conversation() -> Said:
 
     exchange()
     client.want_confirm()
-    client.send_runs([run_of([b"one", b"two"])], 0.0)
-    client.send_runs([run_of([b"x" * 300], Envelope(key="a.b", persistent=True))], 0.0)
-    client.send_runs([run_of([(b"a", b"bc")], Envelope(key="a.b"), multipart=True)], 0.0)
+    client.send_batches([batch_of([b"one", b"two"])], 0.0)
+    client.send_batches([batch_of([b"x" * 300], Envelope(key="a.b", persistent=True))], 0.0)
+    client.send_batches([batch_of([(b"a", b"bc")], Envelope(key="a.b"), multipart=True)], 0.0)
     exchange()
     server.confirm(4)
     exchange()

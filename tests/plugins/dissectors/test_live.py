@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.peer("namespaces"), pytest.mark.peer("scapy"), pytest.
 GROUP, PORT = "239.192.1.1", 5555
 LIBZMQ, KERNEL = "tests.plugins.engines.pgm.libzmq_peer", "tests.plugins.engines.pgm.kernel_peer"
 MESSAGES = 200
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 PUBLISHER = """
 import pika
@@ -147,7 +147,7 @@ def _where(peer: str, member: int) -> str:
 
 def _until_written(file: Path, repaired: int) -> None:
     """Wait for what tshark has captured and not written yet: it does not when it is interrupted."""
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while (row := _row(file, check=False)) is None or row["repaired"] < repaired:
         assert monotonic() < deadline, f"{row}, where {repaired} repairs should be"
 

@@ -55,7 +55,7 @@ class Confirms:
         verdicts: list[Verdict] = []
         while self._refused and self._refused[0][0] <= ready:
             first, last = self._refused.popleft()
-            if last > ready:  # the routes have confirmed a part of its run
+            if last > ready:  # the routes have confirmed a part of its batch
                 self._refused.appendleft((ready + 1, last))
                 last = ready
             self._tell(first - 1, verdicts, accepted=True)

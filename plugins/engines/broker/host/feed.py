@@ -15,7 +15,7 @@ import msgspec
 
 from kernel.contracts.engine import Port
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.protocols.amqp091.content import ContentProperties, raw_properties
 from plugins.protocols.amqp091.fields import short_string
 
@@ -27,7 +27,7 @@ _MOST_A_TURN = 20_000
 
 
 class Feed:
-    """Runs on their way between the broker and the routes."""
+    """Batches on their way between the broker and the routes."""
 
     def __init__(
         self, vhost: VirtualHost, default_exchange: str, on_refused: Callable[[str], None] = lambda _: None
@@ -42,7 +42,7 @@ class Feed:
         self.wanted: Collection[Any] = ()
         """The topology's routes from here: with none, nothing is offered."""
         self._port: Port | None = None
-        self._waiting: list[Run] = []
+        self._waiting: list[Batch] = []
         self._waiting_count = 0
         self._unsafe: deque[tuple[int, int]] = deque()
         """What the store has to reach, and how many messages from routes wait for it."""
@@ -58,12 +58,12 @@ class Feed:
         # Not in the contract: a port that does not tell its routes is offered everything.
         self.wanted = getattr(port, "routes", (port,))
 
-    def offer(self, run: Run) -> int:
-        """Take a run for the routes; return the mark that ``confirmed`` must reach, 0 if nobody confirms."""
+    def offer(self, batch: Batch) -> int:
+        """Take a batch for the routes; return the mark that ``confirmed`` must reach, 0 if nobody confirms."""
         port = self._open_port()
-        self._waiting.append(run)
-        self._waiting_count += len(run.bodies)
-        self.messages_out += len(run.bodies)
+        self._waiting.append(batch)
+        self._waiting_count += len(batch.bodies)
+        self.messages_out += len(batch.bodies)
         return port.sent() + self._waiting_count if port.confirms else 0
 
     def takes(self, envelope: Envelope) -> bool:
@@ -73,19 +73,19 @@ class Feed:
     def flush(self) -> None:
         """Send what was offered in this turn."""
         if self._waiting:
-            runs = self._waiting
+            batches = self._waiting
             self._waiting = []
             self._waiting_count = 0
-            self.going = self._open_port().send(runs)
+            self.going = self._open_port().send(batches)
 
     def receive(self, now: float) -> bool:
         """Publish what came over routes; return whether there is more."""
         port = self._open_port()
-        runs = port.take(_MOST_A_TURN)
+        batches = port.take(_MOST_A_TURN)
         count = 0
-        for run in runs:
-            self._publish(run, now)
-            count += len(run.bodies)
+        for batch in batches:
+            self._publish(batch, now)
+            count += len(batch.bodies)
         self.messages_in += count
         if count and port.must_confirm != self._wanted:
             self._wanted = port.must_confirm
@@ -111,23 +111,23 @@ class Feed:
         assert self._port is not None, "the engine opens its port before it listens"
         return self._port
 
-    def _publish(self, run: Run, now: float) -> None:
-        envelope = run.envelope
+    def _publish(self, batch: Batch, now: float) -> None:
+        envelope = batch.envelope
         if envelope is not self._last or self.vhost.routes.changes != self._last_at:
             self._last = envelope
             self._last_as = self._admit(envelope)
             self._last_at = self.vhost.routes.changes
         if self._last_as is None:
-            self.messages_refused += len(run.bodies)
+            self.messages_refused += len(batch.bodies)
             return
-        if run.multipart:  # AMQP has no parts
-            run = run_of([b"".join(parts) for parts in run.bodies])
-        accepted = self.vhost.publish(run.under(self._last_as), now)
+        if batch.multipart:  # AMQP has no parts
+            batch = batch_of([b"".join(parts) for parts in batch.bodies])
+        accepted = self.vhost.publish(batch.under(self._last_as), now)
         if accepted is not None:
-            self._count_refused(self._last_as, len(run.bodies) - accepted)
+            self._count_refused(self._last_as, len(batch.bodies) - accepted)
 
     def _count_refused(self, envelope: Envelope, refused: int) -> None:
-        """Full queues have refused so many messages of a run; a route cannot be told, so that others are, once until one is taken."""
+        """Full queues have refused so many messages of a batch; a route cannot be told, so that others are, once until one is taken."""
         self.messages_refused += refused
         if refused and not self._refusing:
             self._on_refused(

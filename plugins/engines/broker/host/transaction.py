@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from typing import Protocol as Interface
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.broker.ledger import Handed
 from plugins.engines.broker.receiver import Receiver
 from plugins.engines.broker.routes import Route
@@ -22,15 +22,15 @@ class Transacting(Interface):
     vhost: VirtualHost
     receiver: Receiver
 
-    def publish(self, run: Run, now: float, *, mandatory: bool, route: Route | None = None) -> None:
+    def publish(self, batch: Batch, now: float, *, mandatory: bool, route: Route | None = None) -> None:
         """Publish messages that were checked."""
         ...
 
 
 class Publication(NamedTuple):
-    """A run to publish, and where it goes."""
+    """A batch to publish, and where it goes."""
 
-    run: Run
+    batch: Batch
     mandatory: bool
     route: Route
 
@@ -52,9 +52,9 @@ class Transaction:
         self._publications: list[Publication] = []
         self._verdicts: list[Verdict] = []
 
-    def publish(self, channel: Transacting, run: Run, *, mandatory: bool) -> None:
+    def publish(self, channel: Transacting, batch: Batch, *, mandatory: bool) -> None:
         """Take messages that were checked."""
-        self._publications.append(Publication(run, mandatory, channel.vhost.routes.find(run.envelope)))
+        self._publications.append(Publication(batch, mandatory, channel.vhost.routes.find(batch.envelope)))
 
     def settle(
         self,
@@ -77,9 +77,9 @@ class Transaction:
         publications, self._publications = self._publications, []
         verdicts, self._verdicts = self._verdicts, []
         queues = channel.vhost.queues
-        for run, mandatory, route in publications:
+        for batch, mandatory, route in publications:
             there = tuple([queues[queue.name] for queue in route.queues if queue.name in queues])
-            channel.publish(run, now, mandatory=mandatory, route=Route(there, route.without_copies))
+            channel.publish(batch, now, mandatory=mandatory, route=Route(there, route.without_copies))
         for settled, accepted, requeue in verdicts:
             if accepted:
                 channel.receiver.accept(settled)

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.engines.broker.storage.framing import Damage, Kind, Record, RecordReader
 from plugins.engines.broker.storage.group import Group, Moved
 from plugins.engines.broker.storage.intervals import Intervals
@@ -133,8 +133,8 @@ class Cleaner:
                 for entry, start, stop in alive
                 if low <= start < high
             ]
-            run = run_of(messages.bodies[low:high])
-            self.log.add_messages(group, entries, run, messages.envelope, messages.priority)
+            batch = batch_of(messages.bodies[low:high])
+            self.log.add_messages(group, entries, batch, messages.envelope, messages.priority)
         group.moved.append(Moved(record.start, begins, group.size))
         self._saved += group.size - begins
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.engines.broker.storage.attempt import Attempt
-from plugins.engines.broker.storage.collected import Collected, JoinedRun
+from plugins.engines.broker.storage.collected import Collected, JoinedBatch
 from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
 from plugins.engines.broker.storage.files import Files, Writable
 from plugins.engines.broker.storage.framing import Damage, Kind
@@ -147,13 +147,13 @@ class Log:
 
     def keep(self, kept: Kept, span: Span) -> None:
         """Write down messages."""
-        run = span.run
+        batch = span.batch
         collected = self._collected
-        if run is not collected.last_run:
-            collected.last_run = run
-            collected.runs.append((run, [], Place(self)))
-            self.waiting_bytes += run.size
-        _, entries, place = collected.runs[-1]
+        if batch is not collected.last_batch:
+            collected.last_batch = batch
+            collected.batches.append((batch, [], Place(self)))
+            self.waiting_bytes += batch.size
+        _, entries, place = collected.batches[-1]
         base, start, stop = span.base, span.start, span.stop
         expires = 0.0 if span.expires_at is None else span.expires_at + self.clock_ahead
         entries.append((kept, Entry(kept.number, base, start, stop, expires)))
@@ -208,29 +208,29 @@ class Log:
         for kind, payload in collected.notes:
             group.add(kind, payload)
         for joined in collected.joined():
-            self._add_run(group, joined)
+            self._add_batch(group, joined)
         for kept in collected.settling:
             ranges = [(kept.number, first, stop) for first, stop in Intervals(kept.settled).ranges()]
             kept.settled = []
             for index in range(0, len(ranges), _MOST_RANGES):
                 group.add(Kind.SETTLED, encode_ranges(ranges[index : index + _MOST_RANGES]))
 
-    def _add_run(self, group: Group, joined: JoinedRun) -> None:
-        envelope = joined.run.envelope
+    def _add_batch(self, group: Group, joined: JoinedBatch) -> None:
+        envelope = joined.batch.envelope
         try:
             octets = self.envelopes.encode(envelope)
         except LocalProtocolError as error:
             self._report("not stored", f"messages to {envelope.key!r} that AMQP cannot say: {error}")
             return
-        start, stop = self.add_messages(group, joined.entries, joined.run, octets, envelope.priority)
+        start, stop = self.add_messages(group, joined.entries, joined.batch, octets, envelope.priority)
         group.places += [(place, start, stop) for place in joined.places]
 
     def add_messages(
-        self, group: Group, entries: list[Entry], run: Run, envelope: bytes, priority: int
+        self, group: Group, entries: list[Entry], batch: Batch, envelope: bytes, priority: int
     ) -> tuple[int, int]:
         """Add a message record to a group; return where it begins and ends."""
         group.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
-        return group.add(Kind.MESSAGES, encode_messages(entries, run, envelope, priority))
+        return group.add(Kind.MESSAGES, encode_messages(entries, batch, envelope, priority))
 
     def _submit(self, group: Group) -> None:
         self._busy = True
@@ -305,7 +305,7 @@ class Log:
             place.segment = segment
             place.start, place.stop = at + start, at + stop
         self.safe = group.number
-        self.waiting_bytes = sum(run.size for run, _, _ in self._collected.runs)
+        self.waiting_bytes = sum(batch.size for batch, _, _ in self._collected.batches)
         self.cleaner.has_moved(group, segment, at)
         self.cleaner.forget_dead()
         self._on_done()

@@ -1,4 +1,4 @@
-"""Message records: one run, written once, with the places that its messages have in queues.
+"""Message records: one batch, written once, with the places that its messages have in queues.
 
     number of entries 2 · number of messages 4 · length of the envelope 4 · size of each body 4 · priority 1
     entries: queue 8 · base 8 · start 4 · stop 4 · expiry 8       message i has position base + i, start <= i < stop
@@ -15,7 +15,7 @@ from itertools import accumulate
 from struct import Struct, iter_unpack, pack, unpack_from
 from typing import NamedTuple
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.protocols.amqp091.content import envelope_of, raw_properties
 
 _HEAD = Struct(">HIIIB")
@@ -25,7 +25,7 @@ _MOST_ENVELOPES = 1000
 
 
 class Entry(NamedTuple):
-    """Where messages of a run are: ``start`` up to ``stop`` of it, from ``base + start`` on in a queue."""
+    """Where messages of a batch are: ``start`` up to ``stop`` of it, from ``base + start`` on in a queue."""
 
     queue: int
     base: int
@@ -71,10 +71,10 @@ def decode_envelope(octets: bytes) -> Envelope:
     return envelope_of(exchange, key, octets[key_at + key_size :])
 
 
-def encode_messages(entries: Sequence[Entry], run: Run, envelope: bytes, priority: int) -> bytes:
+def encode_messages(entries: Sequence[Entry], batch: Batch, envelope: bytes, priority: int) -> bytes:
     """Return the payload of a message record; the messages have one part each."""
-    bodies = run.bodies
-    count, size, sizes = len(bodies), run.width, b""
+    bodies = batch.bodies
+    count, size, sizes = len(bodies), batch.width, b""
     if not size:
         each = list(map(len, bodies))
         if count and each.count(each[0]) == count:
@@ -149,6 +149,6 @@ class EnvelopeCache:
         return self._last_octets
 
 
-def in_one_piece(run: Run) -> Run:
-    """Return a run whose messages have one part each."""
-    return run_of([b"".join(parts) for parts in run.bodies], run.envelope) if run.multipart else run
+def in_one_piece(batch: Batch) -> Batch:
+    """Return a batch whose messages have one part each."""
+    return batch_of([b"".join(parts) for parts in batch.bodies], batch.envelope) if batch.multipart else batch

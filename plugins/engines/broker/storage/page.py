@@ -33,7 +33,7 @@ class Page:
 
     __slots__ = ("count", "expires_at", "kept", "mortal", "pieces", "ranges", "redelivered", "size")
 
-    run: None = None
+    batch: None = None
     """What tells it from a span."""
 
     def __init__(

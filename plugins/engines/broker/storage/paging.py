@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.framing import Damage, Kind, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
@@ -113,9 +113,9 @@ def _spans(page: Page, found: list[Found]) -> list[Span]:
     log = page.kept.log
     spans: list[Span] = []
     for first, bodies, octets, expires, piece in found:
-        run = run_of(bodies, log.envelopes.decode(octets))
+        batch = batch_of(bodies, log.envelopes.decode(octets))
         span = Span(
-            first, run, 0, len(bodies), expires - log.clock_ahead if expires else None, page.redelivered
+            first, batch, 0, len(bodies), expires - log.clock_ahead if expires else None, page.redelivered
         )
         span.place = Place(log, *piece)
         spans.append(span)

@@ -1,4 +1,4 @@
-"""Place: where a stored run lies, once that is known; shared by all spans of the run in all queues."""
+"""Place: where a stored batch lies, once that is known; shared by all spans of the batch in all queues."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class Place(msgspec.Struct, eq=False, gc=False):
 
     @property
     def readable(self) -> bool:
-        """Whether the run can be read back from here (it may be on its way, or have been moved)."""
+        """Whether the batch can be read back from here (it may be on its way, or have been moved)."""
         return self.segment is not None and not self.segment.gone

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Protocol as Interface
 
 Work = Callable[[], Callable[[], None]]
-"""Runs in the writer's thread; what it returns is called in the broker's."""
+"""Batches in the writer's thread; what it returns is called in the broker's."""
 
 
 class Writer(Interface):

@@ -38,9 +38,9 @@ def verify(journal: Path) -> int:
             end = segment.end
             try:
                 spoilt += _spoilt_entries(segment)
-                for _, batch in segment.stored(segment.name.base, end, ["offset"], told):
-                    rows += batch.num_rows
-                    step(batch.num_rows)
+                for _, record_batch in segment.stored(segment.name.base, end, ["offset"], told):
+                    rows += record_batch.num_rows
+                    step(record_batch.num_rows)
             except FileNotFoundError:
                 click.echo(f"{segment.name} was deleted or compacted meanwhile")
     behind = sum(entry.rows for entry in _behind(segments[-1]))

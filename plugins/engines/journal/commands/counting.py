@@ -61,12 +61,14 @@ def count_by(reader: JournalReader, by: str, start: int, stop: int) -> pa.Table:
 def _partial_sums(reader: JournalReader, by: str, start: int, stop: int, step: Any) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     rows = 0
-    for batch in reader.batches(start, stop, [by, "body"], on_damage=DamageTold()):
-        sizes = compute.binary_length(batch.column("body")).cast(pa.int64())
+    for record_batch in reader.record_batches(start, stop, [by, "body"], on_damage=DamageTold()):
+        sizes = compute.binary_length(record_batch.column("body")).cast(pa.int64())
         ones = compute.add(compute.multiply(sizes, 0), 1)
-        waiting.append(pa.RecordBatch.from_arrays([batch.column(by), ones, sizes], [by, "messages", "bytes"]))
-        rows += batch.num_rows
-        step(batch.num_rows)
+        waiting.append(
+            pa.RecordBatch.from_arrays([record_batch.column(by), ones, sizes], [by, "messages", "bytes"])
+        )
+        rows += record_batch.num_rows
+        step(record_batch.num_rows)
         if rows >= _FOLD:
             yield _summed([pa.Table.from_batches(waiting)], by)
             waiting, rows = [], 0

@@ -26,10 +26,10 @@ def ls(journal: Path, as_json: bool) -> None:
             "from": segment.start,
             "to": segment.end,
             "rows": segment.end - segment.start,
-            "batches": segment.batches,
+            "batches": segment.record_batches,
             "bytes": segment.bytes,
-            "first": when(segment.min_ts) if segment.batches else "",
-            "last": when(segment.max_ts) if segment.batches else "",
+            "first": when(segment.min_ts) if segment.record_batches else "",
+            "last": when(segment.max_ts) if segment.record_batches else "",
         }
         for segment in reader.summaries()
     ]

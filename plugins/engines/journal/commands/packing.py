@@ -72,7 +72,7 @@ def compact(
     for one in done:
         click.echo(
             f"{one.name}: {one.segments} segments, {one.batches_before:,} batches, {one.bytes_before:,} bytes"
-            f" are now {one.batches:,} batches, {one.bytes:,} bytes"
+            f" are now {one.record_batches:,} batches, {one.bytes:,} bytes"
         )
     if not done:
         click.echo("there is nothing to compact")

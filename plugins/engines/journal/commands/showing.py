@@ -97,13 +97,13 @@ def _rows(
             yield flat(wanted.slice(at, _AT_ONCE), ROWS)
 
 
-def _limited(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+def _limited(record_batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
     while count > 0:
-        batch = next(batches, None)
-        if batch is None:
+        record_batch = next(record_batches, None)
+        if record_batch is None:
             return
-        yield batch.slice(0, count)
-        count -= batch.num_rows
+        yield record_batch.slice(0, count)
+        count -= record_batch.num_rows
 
 
 def _last(reader: JournalReader, selection: Selection, end: int, count: int) -> list[pa.RecordBatch]:
@@ -114,10 +114,10 @@ def _last(reader: JournalReader, selection: Selection, end: int, count: int) -> 
         first = segment.name.base
         if selection.everything():
             first = max(first, min(end, segment.end) - missing)
-        batches = list(_rows(reader, selection, first, min(segment.end, end)))
-        while batches and missing > 0:
-            batch = batches.pop()
-            kept = batch.slice(max(batch.num_rows - missing, 0))
+        record_batches = list(_rows(reader, selection, first, min(segment.end, end)))
+        while record_batches and missing > 0:
+            record_batch = record_batches.pop()
+            kept = record_batch.slice(max(record_batch.num_rows - missing, 0))
             missing -= kept.num_rows
             found.appendleft(kept)
         if missing <= 0:
@@ -125,11 +125,11 @@ def _last(reader: JournalReader, selection: Selection, end: int, count: int) -> 
     return list(found)
 
 
-def _show(batches: Iterator[pa.RecordBatch], form: str, *, header: bool = True) -> None:
+def _show(record_batches: Iterator[pa.RecordBatch], form: str, *, header: bool = True) -> None:
     out = sys.stdout.buffer
     make: Callable[[pa.RecordBatch], bytes] = FORMATS[form]
     if header:
         out.write(header_of(form))
-    for batch in batches:
-        out.write(make(batch))
+    for record_batch in record_batches:
+        out.write(make(record_batch))
     out.flush()

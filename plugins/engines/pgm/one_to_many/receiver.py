@@ -188,10 +188,10 @@ class OneToManyReceiver:
         units = side.take()
         if not units or port is None:
             return
-        runs = self._decoder.decode(units)
-        if runs:
-            self._messages += sum(len(run.bodies) for run in runs)
-            if not port.send(runs):
+        batches = self._decoder.decode(units)
+        if batches:
+            self._messages += sum(len(batch.bodies) for batch in batches)
+            if not port.send(batches):
                 self._read(False)
         if port.confirms:
             self._unconfirmed.append((port.sent(), side.era, side.next))
@@ -226,8 +226,8 @@ class OneToManyReceiver:
         """A route leads here, which can lead nowhere: drop what it brings, and say so."""
         assert self._port is not None
         first = not self._refused
-        while runs := self._port.take():
-            self._refused += sum(len(run.bodies) for run in runs)
+        while batches := self._port.take():
+            self._refused += sum(len(batch.bodies) for batch in batches)
         if first:
             detail = (
                 f'this engine only receives (mode = "receive"); the one that listens at {self._address} sends'

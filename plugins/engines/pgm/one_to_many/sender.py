@@ -165,19 +165,19 @@ class OneToManySender:
 
     def _take(self, port: Port) -> bool:
         side = self._side
-        runs = port.take(BATCH_BYTES // self._body_size or 1)
+        batches = port.take(BATCH_BYTES // self._body_size or 1)
         if port.must_confirm != self._wanted:
             self._wanted = port.must_confirm
             self._told = self._taken  # nobody waits for those before
         side.promised = bool(self._wanted)
-        if not runs:
+        if not batches:
             return False
-        count = sum(len(run.bodies) for run in runs)
-        self._body_size = sum(run.size for run in runs) // count + 1
+        count = sum(len(batch.bodies) for batch in batches)
+        self._body_size = sum(batch.size for batch in batches) // count + 1
         self._taken += count
         encoder = self._small if side.multicasting else self._large
         refused = encoder.refused
-        units = encoder.encode(runs)
+        units = encoder.encode(batches)
         if encoder.refused and not refused:  # once; the counter tells of more
             self._report("refused", detail=encoder.problem)
         # Whatever was refused counts as sent: an empty unit says so where nothing else does.

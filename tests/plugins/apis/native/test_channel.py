@@ -12,7 +12,7 @@ import pytest
 
 from kernel.contracts.errors import KernelClosed, TimedOut, WouldBlock, WrongThread
 from kernel.contracts.loan import lend
-from kernel.contracts.message import PLAIN, Envelope, Message, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, Message, batch_of
 from kernel.pipes.water_marks import WaterMarks
 from kernel.testing.fixtures import KernelFactory
 from kernel.testing.leaks import open_descriptors
@@ -145,7 +145,7 @@ def test_a_dropping_route_never_waits_and_counts(kernel_factory: KernelFactory, 
 def test_a_reader_that_reads_nothing_holds_up_the_others_for_a_moment_only(
     kernel_factory: KernelFactory,
 ) -> None:
-    kernel = kernel_factory(route("a", "stuck", "b", marks={"high": 10, "patience": 0.01}))
+    kernel = kernel_factory(route("a", "stuck", "b", marks={"high": 10, "stall_timeout": 0.01}))
     a, stuck, b = (kernel.open(name) for name in ("a", "stuck", "b"))
     for number in range(1000):
         a.send(b"%d" % number, timeout=20)
@@ -168,9 +168,9 @@ def test_receive_many_takes_at_most_what_is_asked_and_loses_nothing(
         a.send(b"%d" % number)
     got: list[Any] = []
     while len(got) < total:
-        batch = b.receive_many(most, timeout=2)
-        assert 1 <= len(batch) <= most
-        got += batch
+        chunk = b.receive_many(most, timeout=2)
+        assert 1 <= len(chunk) <= most
+        got += chunk
     assert got == [b"%d" % number for number in range(total)]
 
 
@@ -190,10 +190,10 @@ def test_ways_to_receive_may_be_mixed(kernel_factory: KernelFactory) -> None:
     assert b.receive(5) == b"0"
     assert b.receive_message(5) == Message(b"1", b.receive_message(5).envelope)
     assert b.receive_many(2) == [b"3", b"4"]
-    run = b.receive_run(2)
-    assert (list(run.bodies), run.envelope.key) == ([b"5", b"6"], "k")
+    batch = b.receive_batch(2)
+    assert (list(batch.bodies), batch.envelope.key) == ([b"5", b"6"], "k")
     assert b.receive() == b"7"
-    assert list(b.receive_run().bodies) == [b"8", b"9"]
+    assert list(b.receive_batch().bodies) == [b"8", b"9"]
     assert b.receive_message(5).parts == (b"p", b"q")
 
 
@@ -209,17 +209,17 @@ def test_keys_and_envelopes_travel_with_their_messages(kernel_factory: KernelFac
     assert third.key == "other"
 
 
-def test_runs_pass_as_they_are(kernel_factory: KernelFactory) -> None:
+def test_batches_pass_as_they_are(kernel_factory: KernelFactory) -> None:
     _, a, b = pair(kernel_factory)
-    run = run_of([b"1", b"2"], Envelope(key="k"))
-    a.send_runs([run])
-    assert b.receive_run(timeout=5) is run
+    batch = batch_of([b"1", b"2"], Envelope(key="k"))
+    a.send_batches([batch])
+    assert b.receive_batch(timeout=5) is batch
 
 
-def test_empty_batches_and_runs_are_nothing(kernel_factory: KernelFactory) -> None:
+def test_empty_batches_are_nothing(kernel_factory: KernelFactory) -> None:
     _, a, b = pair(kernel_factory)
     a.send_many([])
-    a.send_runs([Run([], 0)])
+    a.send_batches([Batch([], 0)])
     a.send(b"1")
     assert b.receive_many(timeout=5) == [b"1"]
 

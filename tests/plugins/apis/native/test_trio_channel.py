@@ -80,7 +80,7 @@ def test_a_send_by_key_goes_on_as_soon_as_there_is_room_for_it() -> None:
 
 def test_a_reader_that_reads_nothing_is_set_aside() -> None:
     engines = tuple(EnginePlan(name=name, kind="trio") for name in ("out", "stuck", "in"))
-    marks = WaterMarks(high=4, patience=0.01)
+    marks = WaterMarks(high=4, stall_timeout=0.01)
     plan = Plan(
         threads=PLAN.threads,
         engines=engines,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
 
-from kernel.contracts.message import PLAIN, Envelope, run_of
-from plugins.protocols.journal_format.batch import BatchEncoder
+from kernel.contracts.message import PLAIN, Envelope, batch_of
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.index import Header, encode_entry, encode_header
 from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.record_batch import RecordBatchEncoder
 from plugins.protocols.journal_format.schema import STORED_BYTES
 
 SOURCE = Source("broker", "feed")
@@ -25,7 +25,7 @@ class Journal:
         self.path = path
         self.end = 0
         self._batches = 0
-        self._encoder = BatchEncoder()
+        self._encoder = RecordBatchEncoder()
         self._name: SegmentName | None = None
         path.mkdir()
 
@@ -45,7 +45,7 @@ class Journal:
             self.roll()
         assert self._name is not None
         ts = EPOCH + 1000 * self._batches if ts is None else ts
-        encoded = self._encoder.encode(self.end, [(run_of(bodies, envelope), ts, source)])
+        encoded = self._encoder.encode(self.end, [(batch_of(bodies, envelope), ts, source)])
         with self._name.data_path(self.path).open("ab") as data:
             entry = encoded.entry._replace(position=data.tell())
             data.write(encoded.data)

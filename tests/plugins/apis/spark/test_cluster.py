@@ -17,7 +17,7 @@ from plugins.protocols.journal_format.reader import JournalReader
 from tests.plugins.apis.spark.journals import Journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-PATIENCE = 400.0
+TIMEOUT = 400.0
 
 PROGRAM = """
 import sys
@@ -76,7 +76,7 @@ class Daemon:
                 self._said.set()
 
     def wait(self) -> re.Match[str]:
-        assert self._said.wait(PATIENCE), "it did not say that it has started"
+        assert self._said.wait(TIMEOUT), "it did not say that it has started"
         assert self.match is not None
         return self.match
 
@@ -117,14 +117,14 @@ def test_a_cluster_reads_and_writes_journals(master: str, journal: Journal, tmp_
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "rows: 100 executors: 2" in done.stdout
     bodies = [
         value.as_py()
-        for batch in JournalReader(target).batches(columns=["body"])
+        for batch in JournalReader(target).record_batches(columns=["body"])
         for value in batch.column(0)
     ]
     assert bodies == [b"%d" % number for number in range(100)], "in order, too: a task is a range of offsets"

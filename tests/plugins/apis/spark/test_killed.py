@@ -24,7 +24,7 @@ import pytest
 from plugins.protocols.journal_format.reader import JournalReader
 
 KILLS = int(os.environ.get("KERNEL_KILLS", "6"))
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds without any progress after which something is wrong."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 40 * KILLS)]
@@ -119,7 +119,7 @@ class Victims:
         process.wait()
 
     def wait(self, name: str) -> int:
-        return self._running[name].wait(PATIENCE)
+        return self._running[name].wait(TIMEOUT)
 
     def close(self) -> None:
         for name in self._running:
@@ -149,14 +149,12 @@ def _wait_for_rows(journal: Path, end: int) -> None:
         if now != last:
             last, since = now, time.monotonic()
         log = journal.parent / "log"
-        assert time.monotonic() - since < PATIENCE, (
-            f"{journal.name} stays at {now}: {log.read_text()[-3000:]}"
-        )
+        assert time.monotonic() - since < TIMEOUT, f"{journal.name} stays at {now}: {log.read_text()[-3000:]}"
         time.sleep(0.02)
 
 
 def _numbers(journal: Path) -> Iterator[int]:
-    for batch in JournalReader(journal).batches(columns=["body"]):
+    for batch in JournalReader(journal).record_batches(columns=["body"]):
         yield from map(int, batch.column(0).to_pylist())
 
 

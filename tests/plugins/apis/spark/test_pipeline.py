@@ -92,7 +92,9 @@ def test_a_stream_sends_its_windows_into_another_journal(journal: Journal, tmp_p
     done = _kernel("pipeline", "run", "windows", "--once", "--master", "local[1]", *where, "--set", "late=0")
     assert done.returncode == 0, done.stderr
     rows = [
-        row for batch in JournalReader(target).batches(columns=["key", "body"]) for row in batch.to_pylist()
+        row
+        for batch in JournalReader(target).record_batches(columns=["key", "body"])
+        for row in batch.to_pylist()
     ]
     assert [row["key"] for row in rows] == ["window.k", "window.k"], "the third window is not over"
     assert sorted(b'"messages":3' in row["body"] for row in rows) == [False, True]

@@ -15,7 +15,7 @@ import pytest
 from tests.plugins.apis.spark.journals import Journal
 
 ROOT = Path(__file__).parents[4]
-PATIENCE = 280.0
+TIMEOUT = 280.0
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def _run(program: str, *arguments: str, env: dict[str, str]) -> str:
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -53,7 +53,7 @@ def test_a_wheel_is_found_by_spark_itself(journal: Journal, tmp_path: Path) -> N
         shutil.copy(ROOT / name, source)
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
     subprocess.run(
-        [*build, "-w", str(tmp_path), str(source)], check=True, capture_output=True, timeout=PATIENCE
+        [*build, "-w", str(tmp_path), str(source)], check=True, capture_output=True, timeout=TIMEOUT
     )
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"

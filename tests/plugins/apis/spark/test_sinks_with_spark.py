@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def _bodies(journal: Path) -> list[bytes]:
     return [
         bytes(value.as_py())
-        for batch in JournalReader(journal).batches(columns=["body"])
+        for batch in JournalReader(journal).record_batches(columns=["body"])
         for value in batch.column(0)
     ]
 
@@ -143,4 +143,4 @@ def test_a_kernel_that_is_not_there_is_named(spark: Any) -> None:
     with pytest.raises(
         Exception, match=r"127\.0\.0\.1:9 has not confirmed all messages .* is a kernel listening there"
     ):
-        writer.option("patience", "0.5").save()
+        writer.option("timeout", "0.5").save()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.journal.compaction import compact
 from plugins.engines.journal.options import KeepOptions
 from plugins.engines.journal.retention import delete, expired
@@ -54,7 +54,7 @@ def test_the_parts_of_a_message_are_a_list_of_their_sizes(
     spark: Any, journal: Journal, tmp_path: Path
 ) -> None:
     with JournalWriter(tmp_path / "multipart") as writer:
-        writer.append([(run_of([(b"a", b"bcd"), (b"",)], multipart=True), writer.stamp(), SOURCE)])
+        writer.append([(batch_of([(b"a", b"bcd"), (b"",)], multipart=True), writer.stamp(), SOURCE)])
     rows = spark.read.format("kernel").load(str(tmp_path / "multipart")).orderBy("offset").collect()
     assert [(row.parts, bytes(row.body)) for row in rows] == [([1, 3], b"abcd"), ([0], b"")]
 
@@ -157,7 +157,7 @@ def test_a_journal_may_be_rolled_compacted_and_shortened_under_a_running_query(
             for turn in range(8):
                 for _ in range(25):
                     first = writer.next_offset
-                    run = run_of([b"%d" % number for number in range(first, first + 40)])
+                    run = batch_of([b"%d" % number for number in range(first, first + 40)])
                     writer.append([(run, writer.stamp(), SOURCE)])
                 if turn % 2:
                     assert compact(source)

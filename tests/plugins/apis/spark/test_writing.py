@@ -13,8 +13,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
-from kernel.contracts.message import run_of
-from plugins.apis.spark.bus_writer import TOKEN, runs_of, send_epoch
+from kernel.contracts.message import batch_of
+from plugins.apis.spark.bus_writer import TOKEN, batches_of, send_epoch
 from plugins.apis.spark.errors import NotTaken, RowError, SparkOptionError
 from plugins.apis.spark.messages import check_columns, prepare
 from plugins.apis.spark.options import WriteOptions
@@ -40,8 +40,8 @@ def _batch(**columns: Sequence[Any]) -> pa.RecordBatch:
 def _rows(journal: Path, *columns: str) -> list[tuple[Any, ...]]:
     return [
         tuple(row.values())
-        for batch in JournalReader(journal).batches(columns=list(columns))
-        for row in batch.to_pylist()
+        for chunk in JournalReader(journal).record_batches(columns=list(columns))
+        for row in chunk.to_pylist()
     ]
 
 
@@ -129,9 +129,13 @@ def test_a_sink_has_one_target(options: dict[str, str]) -> None:
 def test_every_message_to_a_kernel_has_a_token_of_its_own() -> None:
     headers = ['{"n":1}', '{"n":1}', None]
     prepared = prepare(_batch(body=[b"1", b"2", b"3"], key=["a", "a", "b"], headers=headers), "here", 0)
-    runs = list(runs_of(prepared, "query/3/0", 10))
-    assert [(run.bodies, run.envelope.key) for run in runs] == [([b"1"], "a"), ([b"2"], "a"), ([b"3"], "b")]
-    assert [run.envelope.properties["headers"] for run in runs] == [
+    batches = list(batches_of(prepared, "query/3/0", 10))
+    assert [(batch.bodies, batch.envelope.key) for batch in batches] == [
+        ([b"1"], "a"),
+        ([b"2"], "a"),
+        ([b"3"], "b"),
+    ]
+    assert [batch.envelope.properties["headers"] for batch in batches] == [
         {"n": 1, TOKEN: "query/3/0/10"},
         {"n": 1, TOKEN: "query/3/0/11"},
         {TOKEN: "query/3/0/12"},
@@ -257,7 +261,7 @@ def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(
             publish(tmp_path, "query", 1, files)
     if strangers:
         with JournalWriter(tmp_path) as writer:
-            writer.append([(run_of([b"stranger"] * strangers), writer.stamp(), Source())])
+            writer.append([(batch_of([b"stranger"] * strangers), writer.stamp(), Source())])
     noted = step > 0
     if again or not noted:  # Spark repeats a batch that it has no commit of
         publish(tmp_path, "query", 1, _stage(tmp_path, 1, *PARTS))
@@ -296,9 +300,9 @@ def test_an_epoch_may_be_cut_short_again_and_again(tmp_path: Path, monkeypatch: 
             with pytest.raises(Killed):
                 publish(tmp_path, "query", 0, files)
         with JournalWriter(tmp_path) as writer:
-            writer.append([(run_of([b"stranger"]), writer.stamp(), Source())])
+            writer.append([(batch_of([b"stranger"]), writer.stamp(), Source())])
     publish(tmp_path, "query", 0, files)
-    parts = [batch for part in PARTS for batch in part]
+    parts = [chunk for part in PARTS for chunk in part]
     assert _bodies(tmp_path) == [body for part in parts for body in (*part, b"stranger")]
     times = _rows(tmp_path, "ts")
     assert times == sorted(times)
@@ -390,7 +394,7 @@ def test_an_epoch_goes_on_though_its_rows_were_lost_and_somebody_had_read_them(
     write_position(tmp_path, "reader", JournalReader(tmp_path).bounds().end)
     power.fails()
     with JournalWriter(tmp_path) as writer:
-        writer.append([(run_of([b"stranger"]), writer.stamp(), Source())])
+        writer.append([(batch_of([b"stranger"]), writer.stamp(), Source())])
     publish(tmp_path, "query", 1, files)
     assert [row.as_py() for row in _column(tmp_path, 4, "body")] == [b"stranger", *WANTED]
 
@@ -398,15 +402,15 @@ def test_an_epoch_goes_on_though_its_rows_were_lost_and_somebody_had_read_them(
 def _column(journal: Path, first: int, name: str) -> list[Any]:
     return [
         value
-        for batch in JournalReader(journal).batches(first, columns=[name])
-        for value in batch.column(name)
+        for chunk in JournalReader(journal).record_batches(first, columns=[name])
+        for value in chunk.column(name)
     ]
 
 
 def test_a_journal_that_a_kernel_writes_is_not_written_behind_its_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugins.apis.spark.publishing.PATIENCE", 0.1)
+    monkeypatch.setattr("plugins.apis.spark.publishing.TIMEOUT", 0.1)
     files = _stage(tmp_path, 0, [[b"1"]])
     with JournalWriter(tmp_path), pytest.raises(JournalBusy, match="give the sink the kernel's address"):
         publish(tmp_path, "query", 0, files)
@@ -434,7 +438,7 @@ def listener() -> Iterator[tuple[WriteOptions, Any]]:
     with Kernel(plan) as kernel, kernel.open("out") as channel:
         kernel.wait_running()
         address = f"backend+tcp://{kernel.address_of('in')}"
-        yield WriteOptions(address=address, patience=60), channel
+        yield WriteOptions(address=address, timeout=60), channel
 
 
 def _sent(channel: Any, count: int) -> list[tuple[bytes, str]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernel.contracts.engine import EngineEvent, Poller, PortOwner
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 
 Callback = Callable[[], Any]
 
@@ -27,16 +27,16 @@ class FakePort:
         self.confirms = False
         self.must_confirm: int = False
         self.room = True
-        self.runs_sent: list[Run] = []
-        self.waiting: deque[Run] = deque()
+        self.batches_sent: list[Batch] = []
+        self.waiting: deque[Batch] = deque()
         self.confirmed_in = 0
         self.arrived = threading.Event()
         self._sent = 0
 
-    def send(self, runs: Sequence[Run]) -> bool:
-        self.runs_sent += runs
+    def send(self, batches: Sequence[Batch]) -> bool:
+        self.batches_sent += batches
         if self.confirms:
-            self._sent += sum(map(len, runs))
+            self._sent += sum(map(len, batches))
         self.arrived.set()
         return self.room
 
@@ -46,14 +46,14 @@ class FakePort:
     def confirmed(self) -> int:
         return 0
 
-    def wants(self, what: Envelope | Run) -> bool:
-        envelope = what.envelope if isinstance(what, Run) else what
+    def wants(self, what: Envelope | Batch) -> bool:
+        envelope = what.envelope if isinstance(what, Batch) else what
         return envelope.key != "unwanted"
 
-    def take(self, most: int = 1 << 30) -> list[Run]:
-        runs = list(self.waiting)
+    def take(self, most: int = 1 << 30) -> list[Batch]:
+        batches = list(self.waiting)
         self.waiting.clear()
-        return runs
+        return batches
 
     def has_input(self) -> bool:
         return bool(self.waiting)
@@ -62,7 +62,7 @@ class FakePort:
         self.confirmed_in += count
         self.arrived.set()
 
-    def rewind(self) -> list[Run]:
+    def rewind(self) -> list[Batch]:
         return []
 
     def subscribe(self, pattern: str) -> None: ...
@@ -72,7 +72,7 @@ class FakePort:
     def close(self) -> None: ...
 
     def count(self) -> int:
-        return sum(map(len, self.runs_sent))
+        return sum(map(len, self.batches_sent))
 
 
 class FakeHost:

@@ -23,7 +23,7 @@ from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds until a server that says nothing is taken for stuck."""
 
 SomeEvent = TypeVar("SomeEvent", bound=Event)
@@ -39,7 +39,7 @@ class RawClient:
 
     def __init__(self, port: int = 0, wire: socket.socket | None = None, **options: Any) -> None:
         """``wire``: instead of a connection to a port of this machine."""
-        self._socket = wire or socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self._socket = wire or socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
         if wire is None:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = ClientConnection(ClientOptions(**{"heartbeat": 0, **options}), 0.0)
@@ -114,7 +114,7 @@ class RawClient:
         """Consume at least so many messages without acknowledging; what comes until the consumer is gone belongs to them."""
         tag = self.ask(basic.Consume(queue=queue, no_ack=True), basic.ConsumeOk).consumer_tag
         got: list[Delivered] = []
-        while sum(len(event.run) for event in got) < count:
+        while sum(len(event.batch) for event in got) < count:
             got.append(self.wait_for(Delivered))
         self.send(basic.Cancel(consumer_tag=tag))
         while isinstance(event := self.next_of(Delivered, MethodReceived, ChannelClosed), Delivered):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.broker.alarms import PERIOD, DiskAlarm, QueuedAlarm
 from plugins.engines.broker.host.options import QueueOptions
@@ -36,7 +36,7 @@ class Low:
 
 
 def publish(client: StillClient, body: bytes = b"x", key: str = "q") -> None:
-    client.connection.publish(1, Run([body], len(body), Envelope(key=key)))
+    client.connection.publish(1, Batch([body], len(body), Envelope(key=key)))
     client.write()
 
 
@@ -164,7 +164,7 @@ def test_what_comes_over_routes_waits_as_well(server: StillServer) -> None:
     low.memory = 1000
     port = server.host.ports["broker"]
     client.ask(queue.Declare(queue="q", passive=True), queue.DeclareOk)
-    port.waiting.append(Run([b"x"], 1, Envelope(key="q")))
+    port.waiting.append(Batch([b"x"], 1, Envelope(key="q")))
     server.engine.on_output()
     assert ready(server) == 0
     low.memory = 0

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.host.feed import Feed
@@ -159,7 +159,7 @@ class Conversation:
         envelope = Envelope(
             **{name: value for name, value in fields.items() if name != "headers"}, properties=properties
         )
-        self.client.publish(self.channel, run_of([b"1", b"22"], envelope), mandatory=True)
+        self.client.publish(self.channel, batch_of([b"1", b"22"], envelope), mandatory=True)
 
     @property
     def over(self) -> bool:

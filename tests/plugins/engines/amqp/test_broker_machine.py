@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.host.feed import Feed
@@ -226,7 +226,7 @@ class BrokerMachine(RuleBasedStateMachine):
                     self.take_delivery(self.connections[at].channels[event.channel], event, taken)
                 elif isinstance(event, Returned):
                     assert event.reply_code == 312
-                    returned += [int(bytes(body)) for body in event.run.bodies]
+                    returned += [int(bytes(body)) for body in event.batch.bodies]
                 elif isinstance(event, MethodReceived) and isinstance(event.method, basic.Cancel):
                     cancelled.append((at, event.channel, event.method.consumer_tag))
                 elif isinstance(event, Acknowledged):
@@ -246,7 +246,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def take_delivery(self, here: Channel, event: Delivered, taken: dict[Queue, list[int]]) -> None:
         consumer = here.consumers[event.consumer_tag]
-        for offset, body in enumerate(event.run.bodies):
+        for offset, body in enumerate(event.batch.bodies):
             number = int(bytes(body))
             assert event.first_delivery_tag + offset == here.next_tag
             assert number in consumer.queue.ready
@@ -376,8 +376,8 @@ class BrokerMachine(RuleBasedStateMachine):
         here = self.channel(who)
         numbers = list(range(self.number, self.number + count))
         self.number += count
-        run = run_of([b"%d" % number for number in numbers], Envelope(exchange=to, key=key))
-        self.wires[who[0]].client.publish(here.number, run, mandatory=mandatory)
+        batch = batch_of([b"%d" % number for number in numbers], Envelope(exchange=to, key=key))
+        self.wires[who[0]].client.publish(here.number, batch, mandatory=mandatory)
 
         def expected(here: Channel) -> None:
             for number in numbers:
@@ -415,7 +415,7 @@ class BrokerMachine(RuleBasedStateMachine):
             def check(answers: list[Any]) -> None:
                 (answer,) = answers
                 assert isinstance(answer, Got)
-                assert [bytes(body) for body in answer.run.bodies] == [b"%d" % number]
+                assert [bytes(body) for body in answer.batch.bodies] == [b"%d" % number]
                 assert (answer.delivery_tag, answer.redelivered, answer.message_count) == (
                     tag, redelivered, left,
                 )  # fmt: skip

@@ -14,7 +14,7 @@ def request(client: RawClient) -> str:
     """Ask something, and return where the one who is asked would answer."""
     client.publish(b"?", "q", properties={"reply_to": REPLY_TO})
     client.send(basic.Get(queue="q", no_ack=True))
-    address: str = client.wait_for(Got).run.envelope.reply_to
+    address: str = client.wait_for(Got).batch.envelope.reply_to
     return address
 
 
@@ -24,7 +24,7 @@ def test_who_consumes_replies_again_gets_those_to_what_it_asks_then(server: Serv
         for number in range(2):
             client.ask(basic.Consume(queue=REPLY_TO, consumer_tag="replies", no_ack=True), basic.ConsumeOk)
             client.publish(b"%d" % number, request(client))
-            assert list(client.wait_for(Delivered).run.bodies) == [b"%d" % number]
+            assert list(client.wait_for(Delivered).batch.bodies) == [b"%d" % number]
             client.ask(basic.Cancel(consumer_tag="replies"), basic.CancelOk)
         client.publish(b"?", "q", properties={"reply_to": REPLY_TO})
         refused = "PRECONDITION_FAILED - fast reply consumer does not exist"

@@ -158,7 +158,7 @@ def test_a_long_queue_is_handed_over_in_many_turns(
     assert server.host.turn()
     assert server.engine.feed.vhost.queues["q"].backlog.count > 290
     events = client.read_all()
-    assert sum(len(event.run) for event in events if isinstance(event, Delivered)) == 300
+    assert sum(len(event.batch) for event in events if isinstance(event, Delivered)) == 300
 
 
 def test_routes_are_confirmed_what_is_safe(busy_disk: tuple[Server, threading.Event]) -> None:
@@ -257,7 +257,7 @@ def test_what_was_on_its_way_before_somebody_waits_for_the_disk_arrives(
     for _ in range(1000):
         server.host.turn()
         events += client.read()
-    assert [event.run.bodies[0] for event in events if isinstance(event, Delivered)] == [body]
+    assert [event.batch.bodies[0] for event in events if isinstance(event, Delivered)] == [body]
     assert not server.host.turn()
     go()
     assert isinstance(client.wait_for(MethodReceived).method, queue.DeclareOk)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.broker.host.options import ExchangeOptions, QueueOptions
 from plugins.protocols.amqp091.events import Acknowledged, Returned
 from plugins.protocols.amqp091.methods import basic, confirm, queue
@@ -18,7 +18,7 @@ def test_without_routes_nothing_is_offered(server: Server) -> None:
     with RawClient(server.port) as client:
         client.publish(b"x", "q")
         client.ask(basic.Qos(), basic.QosOk)
-    assert server.feed_port.runs_sent == []
+    assert server.feed_port.batches_sent == []
 
 
 def test_with_routes_a_message_is_offered_once_however_many_queues_get_it(server: Server) -> None:
@@ -29,8 +29,8 @@ def test_with_routes_a_message_is_offered_once_however_many_queues_get_it(server
             client.ask(queue.Bind(queue=name, exchange="amq.fanout"), queue.BindOk)
         client.publish(b"x", "key", "amq.fanout")
         client.ask(basic.Qos(), basic.QosOk)
-    (run,) = server.feed_port.runs_sent
-    assert (run.envelope.exchange, run.envelope.key, list(run.bodies)) == ("amq.fanout", "key", [b"x"])
+    (batch,) = server.feed_port.batches_sent
+    assert (batch.envelope.exchange, batch.envelope.key, list(batch.bodies)) == ("amq.fanout", "key", [b"x"])
 
 
 def test_a_confirm_waits_for_a_route_that_confirms(server: Server) -> None:
@@ -91,18 +91,18 @@ def test_what_routes_bring_is_published(
     with RawClient(server.port) as client:
         client.ask(queue.Bind(queue="q", exchange="feed"), queue.BindOk)
         client.ask(queue.Bind(queue="q", exchange="amq.direct", routing_key="q"), queue.BindOk)
-        port.waiting.append(run_of([b"1", b"2"], envelope))
+        port.waiting.append(batch_of([b"1", b"2"], envelope))
         server.host.call(server.engine.on_output)
         declared = client.ask(queue.Declare(queue="q", passive=True), queue.DeclareOk)
-    assert (declared.message_count, port.confirmed_in, port.runs_sent) == (2, 2, [])
+    assert (declared.message_count, port.confirmed_in, port.batches_sent) == (2, 2, [])
 
 
 def test_the_parts_of_a_message_from_a_route_are_joined(serve: Callable[..., Server]) -> None:
     server = serve(queues=(QueueOptions(name="q"),))
-    server.feed_port.waiting.append(run_of([(b"a", b"b")], Envelope(key="q"), multipart=True))
+    server.feed_port.waiting.append(batch_of([(b"a", b"b")], Envelope(key="q"), multipart=True))
     server.host.call(server.engine.on_output)
     bodies = server.host.call(
-        lambda: server.engine.broker.vhost("/").queues["q"].backlog.take_all()[0].run.bodies
+        lambda: server.engine.broker.vhost("/").queues["q"].backlog.take_all()[0].batch.bodies
     )
     assert bodies == [b"ab"]
 
@@ -123,7 +123,7 @@ def test_what_amqp_cannot_say_is_refused_and_reported(
     server = serve(queues=(QueueOptions(name="q"),))
     server.feed_port.must_confirm = True
     server.feed_port.waiting.extend(
-        [run_of([b"bad", b"bad"], envelope), run_of([b"good"], Envelope(key="q"))]
+        [batch_of([b"bad", b"bad"], envelope), batch_of([b"good"], Envelope(key="q"))]
     )
     server.host.call(server.engine.on_output)
     assert server.engine.statistics()["routed_in_refused"] == 2
@@ -139,7 +139,7 @@ def test_what_a_full_queue_refuses_of_a_route_is_counted_and_reported_once(
     server = serve(queues=(QueueOptions(name="q", arguments=arguments),))
     server.feed_port.must_confirm = True
     for _ in range(2):
-        server.feed_port.waiting.append(run_of([b"1", b"2", b"3"], Envelope(key="q")))
+        server.feed_port.waiting.append(batch_of([b"1", b"2", b"3"], Envelope(key="q")))
         server.host.call(server.engine.on_output)
     assert server.engine.statistics()["routed_in_refused"] == 5
     assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1
@@ -156,7 +156,7 @@ def test_a_mandatory_message_that_a_route_lets_pass_is_not_returned(server: Serv
     with RawClient(server.port) as client:
         client.publish(b"goes elsewhere", "no queue", mandatory=True)
         client.publish(b"nobody takes this", "unwanted", mandatory=True)
-        assert list(client.wait_for(Returned).run.bodies) == [b"nobody takes this"]
+        assert list(client.wait_for(Returned).batch.bodies) == [b"nobody takes this"]
 
 
 def test_without_routes_a_mandatory_message_needs_a_queue(server: Server) -> None:

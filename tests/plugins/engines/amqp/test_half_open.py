@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.amqp.session import Session
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.host.feed import Feed
@@ -36,7 +36,7 @@ class HalfOpen:
         self.talk(0.0)
         self.client.send_method(1, basic.Consume(queue="q"))
         self.talk(0.0)
-        self.broker.vhost("/").publish(run_of([b"x"], Envelope(key="q")), 0.0)
+        self.broker.vhost("/").publish(batch_of([b"x"], Envelope(key="q")), 0.0)
         assert Delivered in [type(event) for event in self.talk(0.0)]
 
     def talk(self, now: float) -> list[Event]:

@@ -35,7 +35,7 @@ def test_a_slow_reader_is_handed_a_window_and_no_more(server: Server) -> None:
         assert unwritten <= WINDOW_BYTES + 2 * len(body)
         received = 0
         while received < count:
-            received += len(slow.wait_for(Delivered).run.bodies)
+            received += len(slow.wait_for(Delivered).batch.bodies)
         assert received == count
 
 
@@ -63,7 +63,7 @@ def test_a_client_that_hangs_up_in_the_middle_gives_back_what_it_held(server: Se
     with RawClient(server.port) as other:
         other.ask(basic.Consume(queue="q"), basic.ConsumeOk)
         delivered = other.wait_for(Delivered)
-    assert (list(delivered.run.bodies), delivered.redelivered) == ([b"x"], True)
+    assert (list(delivered.batch.bodies), delivered.redelivered) == ([b"x"], True)
 
 
 def test_a_client_that_says_nothing_is_hung_up_on(serve: Callable[..., Server]) -> None:

@@ -85,6 +85,6 @@ def test_what_the_application_sends_is_published() -> None:
             app.send_message(Message(b"x", Envelope(key="a.b", properties={"content_type": "text/plain"})))
             app.wait_confirmed(timeout=60)
             client.send(basic.Consume(queue="q", no_ack=True))
-            run = client.wait_for(Delivered).run
-    assert (list(run.bodies), run.envelope.key, run.envelope.exchange) == ([b"x"], "a.b", "amq.topic")
-    assert run.envelope.properties["content_type"] == "text/plain"
+            batch = client.wait_for(Delivered).batch
+    assert (list(batch.bodies), batch.envelope.key, batch.envelope.exchange) == ([b"x"], "a.b", "amq.topic")
+    assert batch.envelope.properties["content_type"] == "text/plain"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from plugins.engines.amqp.channel import Channel
 from plugins.engines.amqp.session import WINDOW_BYTES
 from plugins.protocols.amqp091.events import Acknowledged, Delivered
@@ -24,12 +24,12 @@ def server(still: Callable[..., StillServer]) -> StillServer:
 
 
 def publish(client: StillClient, body: bytes, key: str, count: int = 1) -> None:
-    client.connection.publish(1, Run([body] * count, count * len(body), Envelope(key=key)))
+    client.connection.publish(1, Batch([body] * count, count * len(body), Envelope(key=key)))
     client.write()
 
 
 def received(client: StillClient) -> int:
-    return sum(len(event.run) for event in client.read_all() if isinstance(event, Delivered))
+    return sum(len(event.batch) for event in client.read_all() if isinstance(event, Delivered))
 
 
 @pytest.mark.parametrize("size, count", [(1000, 10_000), (1, 200_000), (0, 50_000)])
@@ -120,7 +120,7 @@ def test_ten_thousand_channels_may_wait_for_confirms(
     many.read()
     for number in range(1, CHANNELS + 1):
         many.connection.send_method(number, confirm.Select(nowait=True))
-        many.connection.publish(number, Run([b"a", b"b"], 2, Envelope(key="nowhere")))
+        many.connection.publish(number, Batch([b"a", b"b"], 2, Envelope(key="nowhere")))
     many.flush()
     asked: list[int] = []
     send_confirms = Channel.send_confirms

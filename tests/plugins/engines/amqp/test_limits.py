@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pika.exceptions
 import pytest
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.host.options import QueueOptions, User
 from plugins.engines.broker.host.rates import Bucket
 from tests.plugins.engines.amqp.conftest import Server
@@ -58,7 +58,7 @@ def test_connections_that_come_too_fast_are_hung_up_on(still: Callable[..., Stil
 def test_a_connection_is_read_no_faster_than_it_may_publish(still: Callable[..., StillServer]) -> None:
     server = still(publish_rate=100, heartbeat=1, queues=(QueueOptions(name="q"),))
     publisher = server.connect(heartbeat=1)
-    publisher.connection.publish(1, Run([bytes(1000)] * 600, 600_000, Envelope(key="q")))
+    publisher.connection.publish(1, Batch([bytes(1000)] * 600, 600_000, Envelope(key="q")))
     publisher.write()
     ready = server.engine.broker.vhost("/").queues["q"].backlog
     server.host.settle()
@@ -77,7 +77,7 @@ def test_a_connection_is_read_no_faster_than_it_may_publish(still: Callable[...,
 def test_a_connection_that_ends_while_it_waits_is_forgotten(still: Callable[..., StillServer]) -> None:
     server = still(publish_rate=1)
     publisher = server.connect()
-    publisher.connection.publish(1, Run([b"x"] * 50, 50, Envelope(key="q")))
+    publisher.connection.publish(1, Batch([b"x"] * 50, 50, Envelope(key="q")))
     publisher.write()
     server.host.settle()
     assert publisher.hosted.paused

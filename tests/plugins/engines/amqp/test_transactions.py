@@ -133,10 +133,10 @@ def test_credit_comes_back_at_the_commit(client: RawClient) -> None:
     client.answer(basic.ConsumeOk)
     got = 0
     while got < 2:
-        got += len(client.wait_for(Delivered).run)
+        got += len(client.wait_for(Delivered).batch)
     client.send(basic.Ack(delivery_tag=2, multiple=True))
     assert _ready(client) == 2
     client.send(tx.Commit())
     while got < 4:
-        got += len(client.wait_for(Delivered).run)
+        got += len(client.wait_for(Delivered).batch)
     assert _ready(client) == 0

@@ -16,7 +16,7 @@ from tests.events import Events
 __all__ = ["kernel_factory"]
 
 FAST = {"first": 0.01, "most": 0.05}
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Client:
@@ -53,7 +53,7 @@ def receive(app: Any, expected: Iterable[bytes]) -> list[bytes]:
     missing = set(expected)
     got: list[bytes] = []
     while missing:
-        bodies = [bytes(body) for body in app.receive_many(timeout=PATIENCE)]
+        bodies = [bytes(body) for body in app.receive_many(timeout=TIMEOUT)]
         got += bodies
         missing.difference_update(bodies)
     return got

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.engine import PortOwner
-from kernel.contracts.message import Buffer, Run, run_of
+from kernel.contracts.message import Batch, Buffer, batch_of
 from kernel.testing.memory_wire import VirtualHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
 from plugins.engines.amqp_client.engine import AmqpClient
@@ -39,24 +39,24 @@ ANSWERS: dict[type[Method], Method] = {
 
 
 class Port(FakePort):
-    """Gives about as much as is asked for, in whole runs, and again what was not confirmed."""
+    """Gives about as much as is asked for, in whole batches, and again what was not confirmed."""
 
     def __init__(self, name: str, owner: PortOwner) -> None:
         super().__init__(name, owner)
         self.must_confirm = True
         self.origin = ("", "")
-        self.taken: list[Run] = []
+        self.taken: list[Batch] = []
 
-    def take(self, most: int = 1 << 30) -> list[Run]:
-        runs = []
+    def take(self, most: int = 1 << 30) -> list[Batch]:
+        batches = []
         while self.waiting and most > 0:
-            run = self.waiting.popleft()
-            most -= len(run)
-            self.taken += [run.slice(at, at + 1) for at in range(len(run))]
-            runs.append(run)
-        return runs
+            batch = self.waiting.popleft()
+            most -= len(batch)
+            self.taken += [batch.slice(at, at + 1) for at in range(len(batch))]
+            batches.append(batch)
+        return batches
 
-    def rewind(self) -> list[Run]:
+    def rewind(self) -> list[Batch]:
         return self.taken[self.confirmed_in :]
 
 
@@ -97,7 +97,7 @@ class InMemory:
 
     def feed(self, *bodies: bytes) -> None:
         """Something comes over the routes."""
-        self.port.waiting.append(run_of(list(bodies)))
+        self.port.waiting.append(batch_of(list(bodies)))
         self.client.on_output()
         self.host.run()
 
@@ -106,7 +106,7 @@ class InMemory:
         self.flush()
 
     def deliver(self, first_tag: int, *bodies: bytes, channel: int = 3) -> None:
-        self.server.send_deliveries(channel, "client", first_tag, False, run_of(list(bodies)))
+        self.server.send_deliveries(channel, "client", first_tag, False, batch_of(list(bodies)))
         self.flush()
 
     def acknowledge(self, tag: int, *, multiple: bool = True) -> None:
@@ -155,6 +155,6 @@ class InMemory:
             if answer is not None:
                 self.server.send_method(event.channel, answer)
         elif isinstance(event, Published):
-            self.published += event.run.bodies
+            self.published += event.batch.bodies
         elif isinstance(event, Acknowledged):
             self.acknowledged.append((event.channel, event.last_delivery_tag, event.multiple))

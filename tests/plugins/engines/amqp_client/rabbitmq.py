@@ -15,7 +15,7 @@ from tests.ports import free_port
 # Debian's own rabbitmq-server changes to the user and the folder of the system's service.
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
-PATIENCE = 240.0
+TIMEOUT = 240.0
 """Erlang and Elixir take their time to start where others do as well."""
 
 
@@ -69,7 +69,7 @@ class RabbitMq:
         """Run ``rabbitmqctl`` and return what it says."""
         command = [CONTROL, "--quiet", *arguments]
         return subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, check=True, timeout=PATIENCE
+            command, env=self._environment, capture_output=True, text=True, check=True, timeout=TIMEOUT
         ).stdout
 
     def stop(self) -> None:
@@ -82,7 +82,7 @@ class RabbitMq:
             pid.unlink()
         else:  # it had not come so far
             os.killpg(self._server.pid, signal.SIGKILL)
-        self._server.wait(PATIENCE)
+        self._server.wait(TIMEOUT)
         self._server = None
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class RabbitMq:
 
 def _read_until(stream: IO[str], there: Callable[[str], bool]) -> None:
     said: list[str] = []
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while monotonic() < deadline:
         line = stream.readline()
         said.append(line)

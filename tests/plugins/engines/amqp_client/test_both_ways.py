@@ -8,7 +8,7 @@ from kernel.contracts.message import Envelope, Message
 from kernel.topology.system import Kernel
 from plugins.protocols.amqp091.methods import queue
 from tests.plugins.engines.amqp.raw_client import RawClient
-from tests.plugins.engines.amqp_client.conftest import PATIENCE, Client, receive
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, receive
 
 CONSUME = [{"queue": "q", "prefetch": 100}]
 
@@ -30,8 +30,8 @@ def test_what_is_published_is_confirmed_and_comes_back(
     client = connect(exchange="", key="q", consume=CONSUME, in_flight=50)
     out, into = client.kernel.open("out"), client.kernel.open("in")
     bodies = _bodies(0, 5000)
-    out.send_many(bodies, timeout=PATIENCE)
-    out.wait_confirmed(PATIENCE)
+    out.send_many(bodies, timeout=TIMEOUT)
+    out.wait_confirmed(TIMEOUT)
     assert receive(into, bodies) == bodies
 
 
@@ -45,7 +45,7 @@ def test_an_envelope_goes_to_its_exchange_with_its_key_and_properties(connect: C
     )
     envelope = Envelope(exchange="feed", key="weather.wien", properties={"content_type": "text/plain"})
     client.kernel.open("out").send_message(Message(b"sunny", envelope))
-    message = client.kernel.open("in").receive_message(timeout=PATIENCE)
+    message = client.kernel.open("in").receive_message(timeout=TIMEOUT)
     assert (bytes(message), message.key, message.envelope.exchange) == (b"sunny", "weather.wien", "feed")
     assert message.envelope.persistent
     assert message.envelope.properties["content_type"] == "text/plain"
@@ -57,7 +57,7 @@ def test_a_delivery_is_acknowledged_when_the_routes_have_confirmed_and_not_befor
     client = connect(exchange="", key="q", consume=[{"queue": "q", "prefetch": 10}])
     out = client.kernel.open("out")
     out.send_many(_bodies(0, 30))
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     into = client.kernel.open("in", auto_confirm=False)
     assert receive(into, _bodies(0, 10)) == _bodies(0, 10)
     assert _messages_in(broker) == (20, 1)

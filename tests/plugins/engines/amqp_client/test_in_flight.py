@@ -5,21 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.engines.amqp_client.in_flight import NOWHERE, InFlight
 
 
 def _of(*sizes: int) -> InFlight:
     flying = InFlight()
     for size in sizes:
-        run = run_of([b"x"] * size)
-        flying.add(run, flying.new_place(size))
+        batch = batch_of([b"x"] * size)
+        flying.add(batch, flying.new_place(size))
     return flying
 
 
 def _answer(flying: InFlight, first: int, last: int, multiple: bool = False) -> int:
     return sum(
-        flying.settle(flight.place, len(flight.run)) for flight in flying.answered(first, last, multiple)
+        flying.settle(flight.place, len(flight.batch)) for flight in flying.answered(first, last, multiple)
     )
 
 
@@ -49,16 +49,16 @@ def test_what_is_answered_twice_or_was_never_sent_counts_for_nothing() -> None:
 def test_what_is_sent_again_keeps_its_place_under_a_new_tag() -> None:
     flying = _of(4)
     (refused,) = flying.answered(2, 3, False)
-    assert (refused.place, len(refused.run)) == (1, 2)
-    flying.add(refused.run, refused.place)  # tags 5 and 6
+    assert (refused.place, len(refused.batch)) == (1, 2)
+    flying.add(refused.batch, refused.place)  # tags 5 and 6
     assert _answer(flying, 4, 4, multiple=True) == 1
     assert _answer(flying, 5, 6) == 3
 
 
 def test_what_no_route_confirms_has_no_place() -> None:
     flying = InFlight()
-    flying.add(run_of([b"x"] * 3), NOWHERE)
-    flying.add(run_of([b"x"]), flying.new_place(1))
+    flying.add(batch_of([b"x"] * 3), NOWHERE)
+    flying.add(batch_of([b"x"]), flying.new_place(1))
     assert _answer(flying, 3, 3, multiple=True) == 0
     assert _answer(flying, 4, 4) == 1
 

@@ -122,7 +122,7 @@ def test_nothing_is_published_while_the_server_is_blocked() -> None:
     assert world.published == [b"x", b"y"]
 
 
-def test_acknowledgements_follow_the_routes_into_the_middle_of_a_run() -> None:
+def test_acknowledgements_follow_the_routes_into_the_middle_of_a_batch() -> None:
     world = InMemory(consume=CONSUME)
     world.port.confirms = True
     world.deliver(1, *_bodies(0, 4))
@@ -149,7 +149,7 @@ def test_a_full_port_gets_nothing_more_and_the_server_no_acknowledgement() -> No
     world.port.room = False
     world.deliver(1, b"0")
     world.deliver(2, b"1", b"2")
-    assert [run.bodies for run in world.port.runs_sent] == [[b"0"]]
+    assert [batch.bodies for batch in world.port.batches_sent] == [[b"0"]]
     assert world.acknowledged == [(3, 1, True)]
     world.port.room = True
     world.client.on_writable()
@@ -240,7 +240,7 @@ def test_a_server_that_answers_for_nothing_is_given_up_and_all_is_sent_to_the_ne
     world.host.run(until=5.1)
     assert world.hosting.ended
     assert world.link.last_error == "the server answered for none of 2 messages within 5 s"
-    assert [bytes(body) for run in world.port.rewind() for body in run.bodies] == [b"1", b"2"]
+    assert [bytes(body) for batch in world.port.rewind() for body in batch.bodies] == [b"1", b"2"]
 
 
 def test_a_server_that_was_blocked_has_its_time_to_answer_from_then_on() -> None:

@@ -10,7 +10,7 @@ import trustme
 
 from kernel.testing.fixtures import KernelFactory
 from tests.interop.until import until
-from tests.plugins.engines.amqp_client.conftest import PATIENCE, Client, broker_plan
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, broker_plan
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN"])
@@ -38,7 +38,7 @@ def test_the_name_in_the_certificate(kernel_factory: KernelFactory, tmp_path: Pa
     tls = {"certificate": bridge, "authorities": trusted}
     client = Client(kernel_factory, address, mechanism="EXTERNAL", tls=tls)
     client.events.wait("connected")
-    (row,) = broker.inspect("connections", PATIENCE).rows
+    (row,) = broker.inspect("connections", TIMEOUT).rows
     assert row["user"] == "bridge"
 
 

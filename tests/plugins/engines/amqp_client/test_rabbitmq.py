@@ -12,7 +12,7 @@ from kernel.testing.fixtures import KernelFactory
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
-from tests.plugins.engines.amqp_client.conftest import PATIENCE, Client, receive
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, receive
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
 pytestmark = [pytest.mark.peer("rabbitmq"), pytest.mark.slow]
@@ -38,9 +38,9 @@ def test_both_ways_with_confirms_and_acknowledgements(connect: Callable[..., Cli
     )
     out, into = client.kernel.open("out"), client.kernel.open("in")
     bodies = _bodies(0, 5000)
-    out.send_many(bodies, timeout=PATIENCE)
+    out.send_many(bodies, timeout=TIMEOUT)
     assert receive(into, bodies) == bodies
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
 
 
 def test_large_bodies_and_properties(connect: Callable[..., Client]) -> None:
@@ -54,7 +54,7 @@ def test_large_bodies_and_properties(connect: Callable[..., Client]) -> None:
     envelope = Envelope(exchange="large", key="k", priority=3, properties={"headers": {"kind": "a", "n": 7}})
     for size in (0, 1, 131_064, 131_065, 1_000_000):
         out.send_message(Message(b"x" * size, envelope))
-        message = into.receive_message(timeout=PATIENCE)
+        message = into.receive_message(timeout=TIMEOUT)
         into.confirm()
         assert (len(bytes(message)), message.key, message.envelope.priority) == (size, "k", 3)
         assert message.envelope.properties["headers"] == {"kind": "a", "n": 7}
@@ -70,9 +70,9 @@ def test_a_deleted_queue_is_declared_and_consumed_from_again(
     into, out = client.kernel.open("in"), client.kernel.open("out")
     while not client.statistics()["messages_in"]:
         out.send(
-            b"x", timeout=PATIENCE
+            b"x", timeout=TIMEOUT
         )  # lost until the queue is there again: RabbitMQ confirms it all the same
-    assert bytes(into.receive(PATIENCE)) == b"x"
+    assert bytes(into.receive(TIMEOUT)) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_full_queue_takes_everything_in_the_end(connect: Callable[..., Client]
     with RawClient(rabbitmq.port) as raw:
         raw.send(basic.Consume(queue="small", no_ack=True))
         while len(got) < 30:
-            got.update(raw.wait_for(Delivered).run.bodies)
-    out.wait_confirmed(PATIENCE)
+            got.update(raw.wait_for(Delivered).batch.bodies)
+    out.wait_confirmed(TIMEOUT)
     assert client.statistics()["messages_nacked"] > 0
 
 
@@ -119,19 +119,19 @@ def test_nothing_is_lost_when_the_server_is_killed(
     )
     out, into = client.kernel.open("out"), client.kernel.open("in", auto_confirm=False)
     bodies = _bodies(0, 3000)
-    out.send_many(bodies[:2000], timeout=PATIENCE)
+    out.send_many(bodies[:2000], timeout=TIMEOUT)
     first = receive(into, bodies[:100])
     rabbitmq.stop()
     client.events.wait("disconnected")
-    out.send_many(bodies[2000:], timeout=PATIENCE)
+    out.send_many(bodies[2000:], timeout=TIMEOUT)
     rabbitmq.start()
     client.events.wait("connected", times=2)
     into.confirm()
     got = set(first)
     while len(got) < 3000:
-        got.update(map(bytes, into.receive_many(timeout=PATIENCE)))
+        got.update(map(bytes, into.receive_many(timeout=TIMEOUT)))
         into.confirm()
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     assert got == set(bodies)
 
 
@@ -143,21 +143,21 @@ def test_a_server_that_is_low_on_memory_stops_the_publisher_and_not_the_consumer
     )
     out, into = client.kernel.open("out"), client.kernel.open("in", auto_confirm=False)
     out.send_many(_bodies(0, 100))
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     rabbitmq.control("set_vm_memory_high_watermark", "0.000001")
     try:
         out.send(b"too much")  # RabbitMQ blocks who publishes, and only then
         client.events.wait("blocked")
         assert client.statistics()["blocked"] is True
         for body in _bodies(0, 100):
-            assert bytes(into.receive(PATIENCE)) == body
+            assert bytes(into.receive(TIMEOUT)) == body
             into.confirm()
     finally:
         rabbitmq.control("set_vm_memory_high_watermark", "0.4")
     client.events.wait("unblocked")
-    assert bytes(into.receive(PATIENCE)) == b"too much"
+    assert bytes(into.receive(TIMEOUT)) == b"too much"
     into.confirm()
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     assert client.statistics()["blocked"] is False
 
 
@@ -169,7 +169,7 @@ def test_a_queue_that_the_server_names(connect: Callable[..., Client], rabbitmq:
     )
     with RawClient(rabbitmq.port) as raw:
         raw.publish(b"x", "named.x", "amq.topic")
-        assert bytes(client.kernel.open("in").receive(PATIENCE)) == b"x"
+        assert bytes(client.kernel.open("in").receive(TIMEOUT)) == b"x"
 
 
 def test_amqplain(kernel_factory: KernelFactory, rabbitmq: RabbitMq) -> None:
@@ -183,6 +183,6 @@ def test_a_message_for_an_exchange_that_is_not_there_is_dropped_if_that_is_wante
     out = client.kernel.open("out")
     for exchange, body in (("", b"0"), ("nowhere", b"1"), ("", b"2")):
         out.send_message(Message(body, Envelope(exchange=exchange, key="nobody")))
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     assert client.statistics()["messages_refused"] == 1
     assert "'nowhere'" in client.events.wait("dropped").detail

@@ -15,7 +15,7 @@ from kernel.topology.system import Kernel
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, exchange, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
-from tests.plugins.engines.amqp_client.conftest import PATIENCE, Client, broker_plan, receive
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, broker_plan, receive
 
 Connect = Callable[..., Client]
 NATIVE = EnginePlan(name="kept", kind="native")
@@ -42,17 +42,17 @@ def test_nothing_is_lost_when_the_publishers_broker_goes_and_comes(
     out = client.kernel.open("out")
     total = 0
     for cut in range(3):
-        out.send_many(_bodies(total, total + 3000), timeout=PATIENCE)
+        out.send_many(_bodies(total, total + 3000), timeout=TIMEOUT)
         total += 3000
         keeper.remove_engine("broker")
         client.events.wait("disconnected", times=cut + 1)
-        out.send_many(_bodies(total, total + 500), timeout=PATIENCE)
+        out.send_many(_bodies(total, total + 500), timeout=TIMEOUT)
         total += 500
         keeper.add_engine(broker_plan(address))
         client.events.wait("connected", times=cut + 2)
     receive(kept, _bodies(0, total))
     kept.confirm()
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
 
 
 def test_what_was_not_acknowledged_comes_again_over_a_new_connection(
@@ -61,14 +61,14 @@ def test_what_was_not_acknowledged_comes_again_over_a_new_connection(
     client = connect(exchange="", key="q", consume=[{"queue": "q", "prefetch": 50}])
     out, into = client.kernel.open("out"), client.kernel.open("in", auto_confirm=False)
     out.send_many(_bodies(0, 200))
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     receive(into, _bodies(0, 50))
     client.kernel.remove_engine("client")
     with _raw(broker) as raw:
         raw.send(basic.Consume(queue="q", no_ack=True))
         got: set[bytes] = set()
         while len(got) < 200:
-            got.update(map(bytes, raw.wait_for(Delivered).run.bodies))
+            got.update(map(bytes, raw.wait_for(Delivered).batch.bodies))
     assert got == set(_bodies(0, 200))
 
 
@@ -88,7 +88,7 @@ def test_what_was_declared_is_declared_again(
     broker.add_engine(broker_plan(address))
     client.events.wait("connected", times=2)
     client.kernel.open("out").send(b"after")
-    assert bytes(client.kernel.open("in").receive(PATIENCE)) == b"after"
+    assert bytes(client.kernel.open("in").receive(TIMEOUT)) == b"after"
     assert client.statistics()["reconnects"] == 1
 
 
@@ -98,7 +98,7 @@ def test_a_queue_that_is_deleted_is_declared_and_consumed_from_again(
     client = connect(exchange="", key="mine", queues=[{"name": "mine"}], consume=[{"queue": "mine"}])
     out, into = client.kernel.open("out"), client.kernel.open("in")
     out.send(b"before")
-    assert bytes(into.receive(PATIENCE)) == b"before"
+    assert bytes(into.receive(TIMEOUT)) == b"before"
     with _raw(broker) as raw:
         raw.ask(queue.Delete(queue="mine"), queue.DeleteOk)
     event = client.events.wait("cancelled")
@@ -107,7 +107,7 @@ def test_a_queue_that_is_deleted_is_declared_and_consumed_from_again(
     with _raw(broker) as raw:  # the server goes on with one connection: it has not been lost
         _until_consumed(raw, "mine")
     out.send(b"after")
-    assert bytes(into.receive(PATIENCE)) == b"after"
+    assert bytes(into.receive(TIMEOUT)) == b"after"
     assert not client.events.all("disconnected")
 
 
@@ -143,7 +143,7 @@ def test_a_client_goes_over_to_the_other_server_when_its_own_goes(
     client.events.wait("connected", times=4)  # both links, twice
     out.send_many(_bodies(100, 200))
     receive(into, _bodies(100, 200))
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_an_exchange_that_is_not_there_stops_nothing_for_ever(connect: Connect, 
     assert "404" in client.events.wait("refused", times=2).detail
     with _raw(broker) as raw:
         raw.ask(exchange.Declare(exchange="late", type="fanout"), exchange.DeclareOk)
-        out.wait_confirmed(PATIENCE)
+        out.wait_confirmed(TIMEOUT)
 
 
 def test_a_server_that_is_full_gets_messages_again_until_it_takes_them(
@@ -198,9 +198,9 @@ def test_a_server_that_is_full_gets_messages_again_until_it_takes_them(
     got: list[bytes] = []
     with _raw(broker) as raw:
         raw.send(basic.Consume(queue="small", no_ack=True))
-        out.wait_confirmed(PATIENCE)
+        out.wait_confirmed(TIMEOUT)
         while len(got) < 12:
-            got += raw.wait_for(Delivered).run.bodies
+            got += raw.wait_for(Delivered).batch.bodies
     assert sorted(map(int, got)) == list(range(12))
     assert client.statistics()["messages_nacked"] > 0
 
@@ -209,7 +209,7 @@ def test_a_message_that_no_queue_wants_is_counted_and_reported(connect: Connect)
     client = connect(exchange="amq.direct", key="nobody")
     out = client.kernel.open("out")
     out.send_many([b"1", b"2"])
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     assert "to no queue" in client.events.wait("returned").detail
     assert client.statistics()["messages_returned"] == 2
 
@@ -225,13 +225,13 @@ def test_a_reader_that_is_slow_stops_the_server_and_loses_nothing(
         raw.ask(basic.Qos(), basic.QosOk)
         client = connect(consume=consume, confirm=False, marks=WaterMarks(high=10))
         into = client.kernel.open("in")
-        assert bytes(into.receive(PATIENCE)[:6]) == b"000000"
+        assert bytes(into.receive(TIMEOUT)[:6]) == b"000000"
         if not no_ack:
             left = raw.ask(queue.Declare(queue="q", passive=True), queue.DeclareOk).message_count
             assert left >= 300 - 3 * 20 - 10
     got = [0]
     while len(got) < 300:
-        got += [int(bytes(body[:6])) for body in into.receive_many(timeout=PATIENCE)]
+        got += [int(bytes(body[:6])) for body in into.receive_many(timeout=TIMEOUT)]
     assert got == list(range(300))
     with pytest.raises(TimedOut):
         into.receive(0)

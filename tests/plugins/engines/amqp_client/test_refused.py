@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from tests.plugins.engines.amqp_client.in_memory import InMemory
 
 STEADY = {"first": 1.0, "most": 8.0, "jitter": 0.0}
@@ -23,7 +23,7 @@ def _refuse(world: InMemory, code: int) -> None:
 
 
 def _feed(world: InMemory, exchange: str, *bodies: bytes) -> None:
-    world.port.waiting.append(run_of(list(bodies), Envelope(exchange=exchange)))
+    world.port.waiting.append(batch_of(list(bodies), Envelope(exchange=exchange)))
     world.client.on_output()
     world.host.run()
 

@@ -13,7 +13,7 @@ from kernel.topology.system import Kernel
 from plugins.engines.amqp_client.options import AmqpClientOptions
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
-from tests.plugins.engines.amqp_client.conftest import PATIENCE, Client, broker_plan
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, broker_plan
 from tests.plugins.engines.amqp_client.in_memory import InMemory
 
 OWN: dict[str, Any] = {
@@ -24,7 +24,7 @@ OWN: dict[str, Any] = {
 
 
 def _queues(broker: Kernel) -> list[str]:
-    return [row["name"] for row in broker.inspect("queues", PATIENCE).rows]
+    return [row["name"] for row in broker.inspect("queues", TIMEOUT).rows]
 
 
 def test_a_new_connection_has_a_new_queue_with_the_old_bindings(
@@ -40,7 +40,7 @@ def test_a_new_connection_has_a_new_queue_with_the_old_bindings(
     client.events.wait("connected", times=2)
     with RawClient(int(address.rpartition(":")[2])) as raw:
         raw.publish(b"hello", "news.today", "amq.topic")
-        assert bytes(into.receive(PATIENCE)) == b"hello"
+        assert bytes(into.receive(TIMEOUT)) == b"hello"
     (second,) = _queues(broker)
     assert second.startswith("amq.gen-")
     assert second != first

@@ -62,7 +62,7 @@ class Ends:
         with _raw(self.brokers[1]) as raw:
             raw.send(basic.Consume(queue="q", no_ack=True))
             got: list[Delivered] = []
-            while sum(len(event.run) for event in got) < count:
+            while sum(len(event.batch) for event in got) < count:
                 got.append(raw.wait_for(Delivered))
         return got
 
@@ -86,15 +86,15 @@ def test_each_way_of_acknowledging_moves_everything(ends: Ends, mode: dict[str, 
     ends.put(500)
     ends.shovel(to=TO_QUEUE, prefetch=50, **mode)
     events = ends.take(500)
-    assert [bytes(body) for event in events for body in event.run.bodies] == [b"%d" % n for n in range(500)]
-    assert events[0].run.envelope.properties["headers"] == {"n": 0}
+    assert [bytes(body) for event in events for body in event.batch.bodies] == [b"%d" % n for n in range(500)]
+    assert events[0].batch.envelope.properties["headers"] == {"n": 0}
 
 
 def test_to_an_exchange_keys_are_kept_or_changed(ends: Ends) -> None:
     ends.put(3, content_type="text/plain")
     bound = {"bindings": [{"exchange": "amq.topic", "queue": "q", "key": "#"}]}
     ends.shovel(to={"exchange": "amq.topic", "key": "moved.on", **bound})
-    envelope = ends.take(3)[0].run.envelope
+    envelope = ends.take(3)[0].batch.envelope
     assert (envelope.exchange, envelope.key) == ("amq.topic", "moved.on")
     assert envelope.properties["content_type"] == "text/plain"
 
@@ -105,7 +105,7 @@ def test_it_stops_after_so_many(ends: Ends, limit: int | str, moved: int) -> Non
     shovel = ends.shovel(to=TO_QUEUE, prefetch=70, stop_after=limit)
     ends.events.wait("finished", "source")
     ends.put(10)
-    assert len([body for event in ends.take(moved) for body in event.run.bodies]) == moved
+    assert len([body for event in ends.take(moved) for body in event.batch.bodies]) == moved
     until(lambda: ends.left() == 160 - moved)  # what it had in hand goes back when it has finished
     (figures,) = [each.counters for each in shovel.statistics().engines if each.name == "source"]
     assert (figures["finished"], figures["messages_in"]) == (1, moved)
@@ -127,7 +127,7 @@ def test_either_broker_may_go_and_come(ends: Ends, side: int) -> None:
     ends.events.wait("connected", ["source", "destination"][side])
     if side == 0:  # what was in its queue went with it
         ends.put(200)
-    assert sum(len(event.run) for event in ends.take(200)) == 200
+    assert sum(len(event.batch) for event in ends.take(200)) == 200
 
 
 def test_what_is_lost_with_a_connection_counts_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from kernel.testing.fixtures import KernelFactory
-from tests.plugins.engines.amqp_client.conftest import PATIENCE, Client, broker_plan
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, broker_plan
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def test_messages_pass_and_large_ones_too(
     )
     out, into = client.kernel.open("out"), client.kernel.open("in")
     for body in (b"small", b"x" * 1_000_000):
-        out.send(body, timeout=PATIENCE)
-        assert bytes(into.receive(PATIENCE)) == body
+        out.send(body, timeout=TIMEOUT)
+        assert bytes(into.receive(TIMEOUT)) == body
 
 
 def test_a_server_of_a_stranger_is_not_believed(

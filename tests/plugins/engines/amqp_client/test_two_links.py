@@ -9,7 +9,7 @@ import pytest
 
 from kernel.topology.system import Kernel
 from plugins.protocols.amqp091.methods import connection
-from tests.plugins.engines.amqp_client.conftest import PATIENCE, Client, receive
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, receive
 from tests.plugins.engines.amqp_client.in_memory import InMemory
 
 CONSUME = [{"queue": "q"}]
@@ -21,9 +21,9 @@ def test_who_only_consumes_has_one_connection_and_a_second_once_something_is_to_
     client = connect(exchange="", key="q", consume=CONSUME)
     assert [row["link"] for row in client.statistics()["links"]] == ["consuming"]
     client.kernel.open("out").send(b"x")
-    assert bytes(client.kernel.open("in").receive(PATIENCE)) == b"x"
+    assert bytes(client.kernel.open("in").receive(TIMEOUT)) == b"x"
     assert [row["link"] for row in client.statistics()["links"]] == ["consuming", "publishing"]
-    assert len(broker.inspect("connections", PATIENCE).rows) == client.statistics()["connections"] == 2
+    assert len(broker.inspect("connections", TIMEOUT).rows) == client.statistics()["connections"] == 2
     assert client.events.all("connected")[-1].detail == "publishing"
 
 
@@ -31,9 +31,9 @@ def test_who_only_publishes_has_one(connect: Callable[..., Client], broker: Kern
     client = connect(exchange="", key="q")
     out = client.kernel.open("out")
     out.send(b"x")
-    out.wait_confirmed(PATIENCE)
+    out.wait_confirmed(TIMEOUT)
     assert [row["link"] for row in client.statistics()["links"]] == ["publishing"]
-    assert len(broker.inspect("connections", PATIENCE).rows) == 1
+    assert len(broker.inspect("connections", TIMEOUT).rows) == 1
 
 
 def test_what_is_exclusive_to_the_consumer_is_declared_once_and_published_to(
@@ -70,7 +70,7 @@ def test_an_application_that_takes_its_time_does_not_starve_heartbeats(
     out, into = client.kernel.open("out"), client.kernel.open("in")
     for body in (b"1", b"2"):
         out.send(body)
-        assert bytes(into.receive(PATIENCE)) == body
+        assert bytes(into.receive(TIMEOUT)) == body
         time.sleep(7)  # the callback: longer than the two intervals after which a silent peer is given up
     assert not client.events.all("disconnected")
     assert client.statistics()["reconnects"] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.queue import Queue
@@ -54,7 +54,7 @@ class Client:
         return [
             (first_tag + offset, body)
             for _, first_tag, span in self.receiver.take_deliveries()
-            for offset, body in enumerate(span.as_run().bodies)
+            for offset, body in enumerate(span.as_batch().bodies)
         ]
 
     def bodies(self, now: float = 0.0) -> list[bytes]:
@@ -71,12 +71,14 @@ def run(
     exchange: str = "",
     headers: Mapping[str, Any] | None = None,
     **fields: Any,
-) -> Run:
+) -> Batch:
     properties = {"headers": dict(headers)} if headers else {}
-    return run_of(bodies, Envelope(key=key, exchange=exchange, properties=properties, **fields))
+    return batch_of(bodies, Envelope(key=key, exchange=exchange, properties=properties, **fields))
 
 
 def ready(queue: Queue, now: float = 0.0) -> list[bytes]:
     """Return what waits in a queue, in order."""
     queue.settle(now)
-    return [body for lane in reversed(queue.backlog.lanes) for span in lane for body in span.as_run().bodies]
+    return [
+        body for lane in reversed(queue.backlog.lanes) for span in lane for body in span.as_batch().bodies
+    ]

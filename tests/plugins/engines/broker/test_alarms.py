@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.alarms import PERIOD, Alarms, DiskAlarm, ProcessAlarm, QueuedAlarm, held_in_queues
 from plugins.engines.broker.broker import Broker
 
@@ -114,7 +114,7 @@ def test_what_queues_hold_grows_with_messages_and_goes_with_them() -> None:
     vhost = broker.vhost("/")
     queue = vhost.declare_queue("q", None, 0.0)
     assert held_in_queues(broker) == 0
-    vhost.publish(Run([b"x" * 1000] * 10, 10_000, Envelope(key="q")), 0.0)
+    vhost.publish(Batch([b"x" * 1000] * 10, 10_000, Envelope(key="q")), 0.0)
     broker.settle(0.0)
     assert 10_000 < held_in_queues(broker) < 12_000
     span = queue.take(0.0)

@@ -61,7 +61,7 @@ class BrokerMachine(RuleBasedStateMachine):
         arrived: list[tuple[int, int, int, Any]] = []
         for index, client in enumerate(self.clients):
             for consumer, first_tag, span in client.receiver.take_deliveries():
-                for offset, body in enumerate(span.as_run().bodies):
+                for offset, body in enumerate(span.as_batch().bodies):
                     arrived.append((int(body), index, first_tag + offset, (consumer, span)))
         arrived.sort(key=lambda item: item[0])
         numbers = [item[0] for item in arrived]
@@ -82,7 +82,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert not self.ready
             return
         number = self.ready.pop(0)
-        assert list(taken[1].as_run().bodies) == [b"%d" % number]
+        assert list(taken[1].as_batch().bodies) == [b"%d" % number]
         if settled:
             self.done.append(number)
         else:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.engines.broker.errors import PreconditionFailed
 from plugins.engines.broker.ledger import Handed, Ledger, UnknownTag
 from plugins.engines.broker.span import Span
@@ -18,7 +18,7 @@ def _tags(settled: list[Handed]) -> list[int]:
 
 
 def _bodies(settled: list[Handed]) -> list[int]:
-    return [int(body) for handed in settled for body in handed.span.as_run().bodies]
+    return [int(body) for handed in settled for body in handed.span.as_batch().bodies]
 
 
 def _ledger(*sizes: int) -> Ledger:
@@ -26,7 +26,7 @@ def _ledger(*sizes: int) -> Ledger:
     ledger = Ledger()
     for size in sizes:
         bodies = [b"%d" % (ledger.next_tag + offset) for offset in range(size)]
-        ledger.hand_out(Span(0, run_of(bodies), 0, size), queue, None)
+        ledger.hand_out(Span(0, batch_of(bodies), 0, size), queue, None)
     return ledger
 
 
@@ -92,7 +92,7 @@ def test_the_size_of_what_is_outstanding_is_estimated() -> None:
     assert ledger.estimated_size() == 0
     queue = make_vhost().declare_queue("q", None, 0.0)
     for _ in range(5000):
-        ledger.hand_out(Span(0, run_of([bytes(100), bytes(300)]), 0, 2), queue, None)
+        ledger.hand_out(Span(0, batch_of([bytes(100), bytes(300)]), 0, 2), queue, None)
     assert ledger.estimated_size() == 5000 * 400
     ledger.settle_up_to(5001)
     assert ledger.estimated_size() == pytest.approx(4999 * 200, rel=0.01)

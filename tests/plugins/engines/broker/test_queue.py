@@ -23,7 +23,7 @@ def declare(vhost: VirtualHost, name: str = "q", **arguments: Any) -> Queue:
     )
 
 
-def test_a_consumer_gets_the_shared_run_itself(vhost: VirtualHost) -> None:
+def test_a_consumer_gets_the_shared_batch_itself(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     client = Client(vhost)
     client.consume(queue, settled=True)
@@ -31,23 +31,23 @@ def test_a_consumer_gets_the_shared_run_itself(vhost: VirtualHost) -> None:
     vhost.publish(sent, 0.0)
     vhost.settle(0.0)
     (delivery,) = client.receiver.take_deliveries()
-    assert delivery[2].as_run() is sent
+    assert delivery[2].as_batch() is sent
 
 
-def test_one_run_in_many_queues_is_one_run(vhost: VirtualHost) -> None:
+def test_one_batch_in_many_queues_is_one_batch(vhost: VirtualHost) -> None:
     queues = [declare(vhost, f"q{number}") for number in range(3)]
     for queue in queues:
         vhost.bind("amq.fanout", queue)
     sent = run(b"a", exchange="amq.fanout")
     assert vhost.publish(sent, 0.0) == 1
-    assert {id(queue.backlog.lanes[0][0].run) for queue in queues} == {id(sent)}
+    assert {id(queue.backlog.lanes[0][0].batch) for queue in queues} == {id(sent)}
 
 
 def test_what_nobody_wants_is_told(vhost: VirtualHost) -> None:
     assert vhost.publish(run(b"x", key="nowhere"), 0.0) is None
 
 
-def test_prefetch_cuts_a_run(vhost: VirtualHost) -> None:
+def test_prefetch_cuts_a_batch(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     client = Client(vhost)
     client.consume(queue, prefetch=3)
@@ -349,7 +349,7 @@ def test_a_queue_waits_for_one_call_at_a_time(vhost: VirtualHost) -> None:
     assert len(vhost.broker._deadlines) == 1
 
 
-def test_a_run_of_nothing_is_nothing(vhost: VirtualHost) -> None:
+def test_a_batch_of_nothing_is_nothing(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     assert vhost.publish(run(), 0.0) == 0
     assert not queue.backlog.lanes[0]

@@ -16,7 +16,7 @@ from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, exchange, queue
 from tests.events import Events
 from tests.plugins.engines.amqp.raw_client import RawClient
-from tests.plugins.engines.amqp_client.conftest import PATIENCE
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT
 from tests.system.conftest import FAST
 
 __all__ = ["kernel_factory"]
@@ -67,7 +67,7 @@ class Site:
 
     def rows(self, what: str) -> tuple[dict[str, Any], ...]:
         """What the kernel shows of its ``queues``, ``consumers`` ..., however busy it is."""
-        return self.kernel.inspect(what, PATIENCE).rows
+        return self.kernel.inspect(what, TIMEOUT).rows
 
     def wait_for_bindings_of(self, downstream: Site, *keys: str) -> None:
         until(lambda: self.bound(downstream.name) == set(keys), downstream.name)
@@ -88,7 +88,7 @@ class Site:
         return self.client.take(name, count)
 
     def bodies(self, count: int, name: str = "q") -> list[bytes]:
-        return [bytes(body) for event in self.take(count, name) for body in event.run.bodies]
+        return [bytes(body) for event in self.take(count, name) for body in event.batch.bodies]
 
     def delete_feed(self) -> None:
         self.client.ask(exchange.Delete(exchange="feed"), exchange.DeleteOk)
@@ -104,7 +104,7 @@ class Site:
 
 def until(condition: Callable[[], bool], what: str = "") -> None:
     """Wait until something that nobody tells of has happened in another thread or process."""
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while not condition():
         assert monotonic() < deadline, what or "it never happened"
         sleep(0.005)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kernel.topology.plan import EnginePlan
 from plugins.protocols.amqp091.methods import exchange, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
-from tests.plugins.engines.amqp_client.conftest import PATIENCE
+from tests.plugins.engines.amqp_client.conftest import TIMEOUT
 from tests.plugins.engines.federation.conftest import FEED, Site, numbered, until
 
 Make = Callable[..., Site]
@@ -38,7 +38,7 @@ def test_a_message_arrives_as_it_was_with_one_step_in_its_trace(site: Make) -> N
     until(lambda: up.bound("down") == {"#"})
     up.publish(("k", b"x"), content_type="text/plain", delivery_mode=2, headers={"own": 1})
     (event,) = down.take(1)
-    envelope = event.run.envelope
+    envelope = event.batch.envelope
     assert (envelope.exchange, envelope.key, envelope.persistent) == ("feed", "k", True)
     assert envelope.properties["content_type"] == "text/plain"
     headers = envelope.properties["headers"]
@@ -82,7 +82,7 @@ def test_wishes_go_on_from_broker_to_broker(site: Make) -> None:
     until(lambda: first.bound("second") == {"far.#"})
     first.publish(("far.away", b"x"), ("near.by", b"nobody's"))
     (event,) = third.take(1)
-    steps = event.run.envelope.properties["headers"]["x-received-from"]
+    steps = event.batch.envelope.properties["headers"]["x-received-from"]
     assert [step["cluster-name"] for step in steps] == ["second", "first"]
     third.wants_no_more("far.#")
     until(lambda: first.bound("second") == set())
@@ -190,7 +190,7 @@ def test_nothing_is_acknowledged_upstream_before_it_is_confirmed_here(site: Make
     up.publish(*numbered(0, 10))
     got = 0
     while got < 10:
-        got += len(slow.receive_many(timeout=PATIENCE))
+        got += len(slow.receive_many(timeout=TIMEOUT))
     assert _unacknowledged(up) == 10
     slow.confirm()
     until(lambda: _unacknowledged(up) == 0)
@@ -310,7 +310,7 @@ def test_a_broker_that_is_replaced_in_another_thread_is_seen_though_the_old_one_
     until(lambda: up.bound("down") == {"k"})
     homes = {name: thread.name for thread in down.kernel.statistics().threads for name in thread.engines}
     may_go = threading.Event()
-    down.kernel._threads[homes["broker"]].mailbox.post(lambda: may_go.wait(PATIENCE))
+    down.kernel._threads[homes["broker"]].mailbox.post(lambda: may_go.wait(TIMEOUT))
     down.kernel.remove_engine("broker")
     bound = {"queues": [{"name": "q"}], "bindings": [{"exchange": "feed", "queue": "q", "key": "l"}]}
     options = {"address": "127.0.0.1:0", "cluster_name": "down", "exchanges": [FEED], **bound}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from kernel.testing.memory_wire import VirtualHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
 from plugins.engines.broker.watches import BrokerState, ExchangeState, QueueState
@@ -146,7 +146,7 @@ def test_what_is_on_its_way_to_a_queue_stays_upstream_when_its_broker_goes() -> 
     link = upstream.link
     link._on_queue("jobs", JOBS)
     upstream.host.run()
-    upstream.server.send_deliveries(2, "link", 1, False, run_of([b"0", b"1"], Envelope(key="jobs")))
+    upstream.server.send_deliveries(2, "link", 1, False, batch_of([b"0", b"1"], Envelope(key="jobs")))
     upstream.flush()
     link.on_confirmed(1)
     link._on_broker("", None)
@@ -163,6 +163,6 @@ def test_what_the_upstream_has_forgotten_is_handed_over_though_the_broker_goes()
     upstream.host.run()
     link._on_broker("", None)
     link._on_queue("jobs", None)
-    upstream.server.send_deliveries(2, "link", 1, False, run_of([b"0", b"1"], Envelope(key="jobs")))
+    upstream.server.send_deliveries(2, "link", 1, False, batch_of([b"0", b"1"], Envelope(key="jobs")))
     upstream.flush()
     assert upstream.port.count() == 2

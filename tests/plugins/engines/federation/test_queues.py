@@ -36,9 +36,9 @@ def _consume(site: Site, prefetch: int) -> str:
 def _delivered(site: Site, count: int) -> list[Delivered]:
     """Take so many deliveries, and acknowledge them as they come."""
     got: list[Delivered] = []
-    while sum(len(event.run) for event in got) < count:
+    while sum(len(event.batch) for event in got) < count:
         got.append(site.client.wait_for(Delivered))
-        last = got[-1].first_delivery_tag + len(got[-1].run) - 1
+        last = got[-1].first_delivery_tag + len(got[-1].batch) - 1
         site.client.send(basic.Ack(delivery_tag=last, multiple=True))
     return got
 
@@ -48,7 +48,7 @@ def test_nothing_moves_while_nobody_here_consumes(site: Make) -> None:
     _put(up, 0, 10)
     assert down.figures()["messages_in"] == 0
     _consume(down, 100)
-    assert [bytes(body) for event in _delivered(down, 10) for body in event.run.bodies] == [
+    assert [bytes(body) for event in _delivered(down, 10) for body in event.batch.bodies] == [
         b"%d" % number for number in range(10)
     ]
     until(lambda: up.count("jobs") == 0)
@@ -61,9 +61,9 @@ def test_nothing_moves_while_consumers_here_have_something(site: Make) -> None:
     _consume(down, 1)
     for number in range(5):  # one at a time, and not one of the others in between
         (event,) = _delivered(down, 1)
-        assert bytes(event.run.bodies[0]) == b"%d" % number
+        assert bytes(event.batch.bodies[0]) == b"%d" % number
     (event,) = _delivered(down, 1)
-    assert bytes(event.run.bodies[0]) == b"5"
+    assert bytes(event.batch.bodies[0]) == b"5"
 
 
 def test_a_link_asks_for_no_more_than_its_prefetch_ahead_of_the_consumers(site: Make) -> None:
@@ -82,8 +82,8 @@ def test_the_trace_says_where_a_message_was_first_and_how_often(site: Make) -> N
     up.client.publish(b"x", "jobs", "", {"headers": {"own": 1}})
     tag = _consume(down, 1)
     (event,) = [down.client.wait_for(Delivered)]
-    assert (event.run.envelope.exchange, event.run.envelope.key) == ("", "jobs")
-    headers = event.run.envelope.properties["headers"]
+    assert (event.batch.envelope.exchange, event.batch.envelope.key) == ("", "jobs")
+    headers = event.batch.envelope.properties["headers"]
     assert (headers["own"], headers["x-original-exchange"], headers["x-original-routing-key"]) == (
         1,
         "",
@@ -95,7 +95,7 @@ def test_the_trace_says_where_a_message_was_first_and_how_often(site: Make) -> N
     down.client.send(basic.Nack(delivery_tag=event.first_delivery_tag, requeue=True))
     _consume(up, 1)  # now they are wanted there: back it goes
     event = up.client.wait_for(Delivered)
-    steps = event.run.envelope.properties["headers"]["x-received-from"]
+    steps = event.batch.envelope.properties["headers"]["x-received-from"]
     assert [step["uri"] for step in steps] == [f"amqp://{down.address}", f"amqp://{up.address}"]
 
 
@@ -116,11 +116,11 @@ def test_nothing_is_lost_when_the_wire_is_cut(site: Make) -> None:
     _consume(down, 100)
     got: set[int] = set()
     for cut in range(3):
-        got.update(int(body) for event in _delivered(down, 300) for body in event.run.bodies)
+        got.update(int(body) for event in _delivered(down, 300) for body in event.batch.bodies)
         down.cut()
         down.events.wait("connected", "link", cut + 2)
     while len(got) < 2000:
-        got.update(int(body) for event in _delivered(down, 1) for body in event.run.bodies)
+        got.update(int(body) for event in _delivered(down, 1) for body in event.batch.bodies)
 
 
 def _names(site: Site) -> set[str]:
@@ -134,7 +134,7 @@ def test_a_queue_that_is_deleted_upstream_is_declared_and_consumed_from_again(si
     up.client.ask(queue.Delete(queue="jobs"), queue.DeleteOk)
     until(lambda: "jobs" in _names(up) and len(up.rows("consumers")) == 1)
     _put(up, 0, 3)
-    assert [bytes(body) for event in _delivered(down, 3) for body in event.run.bodies] == [b"0", b"1", b"2"]
+    assert [bytes(body) for event in _delivered(down, 3) for body in event.batch.bodies] == [b"0", b"1", b"2"]
     assert down.figures()["reconnects"] == 0
 
 
@@ -157,12 +157,12 @@ def test_what_is_on_its_way_to_a_queue_that_is_deleted_stays_upstream(site: Make
     for _ in range(2000):  # more than all sockets together take, however late the queue is deleted
         up.client.publish(bytes(20_000), "jobs")
     _consume(down, 0)
-    entered = len(down.client.wait_for(Delivered).run)
+    entered = len(down.client.wait_for(Delivered).batch)
     down.client.send(queue.Delete(queue="jobs"))
     while isinstance(event := down.client.next_of(Delivered, MethodReceived), Delivered) or isinstance(
         event.method, basic.Cancel
     ):
-        entered += len(event.run) if isinstance(event, Delivered) else 0
+        entered += len(event.batch) if isinstance(event, Delivered) else 0
     assert isinstance(event.method, queue.DeleteOk)
     entered += event.method.message_count
     assert 0 < entered < 2000
@@ -171,4 +171,4 @@ def test_what_is_on_its_way_to_a_queue_that_is_deleted_stays_upstream(site: Make
     assert entered + up.count("jobs") >= 2000
     down.wants(name="jobs")
     _consume(down, 0)
-    assert down.client.wait_for(Delivered).run.envelope.key == "jobs"
+    assert down.client.wait_for(Delivered).batch.envelope.key == "jobs"

@@ -49,7 +49,7 @@ def _parameter(node: RabbitMq, kind: str, **options: Any) -> None:
 
 
 def _bodies(events: list[Delivered]) -> list[bytes]:
-    return [bytes(body) for event in events for body in event.run.bodies]
+    return [bytes(body) for event in events for body in event.batch.bodies]
 
 
 def test_an_exchange_with_rabbitmq_upstream(site: Make, node: RabbitMq, rabbit: RawClient) -> None:
@@ -62,7 +62,7 @@ def test_an_exchange_with_rabbitmq_upstream(site: Make, node: RabbitMq, rabbit: 
         rabbit.publish(body, key, "feed", {"delivery_mode": 2})
     events = down.take(500)
     assert _bodies(events) == [body for _, body in numbered(0, 500)]
-    (step,) = events[0].run.envelope.properties["headers"]["x-received-from"]
+    (step,) = events[0].batch.envelope.properties["headers"]["x-received-from"]
     assert (step["cluster-name"], step["vhost"], step["exchange"]) == (RABBIT, "/", "feed")
     assert down.figures()["messages_in"] == 500
 
@@ -77,7 +77,7 @@ def test_an_exchange_with_rabbitmq_downstream(site: Make, node: RabbitMq, rabbit
         up.publish(("a.1", b"1"), ("b.1", b"nobody's"), ("a.2", b"2"))
         events = rabbit.take("q", 2)
         assert _bodies(events) == [b"1", b"2"]
-        (step,) = events[0].run.envelope.properties["headers"]["x-received-from"]
+        (step,) = events[0].batch.envelope.properties["headers"]["x-received-from"]
         assert (step["cluster-name"], step["exchange"]) == ("up", "feed")
         rabbit.ask(queue.Unbind(queue="q", exchange="feed", routing_key="a.#"), queue.UnbindOk)
         until(lambda: up.bound(RABBIT) == set())

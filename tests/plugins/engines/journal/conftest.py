@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import PLAIN, Envelope, run_of
+from kernel.contracts.message import PLAIN, Envelope, batch_of
 from kernel.testing.fixtures import kernel_factory
 from kernel.testing.leaks import open_descriptors
 
@@ -83,14 +83,18 @@ class LimitedDisk(Disk):
 
 def append(writer: JournalWriter, *bodies: bytes, envelope: Envelope = PLAIN) -> None:
     """Commit these as one batch."""
-    writer.append([(run_of(list(bodies), envelope), writer.stamp(), NOWHERE)])
+    writer.append([(batch_of(list(bodies), envelope), writer.stamp(), NOWHERE)])
 
 
 def bodies_in(journal: Path, start: int | None = None) -> list[bytes]:
     """Return all bodies; damage raises."""
     reader = JournalReader(journal)
     first = reader.bounds().earliest if start is None else start
-    return [body for batch in reader.batches(first, columns=["body"]) for body in batch.column(0).to_pylist()]
+    return [
+        body
+        for record_batch in reader.record_batches(first, columns=["body"])
+        for body in record_batch.column(0).to_pylist()
+    ]
 
 
 def descriptors_in(journal: Path) -> list[str]:

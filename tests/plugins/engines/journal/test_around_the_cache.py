@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from plugins.engines.journal import data_file
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE, Source
@@ -110,8 +110,8 @@ def test_a_slow_disk_is_waited_for_by_the_system(tmp_path: Path, monkeypatch: py
 def test_a_commit_that_was_made_for_another_place_goes_through_the_cache(tmp_path: Path) -> None:
     disk = PretendingDisk()
     with JournalWriter(tmp_path, WriterSettings(roll_bytes=8 * PAGE), disk=disk) as writer:
-        runs = [_stamped(writer, b"a" * 10 * PAGE)]
-        first = writer.encode(runs)
+        batches = [_stamped(writer, b"a" * 10 * PAGE)]
+        first = writer.encode(batches)
         second = writer.encode([_stamped(writer, b"b" * 10 * PAGE)], after=first)
         writer.append_encoded(first)
         writer.append_encoded(second)  # begins a segment
@@ -128,8 +128,8 @@ def _fill(path: Path, disk: LimitedDisk | None = None) -> list[bytes]:
     return bodies
 
 
-def _stamped(writer: JournalWriter, body: bytes) -> tuple[Run, int, Source]:
-    return run_of([body]), writer.stamp(), NOWHERE
+def _stamped(writer: JournalWriter, body: bytes) -> tuple[Batch, int, Source]:
+    return batch_of([body]), writer.stamp(), NOWHERE
 
 
 def _address(memory: memoryview) -> int:

@@ -17,7 +17,7 @@ import pytest
 
 from kernel import EnginePlan, Envelope, RoutePlan
 from kernel.cli.main import run
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from kernel.testing.fixtures import KernelFactory
 from plugins.engines.journal import export, moving
 from plugins.engines.journal.commands import packing
@@ -44,7 +44,7 @@ def journal(tmp_path: Path, small: WriterSettings) -> Path:
             envelope = Envelope(
                 key=f"weather.{number % 2}", exchange="feed", properties={"headers": {"n": number}}
             )
-            writer.append([(run_of([body], envelope), writer.stamp(), Source("broker", "r"))])
+            writer.append([(batch_of([body], envelope), writer.stamp(), Source("broker", "r"))])
     return path
 
 
@@ -120,11 +120,11 @@ def test_times_bound_what_is_shown_to_the_row(typed: Any, tmp_path: Path, clock:
     """Also within a commit: compaction makes one of days."""
     with JournalWriter(tmp_path, clock=clock) as writer:
         for first in (0, 5):
-            runs = []
+            batches = []
             for body in numbered(first, first + 5):
-                runs.append((run_of([body]), writer.stamp(), Source()))
+                batches.append((batch_of([body]), writer.stamp(), Source()))
                 clock.now += 1
-            writer.append(runs)
+            writer.append(batches)
 
     def shown(start: int, end: int) -> list[bytes]:
         times = (datetime.fromtimestamp(1000 + second, UTC).isoformat() for second in (start, end))
@@ -272,7 +272,11 @@ def test_a_move_to_parquet_that_was_killed_leaves_each_row_in_one_place(
         append(writer, b"last")
     assert typed(*(words if again else words[:2]))[0] == 0
     reader = JournalReader(journal)
-    left = [row for batch in reader.batches(reader.bounds().earliest) for row in batch["offset"].to_pylist()]
+    left = [
+        row
+        for record_batch in reader.record_batches(reader.bounds().earliest)
+        for row in record_batch["offset"].to_pylist()
+    ]
     assert sorted(_offsets(tmp_path / "pq") + left) == list(range(22))
     assert not again or left == [21]
 
@@ -339,7 +343,7 @@ def test_replay_to_another_kernel(journal: Path, kernel_factory: KernelFactory) 
     done = subprocess.run([*command, "--consumer", "copy"], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("everything up to offset 21 was confirmed\n", "")
     assert positions(journal) == {"copy": 21}
-    (first, *_) = JournalReader(journal.with_name("copy")).batches(columns=["key", "headers", "body"])
+    (first, *_) = JournalReader(journal.with_name("copy")).record_batches(columns=["key", "headers", "body"])
     assert first.to_pylist()[0] == {"key": "weather.0", "headers": '{"n":0}', "body": b"0"}
 
 

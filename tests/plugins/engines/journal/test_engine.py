@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernel import EnginePlan, Envelope, Kernel, RoutePlan, TimedOut, WaterMarks
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from kernel.testing.fixtures import KernelFactory
 from plugins.engines.journal import committer
 from plugins.engines.journal import writer as writer_module
@@ -23,7 +23,7 @@ from plugins.protocols.journal_format.reader import JournalReader
 from tests.events import Events
 from tests.plugins.engines.journal.conftest import LimitedDisk, bodies_in, numbered
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_what_is_confirmed_is_in_the_journal(
     with kernel.open("app") as app:
         for body in numbered(0, 5000):
             app.send(body)
-        app.wait_confirmed(PATIENCE)
+        app.wait_confirmed(TIMEOUT)
     assert bodies_in(tmp_path / "j") == numbered(0, 5000)
     counted = figures(kernel)
     assert (counted["messages_in"], counted["durable"], counted["next_offset"]) == (5000, 5000, 5000)
@@ -78,18 +78,18 @@ def test_nothing_is_confirmed_before_it_is_synchronised(
         def sync(self, fd: int) -> None:
             if (tmp_path / "j" / "gate").exists():
                 written.set()
-                assert may_sync.wait(PATIENCE)
+                assert may_sync.wait(TIMEOUT)
 
     monkeypatch.setattr(writer_module, "Disk", SlowDisk)
     with start().open("app") as app:
         (tmp_path / "j" / "gate").touch()
         app.send(b"0")
-        assert written.wait(PATIENCE)
+        assert written.wait(TIMEOUT)
         with pytest.raises(TimedOut):
             app.wait_confirmed(0.1)
         assert bodies_in(tmp_path / "j") == [b"0"], "it is written, but not safe"
         may_sync.set()
-        app.wait_confirmed(PATIENCE)
+        app.wait_confirmed(TIMEOUT)
 
 
 def test_what_was_on_its_way_to_the_disk_before_a_source_came_confirms_nothing_of_it(
@@ -101,10 +101,10 @@ def test_what_was_on_its_way_to_the_disk_before_a_source_came_confirms_nothing_o
 
     class SlowDisk(LimitedDisk):
         def sync(self, fd: int) -> None:
-            assert may_sync.wait(PATIENCE)
+            assert may_sync.wait(TIMEOUT)
 
         def write(self, fd: int, pieces: Sequence[Any]) -> None:
-            assert may_write.wait(PATIENCE)
+            assert may_write.wait(TIMEOUT)
             super().write(fd, pieces)
 
     monkeypatch.setattr(writer_module, "Disk", SlowDisk)
@@ -118,7 +118,7 @@ def test_what_was_on_its_way_to_the_disk_before_a_source_came_confirms_nothing_o
     )
     with kernel.open("careful") as first:
         first.send(b"0")
-        first.wait_confirmed(PATIENCE)
+        first.wait_confirmed(TIMEOUT)
         may_sync.clear()
         kernel.open("careless").send_many([b"1", b"2"])
         _wait_until(lambda: len(bodies_in(tmp_path / "j")) == 3)
@@ -132,11 +132,11 @@ def test_what_was_on_its_way_to_the_disk_before_a_source_came_confirms_nothing_o
         with pytest.raises(TimedOut):
             second.wait_confirmed(0.1)
         may_write.set()
-        second.wait_confirmed(PATIENCE)
+        second.wait_confirmed(TIMEOUT)
 
 
 def _wait_until(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not there():
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -146,7 +146,7 @@ def test_messages_that_come_together_share_a_commit(start: Callable[..., Kernel]
     kernel = start(linger=0.05)
     with kernel.open("app") as app:
         app.send_many(numbered(0, 3000))
-        app.wait_confirmed(PATIENCE)
+        app.wait_confirmed(TIMEOUT)
     assert figures(kernel)["commits"] == 1
     assert bodies_in(tmp_path / "j") == numbered(0, 3000)
 
@@ -154,9 +154,9 @@ def test_messages_that_come_together_share_a_commit(start: Callable[..., Kernel]
 def test_rows_say_where_they_came_from(start: Callable[..., Kernel], tmp_path: Path) -> None:
     with start().open("app") as app:
         app.send_many([b"x"], key="weather.madrid")
-        app.wait_confirmed(PATIENCE)
-    (batch,) = JournalReader(tmp_path / "j").batches(columns=["engine", "route", "key"])
-    assert batch.to_pylist() == [{"engine": "app", "route": "app -> journal", "key": "weather.madrid"}]
+        app.wait_confirmed(TIMEOUT)
+    (record_batch,) = JournalReader(tmp_path / "j").record_batches(columns=["engine", "route", "key"])
+    assert record_batch.to_pylist() == [{"engine": "app", "route": "app -> journal", "key": "weather.madrid"}]
 
 
 def test_a_full_disk_holds_the_source_back_until_there_is_room(
@@ -176,7 +176,7 @@ def test_a_full_disk_holds_the_source_back_until_there_is_room(
         assert "No space left" in figures(kernel)["full"]
         disk.room = 1 << 40
         events.wait("room")
-        app.wait_confirmed(PATIENCE)
+        app.wait_confirmed(TIMEOUT)
     assert bodies_in(tmp_path / "j") == numbered(0, sent)
     assert figures(kernel)["full"] == ""
 
@@ -214,8 +214,8 @@ def test_a_full_disk_drops_if_the_route_says_so(
         events.wait("full")
         disk.room = 1 << 40
         events.wait("room")
-    kernel.close(linger=PATIENCE)
-    kernel.join(PATIENCE)
+    kernel.close(linger=TIMEOUT)
+    kernel.join(TIMEOUT)
     kept = bodies_in(tmp_path / "j")
     dropped = sum(route.dropped for route in kernel.statistics().routes)
     assert dropped > 0
@@ -227,8 +227,8 @@ def test_closing_writes_what_was_sent(start: Callable[..., Kernel], tmp_path: Pa
     kernel = start(confirm=False, linger=0.2)
     with kernel.open("app") as app:
         app.send_many(numbered(0, 777))
-    kernel.close(linger=PATIENCE)
-    kernel.join(PATIENCE)
+    kernel.close(linger=TIMEOUT)
+    kernel.join(TIMEOUT)
     assert bodies_in(tmp_path / "j") == numbered(0, 777)
 
 
@@ -241,10 +241,10 @@ def test_retention_goes_on_while_the_journal_is_written(
         number = 0
         while figures(kernel)["segments_deleted"] < 3:
             app.send(b"%d" % number)
-            app.wait_confirmed(PATIENCE)
+            app.wait_confirmed(TIMEOUT)
             number += 1
     kernel.close()  # or it goes on between two looks
-    assert kernel.join(PATIENCE)
+    assert kernel.join(TIMEOUT)
     earliest, end = JournalReader(tmp_path / "j").bounds()
     assert 0 < earliest < end == number
     assert bodies_in(tmp_path / "j") == numbered(earliest, end)
@@ -262,12 +262,12 @@ def test_a_consumer_that_cannot_be_read_keeps_what_there_is_and_stops_nothing(
     with kernel.open("app") as app:
         for body in numbered(0, 20):
             app.send(body)
-            app.wait_confirmed(PATIENCE)
+            app.wait_confirmed(TIMEOUT)
         warning = events.wait("warning").detail
         assert warning.startswith(f"nothing is deleted: {file}: not a consumer's position")
         assert bodies_in(tmp_path / "j") == numbered(0, 20)
         file.unlink()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while figures(kernel)["segments_deleted"] < 3:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -281,7 +281,7 @@ def test_a_message_larger_than_a_commit_should_be_has_one_of_its_own(
     with start(batch_bytes=1_000_000).open("app") as app:
         for body in (b"before", giant, b"after"):
             app.send(body)
-        app.wait_confirmed(PATIENCE)
+        app.wait_confirmed(TIMEOUT)
     assert bodies_in(tmp_path / "j") == [b"before", giant, b"after"]
 
 
@@ -315,7 +315,7 @@ def test_a_disk_that_fails_ends_the_engine_and_another_life_goes_on(
         app.send(b"0")
         assert "Input/output error" in events.wait("failed").detail
         app.send(b"1")
-        app.wait_confirmed(PATIENCE)
+        app.wait_confirmed(TIMEOUT)
     kept = bodies_in(tmp_path / "j")
     assert kept[-1] == b"1"
     assert set(kept) == {b"0", b"1"}, "at least once"
@@ -342,9 +342,9 @@ def test_what_a_disk_failed_to_synchronise_is_not_called_safe_at_the_end(
     monkeypatch.setattr(writer, "roll_if_due", looked.set)
     working = Committer("journal", writer, options, report=lambda _: None, fail=errors.append)
     working.start()
-    assert looked.wait(PATIENCE), "a turn with nothing to synchronise does not put the next one off"
-    working.submit([(run_of([b"0"]), writer.stamp(), NOWHERE)])
-    assert failed.wait(PATIENCE)
+    assert looked.wait(TIMEOUT), "a turn with nothing to synchronise does not put the next one off"
+    working.submit([(batch_of([b"0"]), writer.stamp(), NOWHERE)])
+    assert failed.wait(TIMEOUT)
     working.stop()
     assert (working.progress.committed, working.progress.durable) == (1, 0)
     assert [str(error) for error in errors] == ["[Errno 5] Input/output error"]
@@ -362,13 +362,13 @@ def test_what_was_recovered_is_told(start: Callable[..., Kernel], tmp_path: Path
 
 
 def test_commits_are_no_larger_than_asked_for() -> None:
-    run = run_of([b"x" * 100] * 1000, Envelope(key="k"))
-    parts = list(chunks([(run, 1, NOWHERE), (run, 2, NOWHERE)], 250, 30_000))
+    batch = batch_of([b"x" * 100] * 1000, Envelope(key="k"))
+    parts = list(chunks([(batch, 1, NOWHERE), (batch, 2, NOWHERE)], 250, 30_000))
     assert all(sum(len(part) for part, _, _ in chunk) <= 250 for chunk in parts)
     assert all(sum(part.size for part, _, _ in chunk) <= 30_000 for chunk in parts)
     assert [body for chunk in parts for part, _, _ in chunk for body in part.bodies] == [
-        *run.bodies,
-        *run.bodies,
+        *batch.bodies,
+        *batch.bodies,
     ]
-    giant = run_of([b"y" * 50_000])
+    giant = batch_of([b"y" * 50_000])
     assert [len(chunk) for chunk in chunks([(giant, 1, NOWHERE), (giant, 1, NOWHERE)], 9, 30_000)] == [1, 1]

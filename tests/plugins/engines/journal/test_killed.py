@@ -15,7 +15,7 @@ from plugins.protocols.journal_format.reader import JournalReader
 
 _WRITER = """
 import sys
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE
 
@@ -24,7 +24,7 @@ with JournalWriter(sys.argv[1], WriterSettings(roll_bytes=300_000 + 100 * size))
     envelopes = [Envelope(key=f"k.{number}") for number in range(3)]
     while True:
         first = writer.next_offset
-        runs = [run_of([(b"%d" % (first + at)).ljust(size)], envelopes[at % 3]) for at in range(1 + first % 50)]
+        runs = [batch_of([(b"%d" % (first + at)).ljust(size)], envelopes[at % 3]) for at in range(1 + first % 50)]
         entry = writer.append([(run, writer.stamp(), NOWHERE) for run in runs])
         print(entry.end, flush=True)
 """
@@ -51,8 +51,8 @@ def test_nothing_that_was_said_to_be_written_is_lost(tmp_path: Path, size: int) 
         with JournalWriter(tmp_path) as writer:
             assert writer.next_offset >= said, f"seed {seed}"
     offset = 0
-    for batch in JournalReader(tmp_path).batches(columns=["offset", "key", "body"]):
-        for row in batch.to_pylist():
+    for record_batch in JournalReader(tmp_path).record_batches(columns=["offset", "key", "body"]):
+        for row in record_batch.to_pylist():
             assert row["offset"] == offset, f"seed {seed}"
             assert row["body"] == (b"%d" % offset).ljust(size), f"seed {seed}"
             offset += 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.engines.journal.journal_source import JournalSource
 from plugins.engines.journal.moments import moment_of
 from plugins.engines.journal.playback import Playback
@@ -21,7 +21,9 @@ SECOND = 1_000_000
 def playback(speed: float) -> Playback:
     """One message at each of 0, 1, 1.5 and 10 seconds, recorded long ago."""
     made = Playback(speed)
-    made.add([(500 * SECOND + at, run_of([b"%d" % at])) for at in (0, SECOND, 1_500_000, 10 * SECOND)], end=4)
+    made.add(
+        [(500 * SECOND + at, batch_of([b"%d" % at])) for at in (0, SECOND, 1_500_000, 10 * SECOND)], end=4
+    )
     return made
 
 
@@ -30,7 +32,7 @@ def played(made: Playback, start: float) -> list[tuple[float, bytes]]:
     now, found = start, []
     while (due := made.next_due(now)) is not None:
         now = max(now, due)
-        found += [(now - start, body) for run in made.due(now, 1000) for body in run.bodies]
+        found += [(now - start, body) for batch in made.due(now, 1000) for body in batch.bodies]
     return found
 
 
@@ -48,22 +50,22 @@ def test_nothing_is_early_and_what_is_late_comes_at_once() -> None:
     made = playback(1.0)
     assert len(made.due(100.0, 10)) == 1
     assert made.due(100.999, 10) == []
-    assert [run.bodies for run in made.due(103.0, 10)] == [[b"1000000"], [b"1500000"]]
+    assert [batch.bodies for batch in made.due(103.0, 10)] == [[b"1000000"], [b"1500000"]]
     assert made.next_due(103.0) == 110.0
 
 
 def test_no_more_than_asked_for() -> None:
     made = Playback(0)
-    made.add([(1, run_of([b"a", b"b"])), (1, run_of([b"c"])), (1, run_of([b"d"]))], end=4)
-    assert [run.bodies for run in made.due(0, 3)] == [[b"a", b"b"], [b"c"]]
+    made.add([(1, batch_of([b"a", b"b"])), (1, batch_of([b"c"])), (1, batch_of([b"d"]))], end=4)
+    assert [batch.bodies for batch in made.due(0, 3)] == [[b"a", b"b"], [b"c"]]
     assert (made.sent, made.waiting) == (3, 1)
 
 
 def test_the_position_is_that_of_whole_batches_that_are_done() -> None:
     made = Playback(0)
-    made.add([(1, run_of([b"a", b"b"]))], end=10)
+    made.add([(1, batch_of([b"a", b"b"]))], end=10)
     made.add([], end=20)  # nothing in it was wanted
-    made.add([(1, run_of([b"c"]))], end=30)
+    made.add([(1, batch_of([b"c"]))], end=30)
     assert made.position(0) is None
     assert made.position(1) is None
     assert made.position(2) == 20
@@ -95,15 +97,15 @@ def journal(tmp_path: Path) -> Path:
     """Two runs and a multi-part one from two engines, a second apart."""
     clock = Clock()
     with JournalWriter(tmp_path, clock=clock) as writer:
-        for key, engine, run in (
-            ("weather.madrid", "north", run_of([b"a", b"b"])),
-            ("news", "south/1", run_of([b"c"])),
-            ("weather.wien", "south/2", run_of([(b"d", b"e"), (b"", b"f")], multipart=True)),
+        for key, engine, batch in (
+            ("weather.madrid", "north", batch_of([b"a", b"b"])),
+            ("news", "south/1", batch_of([b"c"])),
+            ("weather.wien", "south/2", batch_of([(b"d", b"e"), (b"", b"f")], multipart=True)),
         ):
             envelope = Envelope(
                 key=key, exchange="feed" if key == "news" else "", properties={"headers": {"k": key}}
             )
-            made = Run(run.bodies, run.size, envelope, run.multipart)
+            made = Batch(batch.bodies, batch.size, envelope, batch.multipart)
             writer.append([(made, writer.stamp(), Source(engine, "r"))])
             clock.now += 1
     return tmp_path
@@ -115,20 +117,26 @@ def read(
     source = JournalSource(journal, start=moment_of(start), end=moment_of(end), selection=selection)
     chunk = source.read()
     assert chunk.over
-    return [(ts, run) for runs, _ in chunk.batches for ts, run in runs]
+    return [(ts, batch) for batches, _ in chunk.record_batches for ts, batch in batches]
 
 
-def test_runs_come_back_as_they_were(journal: Path) -> None:
-    runs = read(journal)
-    assert [ts for ts, _ in runs] == [1000 * SECOND, 1001 * SECOND, 1002 * SECOND]
-    assert [body for _, run in runs for body in run.bodies] == [b"a", b"b", b"c", (b"d", b"e"), (b"", b"f")]
-    first = runs[0][1]
+def test_batches_come_back_as_they_were(journal: Path) -> None:
+    batches = read(journal)
+    assert [ts for ts, _ in batches] == [1000 * SECOND, 1001 * SECOND, 1002 * SECOND]
+    assert [body for _, batch in batches for body in batch.bodies] == [
+        b"a",
+        b"b",
+        b"c",
+        (b"d", b"e"),
+        (b"", b"f"),
+    ]
+    first = batches[0][1]
     assert (first.envelope.key, first.envelope.properties["headers"], first.size) == (
         "weather.madrid",
         {"k": "weather.madrid"},
         2,
     )
-    assert runs[2][1].multipart
+    assert batches[2][1].multipart
 
 
 @pytest.mark.parametrize(
@@ -143,13 +151,14 @@ def test_runs_come_back_as_they_were(journal: Path) -> None:
     ],
 )
 def test_only_what_is_wanted(journal: Path, selection: Selection, keys: list[str]) -> None:
-    assert [run.envelope.key for _, run in read(journal, selection)] == keys
+    assert [batch.envelope.key for _, batch in read(journal, selection)] == keys
 
 
 def test_from_and_to_are_offsets_or_times(journal: Path) -> None:
-    assert [run.envelope.key for _, run in read(journal, start=1, end=3)] == ["weather.madrid", "news"]
+    assert [batch.envelope.key for _, batch in read(journal, start=1, end=3)] == ["weather.madrid", "news"]
     assert [
-        run.envelope.key for _, run in read(journal, start="1970-01-01T00:16:41Z", end="1970-01-01T00:16:42Z")
+        batch.envelope.key
+        for _, batch in read(journal, start="1970-01-01T00:16:41Z", end="1970-01-01T00:16:42Z")
     ] == ["news"]
     with pytest.raises(ValueError, match="'soon' is no offset, no moment"):
         moment_of("soon")

@@ -33,8 +33,16 @@ def journal(tmp_path: Path) -> Path:
 def served(journal: Path) -> tuple[dict[int, bytes], list[Damaged]]:
     damage: list[Damaged] = []
     rows: dict[int, bytes] = {}
-    for batch in JournalReader(journal).batches(columns=["offset", "body"], on_damage=damage.append):
-        rows |= dict(zip(batch.column("offset").to_pylist(), batch.column("body").to_pylist(), strict=True))
+    for record_batch in JournalReader(journal).record_batches(
+        columns=["offset", "body"], on_damage=damage.append
+    ):
+        rows |= dict(
+            zip(
+                record_batch.column("offset").to_pylist(),
+                record_batch.column("body").to_pylist(),
+                strict=True,
+            )
+        )
     return rows, damage
 
 

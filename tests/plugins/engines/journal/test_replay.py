@@ -27,7 +27,7 @@ from plugins.protocols.journal_format.names import SegmentName
 from tests.events import Events
 from tests.plugins.engines.journal.conftest import append, bodies_in, numbered
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 APP = EnginePlan(name="app", kind="native")
 
 
@@ -66,14 +66,14 @@ def receive(kernel: Kernel, count: int) -> list[bytes]:
 def receive_from(app: Channel, count: int) -> list[bytes]:
     got: list[bytes] = []
     while len(got) < count:
-        got += map(bytes, app.receive_many(timeout=PATIENCE))
+        got += map(bytes, app.receive_many(timeout=TIMEOUT))
     app.confirm()
     return got
 
 
 def until(happened: Callable[[], bool]) -> None:
     """The end of an engine's life is told to nobody in particular."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -145,9 +145,9 @@ def test_a_position_that_takes_its_time_is_written_before_the_last_one(
     with kernel.open("app") as app:
         for count in (900, 100):
             for _ in range(count):
-                app.receive(timeout=PATIENCE)
+                app.receive(timeout=TIMEOUT)
             app.confirm()
-            assert writing.wait(PATIENCE)
+            assert writing.wait(TIMEOUT)
     until(lambda: state_of(kernel) == "ended")
     assert positions(journal) == {"reader": 1000}
 
@@ -157,7 +157,7 @@ def test_a_consumer_is_waited_for_from_its_beginning(play: Callable[..., Kernel]
     kernel = play(**options)
     until(lambda: positions(journal) == {"reader": 1000})
     kernel.close()
-    kernel.join(PATIENCE)
+    kernel.join(TIMEOUT)
     with JournalWriter(journal) as writer:
         append(writer, *numbered(1000, 1010))
     assert receive(play(**options), 10) == numbered(1000, 1010), "nothing had been confirmed before"
@@ -218,10 +218,10 @@ def test_a_start_that_is_still_to_come_is_not_noted_as_read(
 def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], journal: Path) -> None:
     kernel = play(consumer="reader")
     with kernel.open("app") as app:
-        got = app.receive_many(timeout=PATIENCE)
+        got = app.receive_many(timeout=TIMEOUT)
         assert got[0] == b"0"
         kernel.close(linger=0)
-        kernel.join(PATIENCE)
+        kernel.join(TIMEOUT)
     assert positions(journal).get("reader", 0) == 0
 
 
@@ -232,7 +232,7 @@ def test_following_goes_on_with_what_is_added(play: Callable[..., Kernel], journ
         for number in range(1000, 1050):
             append(writer, b"%d" % number)
             while not got or got[-1] != b"%d" % number:
-                got += map(bytes, app.receive_many(timeout=PATIENCE))
+                got += map(bytes, app.receive_many(timeout=TIMEOUT))
     assert got == numbered(900, 1050)
     assert state_of(kernel) == "running"
 
@@ -244,8 +244,8 @@ def test_following_passes_over_nothing_that_is_added_while_it_catches_up(tmp_pat
         source = JournalSource(tmp_path, start=0, end="latest", selection=EVERYTHING, follow=True)
         got: list[bytes] = []
         for number in range(CHUNK_ROWS + 1, CHUNK_ROWS + 6):
-            for runs, _ in source.read().batches:
-                got += [body for _, run in runs for body in run.bodies]
+            for batches, _ in source.read().record_batches:
+                got += [body for _, batch in batches for body in batch.bodies]
             append(writer, b"%d" % number)
     assert got == numbered(0, CHUNK_ROWS + 5)
 
@@ -263,7 +263,7 @@ def test_large_messages_are_not_all_read_ahead(
     assert source.read().offset == 20
     kernel = kernel_factory(APP, replay(tmp_path, speed=0.00001), route())
     with kernel.open("app") as app:
-        assert int(app.receive(timeout=PATIENCE)) == 0
+        assert int(app.receive(timeout=TIMEOUT)) == 0
         time.sleep(0.2)
         (figures,) = (engine.counters for engine in kernel.statistics().engines if engine.name == "journal")
         assert figures["read_to"] <= 20

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kernel.cli.main import run
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.journal import compaction
 from plugins.engines.journal.compaction import compact
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
@@ -123,12 +123,12 @@ def test_what_is_deleted_does_not_come_back_from_a_compaction_that_was_killed(
 
 
 def test_compaction_changes_no_row(journal: Path) -> None:
-    before = pa.Table.from_batches(JournalReader(journal).batches())
+    before = pa.Table.from_batches(JournalReader(journal).record_batches())
     sealed = starts(journal)[-1]
     (done,) = compact(journal)
-    assert (done.batches_before, done.batches) == (sealed, 1)
+    assert (done.batches_before, done.record_batches) == (sealed, 1)
     assert done.bytes < done.bytes_before / 5
-    assert pa.Table.from_batches(JournalReader(journal).batches()).equals(before)
+    assert pa.Table.from_batches(JournalReader(journal).record_batches()).equals(before)
     assert [segment.name for segment in JournalReader(journal).segments()] == [
         SegmentName(0, 1),
         SegmentName(sealed, 0),
@@ -138,14 +138,14 @@ def test_compaction_changes_no_row(journal: Path) -> None:
 
 
 def test_compaction_while_a_reader_reads_and_a_writer_writes(journal: Path, small: WriterSettings) -> None:
-    reading = JournalReader(journal).batches(columns=["body"])
+    reading = JournalReader(journal).record_batches(columns=["body"])
     got = next(reading).column(0).to_pylist()
     with JournalWriter(journal, small) as writer:
         compact(journal)
         for body in numbered(30, 40):
             append(writer, body)
         compact(journal)
-        got += [body for batch in reading for body in batch.column(0).to_pylist()]
+        got += [body for record_batch in reading for body in record_batch.column(0).to_pylist()]
     assert got == numbered(0, 40)
     assert bodies_in(journal) == numbered(0, 40)
 
@@ -176,8 +176,8 @@ def test_what_is_damaged_is_left_alone_and_told_and_what_is_beside_it_compacted(
     (lost,) = told
     assert path.exists()
     assert lost.start == bad
-    read = JournalReader(journal).batches(on_damage=lambda _: None)
-    rows = {row for batch in read for row in batch["offset"].to_pylist()}
+    read = JournalReader(journal).record_batches(on_damage=lambda _: None)
+    rows = {row for record_batch in read for row in record_batch["offset"].to_pylist()}
     assert rows == set(range(30)) - set(range(lost.start, lost.stop))
 
 
@@ -187,7 +187,11 @@ def test_rows_on_both_sides_of_a_gap_do_not_become_neighbours(journal: Path) -> 
     for path in journal.glob(f"{SegmentName(second, 0)}.*"):
         path.unlink()
     compact(journal)
-    offsets = [row for batch in JournalReader(journal).batches(third) for row in batch["offset"].to_pylist()]
+    offsets = [
+        row
+        for record_batch in JournalReader(journal).record_batches(third)
+        for row in record_batch["offset"].to_pylist()
+    ]
     assert offsets == list(range(third, 30))
     assert bodies_in(journal, third) == numbered(third, 30)
     assert run(["journal", "repair", str(journal)]) == 0
@@ -282,9 +286,9 @@ def test_what_retention_takes_meanwhile_is_not_compacted(
 def test_multi_part_messages_and_sources_survive_compaction(tmp_path: Path) -> None:
     with JournalWriter(tmp_path, WriterSettings(roll_bytes=1)) as writer:
         for number in range(3):
-            run = run_of([(b"a", b"%d" % number)], Envelope(key="k"), multipart=True)
-            writer.append([(run, writer.stamp(), Source(f"e{number}", "r"))])
-    before = pa.Table.from_batches(JournalReader(tmp_path).batches())
+            batch = batch_of([(b"a", b"%d" % number)], Envelope(key="k"), multipart=True)
+            writer.append([(batch, writer.stamp(), Source(f"e{number}", "r"))])
+    before = pa.Table.from_batches(JournalReader(tmp_path).record_batches())
     compact(tmp_path)
-    assert pa.Table.from_batches(JournalReader(tmp_path).batches()).equals(before)
+    assert pa.Table.from_batches(JournalReader(tmp_path).record_batches()).equals(before)
     assert before.column("engine").to_pylist() == ["e0", "e1", "e2"]

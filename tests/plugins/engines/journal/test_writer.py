@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.engines.journal import segment_writer
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
@@ -96,9 +96,9 @@ def test_rows_of_an_earlier_time_are_refused(tmp_path: Path, clock: Clock) -> No
     with JournalWriter(tmp_path, clock=clock) as writer:
         append(writer, b"0")
         with pytest.raises(ValueError, match=r"rows of 999999999 µs cannot follow one of 1000000000 µs"):
-            writer.append([(run_of([b"1"]), 999_999999, NOWHERE)])
+            writer.append([(batch_of([b"1"]), 999_999999, NOWHERE)])
         with pytest.raises(ValueError, match="in the order of their times"):
-            writer.append([(run_of([b"1"]), 1000_000000 + later, NOWHERE) for later in (1, 0)])
+            writer.append([(batch_of([b"1"]), 1000_000000 + later, NOWHERE) for later in (1, 0)])
         append(writer, b"2")
     assert bodies_in(tmp_path) == [b"0", b"2"]
 
@@ -213,7 +213,7 @@ def test_both_files_are_synchronised_once_something_was_written(tmp_path: Path) 
 def test_compressed_rows_are_smaller_and_the_same(tmp_path: Path, compression: str) -> None:
     bodies = [b"the same words again and again"] * 5000
     with JournalWriter(tmp_path, WriterSettings(compression=compression)) as writer:
-        entry = writer.append([(run_of(bodies), 1, NOWHERE)])
+        entry = writer.append([(batch_of(bodies), 1, NOWHERE)])
     assert entry.length < 150_000 / 2
     assert bodies_in(tmp_path) == bodies
 

@@ -7,7 +7,7 @@ import time
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def publish(address: str, count: int, size: int, between: float) -> None:
@@ -42,7 +42,7 @@ def subscribe(address: str, count: int) -> None:
         kernel.wait_running()
         print("ready", flush=True)
         for _ in range(count):
-            print(bytes(channel.receive(timeout=PATIENCE)).decode(), flush=True)
+            print(bytes(channel.receive(timeout=TIMEOUT)).decode(), flush=True)
         counters = kernel.statistics().engines[0].counters
         print(f"recovered {counters['recovered']} lost {counters['lost']}", file=sys.stderr)
 

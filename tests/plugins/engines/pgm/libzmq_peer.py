@@ -14,7 +14,7 @@ from typing import Any
 PUB, SUB = 1, 2
 SUBSCRIBE, RATE, RECOVERY_IVL, LINGER, SNDHWM, RCVHWM, RCVTIMEO = 6, 8, 9, 17, 23, 24, 27
 RATE_KBIT = 100_000
-PATIENCE = 60_000
+TIMEOUT = 60_000
 
 
 def load() -> Any:
@@ -50,7 +50,7 @@ def connected(library: Any, kind: int, url: str, rate_kbit: int = RATE_KBIT) -> 
         if library.zmq_setsockopt(sock, option, ctypes.byref(number), 4):
             raise OSError(f"option {option}: {library.zmq_strerror(library.zmq_errno()).decode()}")
     if kind == SUB:
-        timeout = ctypes.c_int(PATIENCE)
+        timeout = ctypes.c_int(TIMEOUT)
         library.zmq_setsockopt(sock, RCVTIMEO, ctypes.byref(timeout), 4)
         library.zmq_setsockopt(sock, SUBSCRIBE, b"", 0)
     if library.zmq_connect(sock, url.encode()):

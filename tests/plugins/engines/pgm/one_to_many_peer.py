@@ -12,7 +12,7 @@ import threading
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
 from kernel.contracts.engine import EngineEvent
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def publish(address: str, group: str) -> None:
@@ -59,7 +59,7 @@ def subscribe(address: str) -> None:
         kernel.wait_running()
         print("ready", flush=True)
         while True:
-            for body in channel.receive_many(timeout=PATIENCE):
+            for body in channel.receive_many(timeout=TIMEOUT):
                 print(bytes(body).decode())
             sys.stdout.flush()
 

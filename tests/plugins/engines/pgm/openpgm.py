@@ -14,7 +14,7 @@ IPPROTO_PGM = 113
 GROUP_REQUEST = 392
 """Bytes of ``struct group_source_req`` as OpenPGM has it: interface, group, source, address."""
 STORAGE = 128
-PATIENCE = 60.0
+TIMEOUT = 60.0
 WINDOW = 65_536
 """Packets."""
 BUFFER = 16 * 1024 * 1024

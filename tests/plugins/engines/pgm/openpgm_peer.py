@@ -9,7 +9,7 @@ import select
 import sys
 import time
 
-from tests.plugins.engines.pgm.openpgm import PATIENCE, OpenPgm
+from tests.plugins.engines.pgm.openpgm import TIMEOUT, OpenPgm
 
 TSDU = 1400
 OFFSET = 2
@@ -60,7 +60,7 @@ def subscribe(url: str, count: int) -> None:
     while count:
         packet = receiver.pump()
         if packet is None:
-            assert time.monotonic() - last < PATIENCE, f"{count} more are missing; {receiver.resets} resets"
+            assert time.monotonic() - last < TIMEOUT, f"{count} more are missing; {receiver.resets} resets"
             receiver.wait(0.005)
             continue
         last = time.monotonic()

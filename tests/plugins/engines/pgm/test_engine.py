@@ -24,7 +24,7 @@ from tests.ports import free_port
 __all__ = ["kernel_factory"]
 
 GROUP = "239.192.77.1"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def _address(carriage: str = "zmtp1", transport: str = "epgm") -> str:
@@ -62,7 +62,7 @@ def test_messages_of_any_size_arrive_in_order(
         source.send_many(bodies)
         got: list[bytes] = []
         while len(got) < len(bodies):
-            got += map(bytes, target.receive_many(timeout=PATIENCE))
+            got += map(bytes, target.receive_many(timeout=TIMEOUT))
     assert got == bodies
 
 
@@ -75,7 +75,7 @@ def test_a_source_that_controls_congestion_is_acknowledged(kernel_factory: Kerne
         source.send_many(bodies)
         got: list[bytes] = []
         while len(got) < len(bodies):
-            got += map(bytes, target.receive_many(timeout=PATIENCE))
+            got += map(bytes, target.receive_many(timeout=TIMEOUT))
     assert got == bodies
     counters = {it.name: it.counters for it in kernel.statistics().engines}
     assert counters["out"]["acks_in"] > 0
@@ -87,7 +87,7 @@ def test_envelopes_travel_between_kernels(kernel_factory: KernelFactory) -> None
     kernel = kernel_factory(*_sender(address), *_receiver(address))
     with kernel.open("from") as source, kernel.open("to") as target:
         source.send(b"sunny", key="weather.wien")
-        got = target.receive_message(timeout=PATIENCE)
+        got = target.receive_message(timeout=TIMEOUT)
     assert (got.body, got.key) == (b"sunny", "weather.wien")
 
 
@@ -104,8 +104,8 @@ def test_a_message_that_cannot_be_written_is_refused_and_holds_up_none(
     with kernel.open("from") as source, kernel.open("to") as target:
         for key in ("half a pair \ud800", "good"):
             source.send(key.encode(errors="replace"), key=key)
-            source.wait_confirmed(PATIENCE)
-        assert target.receive(timeout=PATIENCE) == b"good"
+            source.wait_confirmed(TIMEOUT)
+        assert target.receive(timeout=TIMEOUT) == b"good"
     counters = {it.name: it.counters for it in kernel.statistics().engines}
     assert counters["out"]["messages_refused"] == 1
     assert [(it.engine, it.what) for it in events if it.what in ("refused", "failed")] == [("out", "refused")]
@@ -121,7 +121,7 @@ def test_everybody_on_the_machine_hears_a_source(kernel_factory: KernelFactory) 
         for target in targets:
             got: list[bytes] = []
             while len(got) < 2:
-                got += map(bytes, target.receive_many(timeout=PATIENCE))
+                got += map(bytes, target.receive_many(timeout=TIMEOUT))
             assert got == [b"one", b"two"]
     for target in targets:
         target.close()
@@ -145,7 +145,7 @@ def test_a_receiver_refuses_to_send_and_says_what_to_do(kernel_factory: KernelFa
     )
     with kernel.open("from") as source:
         source.send(b"never")
-        assert told.wait(PATIENCE)
+        assert told.wait(TIMEOUT)
     (event,) = [event for event in events if event.what == "refused"]
     assert event.detail == (
         f'this engine only receives (mode = "receive"); one with mode = "send" sends to {address.partition(";")[2]}'
@@ -163,7 +163,7 @@ def test_two_sources_on_one_port_of_one_machine_are_told_apart(kernel_factory: K
 
     kernel_factory(*_sender(address))
     second = kernel_factory(*_sender(address), wait=False, on_event=on_event)
-    assert failed.wait(PATIENCE)
+    assert failed.wait(TIMEOUT)
     (failure,) = [state.last_failure for state in second.engine_states() if state.name == "out"]
     assert "another source of this machine uses it" in failure
 
@@ -178,7 +178,7 @@ def test_a_slow_receiver_stops_reading_and_goes_on_where_it_was(kernel_factory: 
         source.send_many(bodies)
         got: list[bytes] = []
         while len(got) < len(bodies):
-            got += map(bytes, target.receive_many(timeout=PATIENCE))
+            got += map(bytes, target.receive_many(timeout=TIMEOUT))
     assert got == bodies
 
 
@@ -195,7 +195,7 @@ def test_a_source_whose_packets_the_system_does_not_take_says_so(kernel_factory:
 
     address = f"zmtp1+epgm://lo;[ff15::77]:{free_port()}"  # there is no route for multicast over lo
     kernel_factory(*_sender(address), on_event=on_event)
-    assert told.wait(PATIENCE)
+    assert told.wait(TIMEOUT)
     (event,) = [event for event in events if event.what == "refused"]
     assert "does not take packets for ff15::77" in event.detail
 
@@ -210,7 +210,7 @@ class _Capture:
         self.socket.bind((GROUP, port))
         membership = struct.pack("=4s4si", socket.inet_aton(GROUP), bytes(4), socket.if_nametoindex("lo"))
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
 
     def until(self, kind: int, wanted: object = None) -> packets.Packet:
         """Return the next packet of this kind, for which ``wanted`` holds."""
@@ -243,6 +243,6 @@ def test_a_source_stays_a_while_for_those_who_missed_something(kernel_factory: K
     start = time.monotonic()
     with kernel.open("from") as source:
         source.send(b"last words")
-    kernel.close(linger=PATIENCE)
-    assert kernel.join(PATIENCE)
+    kernel.close(linger=TIMEOUT)
+    assert kernel.join(TIMEOUT)
     assert time.monotonic() - start > 0.4  # it did not leave at once

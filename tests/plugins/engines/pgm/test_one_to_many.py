@@ -21,7 +21,7 @@ from tests.ports import free_port
 __all__ = ["kernel_factory"]
 
 GROUP = "239.192.77.2"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class _Events:
@@ -41,7 +41,7 @@ class _Events:
             return sum(it.what == what and detail in it.detail for it in list(self.all)) >= times
 
         with self._news:
-            assert self._news.wait_for(there, PATIENCE), self.all
+            assert self._news.wait_for(there, TIMEOUT), self.all
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def told() -> _Events:
     return _Events()
 
 
-PATIENT = dict.fromkeys(("join_patience", "fall_back", "patience"), PATIENCE)
+PATIENT = dict.fromkeys(("join_timeout", "fall_back", "stall_timeout"), TIMEOUT)
 """A receiver that a busy machine has kept waiting is still one."""
 
 
@@ -84,7 +84,7 @@ def _where(sender: Any) -> str:
 def _take(channel: Any, count: int) -> list[bytes]:
     got: list[bytes] = []
     while len(got) < count:
-        got += map(bytes, channel.receive_many(timeout=PATIENCE))
+        got += map(bytes, channel.receive_many(timeout=TIMEOUT))
     return got
 
 
@@ -107,7 +107,7 @@ def test_a_message_that_cannot_be_written_is_refused_and_holds_up_none(
             source.send(key.encode(errors="replace"), key=key)
         assert _take(target, 1) == [b"good"]
         target.confirm()
-        source.wait_confirmed(PATIENCE)
+        source.wait_confirmed(TIMEOUT)
     told.wait("refused", "an envelope that cannot be sent")
     assert _counters(sender)["messages_refused"] == 1
 
@@ -156,7 +156,7 @@ def test_messages_of_any_size_and_envelopes_travel_both_ways(
         for what in ("before", "after"):
             source.send(b"x" * 300_000, key=f"weather.{what}")
             source.send_many([b"", b"end"])
-            got = target.receive_message(timeout=PATIENCE)
+            got = target.receive_message(timeout=TIMEOUT)
             assert (len(got.body), got.key) == (300_000, f"weather.{what}")
             assert _take(target, 2) == [b"", b"end"]
             told.wait("switched", "to multicast")
@@ -170,7 +170,7 @@ def test_confirmation_works_over_multicast(kernel_factory: KernelFactory, told: 
     told.wait("switched", "to multicast")
     with sender.open("from") as source, receiver.open("to") as target:
         source.send_many([b"one", b"two", b"three"])
-        source.wait_confirmed(timeout=PATIENCE)
+        source.wait_confirmed(timeout=TIMEOUT)
         assert _take(target, 3) == [b"one", b"two", b"three"]
 
 
@@ -190,7 +190,7 @@ def test_old_confirmations_are_not_taken_for_those_of_a_source_that_came_later(
             first.send(b"1")
             assert _take(target, 1) == [b"1"]
             target.confirm()
-            first.wait_confirmed(PATIENCE)
+            first.wait_confirmed(TIMEOUT)
             sender.open("careless").send_many([b"2", b"3"])
             assert _take(target, 2) == [b"2", b"3"]
         while any(pipe.name.startswith("from") for pipe in sender.statistics().pipes):
@@ -204,7 +204,7 @@ def test_old_confirmations_are_not_taken_for_those_of_a_source_that_came_later(
                 second.wait_confirmed(0.2)
             assert _take(target, 2) == [b"4", b"5"]
             target.confirm()
-            second.wait_confirmed(PATIENCE)
+            second.wait_confirmed(TIMEOUT)
 
 
 def test_messages_wait_for_the_first_receiver(kernel_factory: KernelFactory) -> None:
@@ -219,7 +219,7 @@ def test_messages_wait_for_the_first_receiver(kernel_factory: KernelFactory) -> 
 def test_a_receiver_that_cannot_join_says_so_and_is_served_by_tcp(
     kernel_factory: KernelFactory, told: _Events
 ) -> None:
-    switchover = {"multicast_from": 1, "join_patience": 0.2}
+    switchover = {"multicast_from": 1, "join_timeout": 0.2}
     sender = kernel_factory(*_sender(switchover=switchover), on_event=told)
     heard = _Events()
     receiver = kernel_factory(*_receiver(_where(sender), interface="nowhere0"), on_event=heard)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.engines.pgm.zmtp1 import Zmtp1Decoder, Zmtp1Encoder
 
 
-def _messages(runs: list[Run]) -> list[Any]:
-    return [body for run in runs for body in run.bodies]
+def _messages(batches: list[Batch]) -> list[Any]:
+    return [body for batch in batches for body in batch.bodies]
 
 
 # Captured from a libzmq that published over epgm.
@@ -34,13 +34,13 @@ GOLDEN: dict[str, tuple[list[Any], int, list[bytes]]] = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_bytes_are_libzmq_s(name: str) -> None:
     bodies, size, tsdus = GOLDEN[name]
-    assert Zmtp1Encoder(size).encode([run_of(bodies)]) == tsdus
+    assert Zmtp1Encoder(size).encode([batch_of(bodies)]) == tsdus
     assert _messages(Zmtp1Decoder(10_000).decode(tsdus)) == bodies
 
 
 def test_parts_have_the_more_flag() -> None:
-    run = run_of([(b"topic", b"body")], multipart=True)
-    tsdus = Zmtp1Encoder(100).encode([run])
+    batch = batch_of([(b"topic", b"body")], multipart=True)
+    tsdus = Zmtp1Encoder(100).encode([batch])
     assert tsdus == [b"\0\0\x06\x01topic\x05\0body"]
     (got,) = Zmtp1Decoder(100).decode(tsdus)
     assert (got.bodies, got.multipart) == ([(b"topic", b"body")], True)
@@ -49,17 +49,19 @@ def test_parts_have_the_more_flag() -> None:
 def test_a_key_that_cannot_be_written_is_refused_and_octets_that_are_no_text_are_not() -> None:
     encoder = Zmtp1Encoder(100, keys=True)
     bad, good = Envelope(key="half a pair \ud800"), Envelope(key=b"\xff".decode(errors="surrogateescape"))
-    assert encoder.encode([run_of([b"1", b"2"], bad), run_of([b"3"], good)]) == [b"\0\0\x02\x01\xff\x02\x003"]
+    assert encoder.encode([batch_of([b"1", b"2"], bad), batch_of([b"3"], good)]) == [
+        b"\0\0\x02\x01\xff\x02\x003"
+    ]
     assert encoder.refused == 2
     assert "surrogates not allowed" in encoder.problem
 
 
 def test_keys_travel_as_a_part_before_if_wished() -> None:
-    run = run_of([b"sunny", b"rain"], Envelope(key="weather"))
-    tsdus = Zmtp1Encoder(100, keys=True).encode([run])
+    batch = batch_of([b"sunny", b"rain"], Envelope(key="weather"))
+    tsdus = Zmtp1Encoder(100, keys=True).encode([batch])
     assert tsdus == [b"\0\0\x08\x01weather\x06\0sunny\x08\x01weather\x05\0rain"]
     got = Zmtp1Decoder(100, keys=True).decode(tsdus)
-    assert [(run.envelope.key, list(run.bodies)) for run in got] == [
+    assert [(batch.envelope.key, list(batch.bodies)) for batch in got] == [
         ("weather", [b"sunny"]),
         ("weather", [b"rain"]),
     ]
@@ -68,46 +70,46 @@ def test_keys_travel_as_a_part_before_if_wished() -> None:
 
 
 _parts = st.binary(max_size=20) | st.integers(0, 600).map(lambda size: b"p" * size)
-_runs = st.lists(
-    st.lists(_parts, min_size=1, max_size=8).map(run_of)
+_batches = st.lists(
+    st.lists(_parts, min_size=1, max_size=8).map(batch_of)
     | st.lists(st.lists(_parts, min_size=2, max_size=4).map(tuple), min_size=1, max_size=4).map(
-        lambda bodies: run_of(bodies, multipart=True)
+        lambda bodies: batch_of(bodies, multipart=True)
     ),
     max_size=5,
 )
 
 
-@given(_runs, st.integers(20, 400), st.integers(1, 7))
-def test_whatever_is_sent_arrives(runs: list[Run], size: int, batch: int) -> None:
-    tsdus = Zmtp1Encoder(size).encode(runs)
+@given(_batches, st.integers(20, 400), st.integers(1, 7))
+def test_whatever_is_sent_arrives(batches: list[Batch], size: int, chunk: int) -> None:
+    tsdus = Zmtp1Encoder(size).encode(batches)
     assert all(len(tsdu) <= size for tsdu in tsdus)
     decoder = Zmtp1Decoder(10_000)
     got: list[Any] = []
-    for at in range(0, len(tsdus), batch):
-        got += _messages(decoder.decode(tsdus[at : at + batch]))
-    assert got == _messages(runs)
+    for at in range(0, len(tsdus), chunk):
+        got += _messages(decoder.decode(tsdus[at : at + chunk]))
+    assert got == _messages(batches)
     assert decoder.malformed == 0
 
 
-@given(_runs, st.integers(20, 100), st.sets(st.integers(0, 60)), st.integers(0, 10))
+@given(_batches, st.integers(20, 100), st.sets(st.integers(0, 60)), st.integers(0, 10))
 def test_what_is_lost_takes_nothing_else_with_it(
-    runs: list[Run], size: int, lost: set[int], late: int
+    batches: list[Batch], size: int, lost: set[int], late: int
 ) -> None:
     """Of the messages that lie wholly in packets that came, every one arrives; and none that was never sent."""
-    tsdus: list[bytes | None] = list(Zmtp1Encoder(size).encode(runs))
+    tsdus: list[bytes | None] = list(Zmtp1Encoder(size).encode(batches))
     come = [None if at in lost or at < late else tsdu for at, tsdu in enumerate(tsdus)]
     decoder = Zmtp1Decoder(10_000)
     got = _messages(decoder.decode(come[late:]))
     assert decoder.malformed == 0
-    sent = _messages(runs)
+    sent = _messages(batches)
     position = 0
     for message in got:  # a subsequence
         position = sent.index(message, position) + 1
     whole: list[Any] = []
     begin = 0
-    for run in runs:
-        for body in run.bodies:
-            parts = body if run.multipart else (body,)
+    for batch in batches:
+        for body in batch.bodies:
+            parts = body if batch.multipart else (body,)
             end = begin + sum(len(part) + (2 if len(part) < 254 else 10) for part in parts)
             if all(come[at] is not None for at in range(begin // (size - 2), (end - 1) // (size - 2) + 1)):
                 whole.append(body)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from kernel.topology.system import Kernel
-from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of
+from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of
 from tests.system.conftest import route
 
 FEEDS = 4
@@ -29,10 +29,10 @@ class Echoing:
         for number, source in enumerate(self._sources):
             name, chance = b"%d" % number, random.Random(number)
             expected[name] = [name + chance.randbytes(size - 1) for size in sizes]
-            source.send_many(expected[name], timeout=PATIENCE)
+            source.send_many(expected[name], timeout=TIMEOUT)
         got: dict[bytes, list[bytes]] = {name: [] for name in expected}
         for body in bodies_of(self.sink, FEEDS * len(sizes)):
             got[body[:1]].append(body)
         assert got == expected, "what came back is not what was sent"
         for source in self._sources:
-            source.wait_confirmed(PATIENCE)
+            source.wait_confirmed(TIMEOUT)

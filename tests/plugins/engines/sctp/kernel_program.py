@@ -32,7 +32,7 @@ from kernel.topology.system import Kernel
 from plugins.engines.sctp import opening
 from tests.events import Events
 from tests.plugins.engines.sctp.echoing import ROUTES, Echoing
-from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, sent_in_time
+from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of, sent_in_time
 from tests.system.conftest import route
 
 INTERVAL = 0.002
@@ -110,12 +110,12 @@ def say(engine: EnginePlan, text: str) -> None:
     over = end_of_input()
     with Kernel(plan_of(engine, route("app", "net"))) as kernel:
         kernel.events.append(tell)
-        kernel.open("app").send(text.encode(), timeout=PATIENCE)
+        kernel.open("app").send(text.encode(), timeout=TIMEOUT)
         over.wait()
 
 
 def stuff(engine: EnginePlan) -> None:
-    sink = route("net", "sink", marks={"high": 10, "patience": math.inf})
+    sink = route("net", "sink", marks={"high": 10, "stall_timeout": math.inf})
     with Kernel(plan_of(engine, route("app", "net", marks={"high": 10}), sink)) as kernel:
         kernel.events.append(tell)
         kernel.open("sink")
@@ -143,7 +143,7 @@ def main(role: str, address: str, options: dict[str, Any], *files: str) -> None:
     mode = "dial" if role in DIALLING else "listen"
     engine = EnginePlan(name="net", kind="sctp", options={"address": address, "mode": mode, **options})
     if role in PATIENT:
-        opening.FAREWELL = PATIENCE
+        opening.FAREWELL = TIMEOUT
     ROLES[role](engine, *files)
 
 

@@ -20,13 +20,13 @@ from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.ports import free_port
 from tests.system.conftest import route
 
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def bodies_of(channel: Any, count: int) -> list[bytes]:
     got: list[bytes] = []
     while len(got) < count:
-        got += [bytes(body) for body in channel.receive_many(timeout=PATIENCE)]
+        got += [bytes(body) for body in channel.receive_many(timeout=TIMEOUT)]
     return got
 
 
@@ -61,14 +61,14 @@ def test_what_a_message_is_arrives(kernel_factory: KernelFactory, carrier: str) 
     envelope = Envelope(key="k", priority=3, persistent=True, properties={"headers": {"a": 1}})
     sent = [(b"", Envelope()), (b"small", envelope), (b"large " * 100_000, envelope)]
     for body, each in sent:
-        source.send_message(Message(body, each), timeout=PATIENCE)
-    source.send_parts([b"one", b"", b"three"], timeout=PATIENCE)
+        source.send_message(Message(body, each), timeout=TIMEOUT)
+    source.send_parts([b"one", b"", b"three"], timeout=TIMEOUT)
     for body, each in sent:
-        message = sink.receive_message(PATIENCE)
+        message = sink.receive_message(TIMEOUT)
         assert bytes(message.body) == body
         assert (message.key, message.envelope.priority) == (each.key, each.priority)
         assert dict(message.envelope.properties) == dict(each.properties)
-    assert sink.receive_message(PATIENCE).parts == (b"one", b"", b"three")
+    assert sink.receive_message(TIMEOUT).parts == (b"one", b"", b"three")
 
 
 @pytest.mark.parametrize("confirm", [False, True])
@@ -76,7 +76,7 @@ def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
     kernel_factory: KernelFactory, confirm: bool, carrier: str
 ) -> None:
     """A feed for each of four destinations; one of them reads nothing, and far more comes for it than fits anywhere."""
-    waiting: dict[str, Any] = {"confirm": confirm, "marks": {"high": 50, "patience": math.inf}}
+    waiting: dict[str, Any] = {"confirm": confirm, "marks": {"high": 50, "stall_timeout": math.inf}}
     receiving = kernel_factory(
         listener(stream_window=64 * 1024, carrier=carrier),
         *(route("net", f"to{n}", match=(f"{n}",), **waiting) for n in range(4)),
@@ -93,8 +93,8 @@ def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
         assert stalled < 2000
     for number in range(200):
         for n in range(1, 4):
-            sources[n].send(b"%d" % number, key=f"{n}", timeout=PATIENCE)
-            assert bytes(sinks[n].receive(PATIENCE)) == b"%d" % number
+            sources[n].send(b"%d" % number, key=f"{n}", timeout=TIMEOUT)
+            assert bytes(sinks[n].receive(TIMEOUT)) == b"%d" % number
     assert [body[:6] for body in bodies_of(sinks[0], stalled)] == [b"%06d" % n for n in range(stalled)]
 
 
@@ -106,7 +106,7 @@ def test_what_a_peer_that_has_left_has_sent_waits_for_who_reads_it(
     news, events = Events(), Events()
     receiving = kernel_factory(
         listener(framing=framing, carrier=carrier),
-        route("net", "app", marks={"high": 50, "patience": math.inf}),
+        route("net", "app", marks={"high": 50, "stall_timeout": math.inf}),
         on_event=news,
     )
     there = dialler(receiving.address_of("net"), framing=framing, carrier=carrier)
@@ -115,7 +115,7 @@ def test_what_a_peer_that_has_left_has_sent_waits_for_who_reads_it(
     source, sink = sending.open("app"), receiving.open("app")
     sent = [b"%06d" % number + bytes(500) for number in range(250)]
     for body in sent:
-        source.send(body, timeout=PATIENCE)
+        source.send(body, timeout=TIMEOUT)
     sending.close()
     news.wait("disconnected")
     assert bodies_of(sink, len(sent)) == sent
@@ -136,11 +136,11 @@ def test_both_ways_at_once_and_many_dialler_on_one_socket(
     ]
     channels = [kernel.open("app") for kernel in diallers]
     for number, channel in enumerate(channels):
-        channel.send(b"from %d" % number, timeout=PATIENCE)
+        channel.send(b"from %d" % number, timeout=TIMEOUT)
     assert sorted(bodies_of(everywhere, 5)) == [b"from %d" % number for number in range(5)]
-    everywhere.send(b"to all", timeout=PATIENCE)
+    everywhere.send(b"to all", timeout=TIMEOUT)
     for channel in channels:
-        assert bytes(channel.receive(PATIENCE)) == b"to all"
+        assert bytes(channel.receive(TIMEOUT)) == b"to all"
     assert serving.statistics().engines[0].counters["connections"] == 5
 
 
@@ -161,11 +161,11 @@ def test_subscriptions_decide_what_travels(kernel_factory: KernelFactory, carrie
         route("net", "app"),
         route("hello", "net"),
     )
-    subscriber.open("hello").send(b"here", timeout=PATIENCE)
-    ready.receive(PATIENCE)
+    subscriber.open("hello").send(b"here", timeout=TIMEOUT)
+    ready.receive(TIMEOUT)
     source, sink = serving.open("app"), subscriber.open("app")
     for key in ("fruit.apple", "tree.oak", "fruit.pear", "end"):
-        source.send(key.encode(), key=key, timeout=PATIENCE)
+        source.send(key.encode(), key=key, timeout=TIMEOUT)
     assert bodies_of(sink, 3) == [b"fruit.apple", b"fruit.pear", b"end"]
 
 
@@ -181,12 +181,12 @@ def test_a_message_that_the_peer_would_not_take_is_refused_and_holds_up_nothing(
     )
     source, sink = sending.open("app"), receiving.open("app")
     for body in (b"before", b"x" * 1001, b"after"):
-        source.send(body, timeout=PATIENCE)
+        source.send(body, timeout=TIMEOUT)
     assert bodies_of(sink, 2) == [b"before", b"after"]
     assert "1001 bytes; the peer takes 1000" in events.wait("refused").detail
     with pytest.raises(TimedOut):
         sink.receive(0)
-    source.wait_confirmed(PATIENCE)
+    source.wait_confirmed(TIMEOUT)
 
 
 def test_what_has_expired_is_not_sent_and_what_is_to_be_confirmed_is(
@@ -205,11 +205,11 @@ def test_what_has_expired_is_not_sent_and_what_is_to_be_confirmed_is(
         source, sink = sending.open("app"), receiving.open("app")
         for number in range(40):
             message = Message(b"%02d" % number + b"x" * 20_000, Envelope(expiration=1))
-            source.send_message(message, timeout=PATIENCE)
-        source.send(b"last", timeout=PATIENCE)
+            source.send_message(message, timeout=TIMEOUT)
+        source.send(b"last", timeout=TIMEOUT)
         got: list[bytes] = []
         while not got or got[-1] != b"last":
-            got += [bytes(body[:4]) for body in sink.receive_many(timeout=PATIENCE)]
+            got += [bytes(body[:4]) for body in sink.receive_many(timeout=TIMEOUT)]
         assert (len(got) == 41) == confirm, got
 
 
@@ -241,11 +241,11 @@ def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory, carri
     )
     source, sink = sending.open("app"), receiving.open("app")
     bodies = [b"%d" % number for number in range(2000)]
-    source.send_many(bodies[:1000], timeout=PATIENCE)
-    source.send(b"", timeout=PATIENCE)
-    source.send_many(bodies[1000:], timeout=PATIENCE)
+    source.send_many(bodies[:1000], timeout=TIMEOUT)
+    source.send(b"", timeout=TIMEOUT)
+    source.send_many(bodies[1000:], timeout=TIMEOUT)
     assert bodies_of(sink, 2000) == bodies
-    source.wait_confirmed(PATIENCE)
+    source.wait_confirmed(TIMEOUT)
     assert "an empty message" in events.wait("refused").detail
 
 
@@ -268,8 +268,8 @@ def test_bytes_that_are_no_packets_change_nothing(kernel_factory: KernelFactory)
             for data in HOSTILE:
                 stranger.sendto(data, ("127.0.0.1", udp_port))
     source, sink = sending.open("app"), receiving.open("app")
-    source.send(b"still there", timeout=PATIENCE)
-    assert bytes(sink.receive(PATIENCE)) == b"still there"
+    source.send(b"still there", timeout=TIMEOUT)
+    assert bytes(sink.receive(TIMEOUT)) == b"still there"
     assert receiving.engine_states()[0].failures == 0
 
 

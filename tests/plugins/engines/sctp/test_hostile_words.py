@@ -24,7 +24,7 @@ from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.system.conftest import route
 
 LOOPBACK = bytes((127, 0, 0, 1))
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Stranger:
@@ -42,7 +42,7 @@ class Stranger:
         self.until(lambda: What.UP in self.events)
 
     def until(self, done: Callable[[], bool]) -> None:
-        deadline = monotonic() + PATIENCE
+        deadline = monotonic() + TIMEOUT
         while not done():
             assert monotonic() < deadline, self.events
             now = monotonic()
@@ -74,7 +74,7 @@ def test_what_a_peer_has_sent_before_it_restarted_waits_for_who_reads_it(
     events = Events()
     kernel = kernel_factory(
         listener(framing="plain", stream_window=65536),
-        route("net", "app", marks={"high": 10, "patience": math.inf}),
+        route("net", "app", marks={"high": 10, "stall_timeout": math.inf}),
         on_event=events,
     )
     sink = kernel.open("app")
@@ -90,7 +90,7 @@ def test_what_a_peer_has_sent_before_it_restarted_waits_for_who_reads_it(
     second.until(last.is_acknowledged)
     got: list[bytes] = []
     while len(got) < len(sent) + 1:
-        got += map(bytes, sink.receive_many(timeout=PATIENCE))
+        got += map(bytes, sink.receive_many(timeout=TIMEOUT))
     assert got == [*sent, b"after"]
 
 
@@ -131,8 +131,8 @@ def test_who_breaks_the_rules_loses_his_association_and_nobody_else(
     for stream, kind, data in BAD[name]:
         stranger.association.send(stream, data, kind)
     stranger.until(lambda: What.LOST in stranger.events)
-    sending.open("app").send(b"still there", timeout=PATIENCE)
-    while bytes(sink.receive(PATIENCE)) != b"still there":
+    sending.open("app").send(b"still there", timeout=TIMEOUT)
+    while bytes(sink.receive(TIMEOUT)) != b"still there":
         pass
     assert receiving.engine_states()[0].failures == 0
 

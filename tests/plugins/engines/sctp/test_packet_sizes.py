@@ -10,7 +10,7 @@ import pytest
 from kernel.testing.fixtures import KernelFactory
 from tests.lan import Lan
 from tests.plugins.engines.sctp.plans import QUICK
-from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, pair
+from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of, pair
 from tests.system.conftest import route
 
 PROBES = """
@@ -41,7 +41,7 @@ def test_packets_are_as_large_as_the_interface_takes_them_or_as_told(
     sending, receiving, _ = pair(kernel_factory, route("net", "app"), here=(route("app", "net"),), **options)
     source, sink = sending.open("app"), receiving.open("app")
     for _ in range(20):
-        source.send_many([bytes(1000)] * 100, timeout=PATIENCE)
+        source.send_many([bytes(1000)] * 100, timeout=TIMEOUT)
         assert len(bodies_of(sink, 100)) == 100
     figures = next(each for each in sending.statistics().engines if each.name == "net").counters
     assert least_mean <= figures["bytes_out"] / figures["packets_out"] <= most
@@ -55,5 +55,5 @@ def test_a_link_of_1500_bytes_loses_a_probe_that_is_larger_and_cuts_what_is_none
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == "bound\n"
         sender: subprocess.Popen[str] = lan.start(0, [sys.executable, "-c", PROBES, lan.address(1)])
-        assert sender.wait(PATIENCE) == 0
+        assert sender.wait(TIMEOUT) == 0
         assert [receiver.stdout.readline() for _ in range(2)] == ["1400\n", "8000\n"]

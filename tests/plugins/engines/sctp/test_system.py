@@ -21,7 +21,7 @@ from plugins.engines.sctp.framing import Kind
 from plugins.engines.sctp.system.layout import IPPROTO_SCTP
 from tests.events import Events
 from tests.plugins.engines.sctp.plans import dialler, listener
-from tests.plugins.engines.sctp.test_engine import PATIENCE, bodies_of, pair, sent_in_time
+from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of, pair, sent_in_time
 from tests.plugins.engines.sctp.test_hostile_words import GREETING, Stranger, take
 from tests.system.conftest import route
 
@@ -38,14 +38,14 @@ def feeds(kernel: Kernel, sink: Kernel) -> None:
     sources = [kernel.open(f"feed{number}") for number in range(FEEDS)]
     app = sink.open("app")
     for number, source in enumerate(sources):
-        source.send_many([b"%d:" % number + b"x" * size for size in SIZES], timeout=PATIENCE)
+        source.send_many([b"%d:" % number + b"x" * size for size in SIZES], timeout=TIMEOUT)
     got: dict[bytes, list[int]] = {}
     for body in bodies_of(app, FEEDS * len(SIZES)):
         name, _, rest = body.partition(b":")
         got.setdefault(name, []).append(len(rest))
     assert got == {b"%d" % number: list(SIZES) for number in range(FEEDS)}
     for source in sources:
-        source.wait_confirmed(PATIENCE)
+        source.wait_confirmed(TIMEOUT)
 
 
 def may_meet_ours() -> bool:
@@ -92,7 +92,7 @@ def test_unordered_and_expiring_messages_arrive_when_there_is_room(kernel_factor
     count = 300  # more than the buffer of a stream
     for number in range(count):
         envelope = Envelope(expiration=60_000, properties={"unordered": True})
-        source.send_message(Message(b"%d " % number + b"x" * 700, envelope), timeout=PATIENCE)
+        source.send_message(Message(b"%d " % number + b"x" * 700, envelope), timeout=TIMEOUT)
     got = {int(body.split()[0]) for body in bodies_of(sink, count)}
     assert got == set(range(count))
 
@@ -107,7 +107,7 @@ def test_a_priority_is_told_to_the_system(kernel_factory: KernelFactory) -> None
     )
     source, sink = sending.open("app"), receiving.open("app")
     for priority in (0, 9, 255, 3):
-        source.send_message(Message(b"%d" % priority, Envelope(priority=priority)), timeout=PATIENCE)
+        source.send_message(Message(b"%d" % priority, Envelope(priority=priority)), timeout=TIMEOUT)
     assert bodies_of(sink, 4) == [b"0", b"9", b"255", b"3"]
 
 
@@ -146,9 +146,9 @@ def test_plain_messages_that_are_not_taken_hold_up_no_others(kernel_factory: Ker
     while sent_in_time(source, bytes(5000), "1"):
         pass
     for number in range(100):
-        back.send(b"%d" % number, timeout=PATIENCE)
+        back.send(b"%d" % number, timeout=TIMEOUT)
     assert bodies_of(answers, 100) == [b"%d" % number for number in range(100)]
-    back.wait_confirmed(PATIENCE)
+    back.wait_confirmed(TIMEOUT)
 
 
 def test_sockets_are_given_back(kernel_factory: KernelFactory) -> None:
@@ -158,7 +158,7 @@ def test_sockets_are_given_back(kernel_factory: KernelFactory) -> None:
         with kernel_factory(
             dialler(there.address_of("net"), carrier="system"), route("app", "net", confirm=True)
         ) as here:
-            here.open("app").send(b"x", timeout=PATIENCE)
+            here.open("app").send(b"x", timeout=TIMEOUT)
             assert bodies_of(there.open("app"), 1) == [b"x"]
         there.close()
         there.join()
@@ -239,9 +239,9 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
     )
     source, total = sending.open("app"), 2000
     for number in range(total):
-        source.send(b"%d" % number, timeout=PATIENCE)
+        source.send(b"%d" % number, timeout=TIMEOUT)
         if number == total // 2:
             keeper(place, str(file))
-    source.wait_confirmed(PATIENCE)
+    source.wait_confirmed(TIMEOUT)
     assert {int(line) for line in file.read_bytes().split()} == set(range(total))
     assert events.count("disconnected") >= 1

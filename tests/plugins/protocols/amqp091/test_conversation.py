@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
 from plugins.protocols.amqp091.events import (
     Acknowledged,
@@ -39,7 +39,7 @@ def bodies_of(events: list[Event]) -> list[bytes]:
         bytes(body)
         for event in events
         if isinstance(event, Published | Delivered)
-        for body in event.run.bodies
+        for body in event.batch.bodies
     ]
 
 
@@ -100,35 +100,37 @@ def test_refused_login(make_pair: Any) -> None:
             assert to_client[0].reply_text.startswith("ACCESS_REFUSED - Login was refused")
 
 
-RUNS = [
-    run_of([b"a" * 100] * 40, KEY),
-    run_of([b"", b"x", b"y" * 5000, b"z" * 131064, b"w" * 131065, b"v" * 300000], KEY),
-    run_of([bytearray(b"q" * 7), memoryview(b"rrrrrrr"), b"s"], Envelope(key="other")),
-    run_of([memoryview(b"rrrrrrr"), b"sssssss"], Envelope(key="other")),
-    run_of([(b"a", b"b"), (b"", b"cd")], KEY, multipart=True),
+BATCHES = [
+    batch_of([b"a" * 100] * 40, KEY),
+    batch_of([b"", b"x", b"y" * 5000, b"z" * 131064, b"w" * 131065, b"v" * 300000], KEY),
+    batch_of([bytearray(b"q" * 7), memoryview(b"rrrrrrr"), b"s"], Envelope(key="other")),
+    batch_of([memoryview(b"rrrrrrr"), b"sssssss"], Envelope(key="other")),
+    batch_of([(b"a", b"b"), (b"", b"cd")], KEY, multipart=True),
 ]
-FLAT = [b"".join(body) if isinstance(body, tuple) else bytes(body) for run in RUNS for body in run.bodies]
+FLAT = [
+    b"".join(body) if isinstance(body, tuple) else bytes(body) for batch in BATCHES for body in batch.bodies
+]
 
 
-def test_published_runs_arrive(open_pair: Any) -> None:
-    for run in RUNS:
-        open_pair.client.publish(1, run, mandatory=True)
+def test_published_batches_arrive(open_pair: Any) -> None:
+    for batch in BATCHES:
+        open_pair.client.publish(1, batch, mandatory=True)
     events, _ = open_pair.exchange()
     assert bodies_of(events) == FLAT
     assert all(event.mandatory and not event.immediate for event in events)
     # The same octets make the same envelope, whichever way they were read.
-    assert events[0].run.envelope is events[-1].run.envelope
-    assert [event.run.envelope.key for event in events] == ["k", "other", "k"]
-    assert sum(event.run.size for event in events) == sum(map(len, FLAT))
+    assert events[0].batch.envelope is events[-1].batch.envelope
+    assert [event.batch.envelope.key for event in events] == ["k", "other", "k"]
+    assert sum(event.batch.size for event in events) == sum(map(len, FLAT))
 
 
-def test_delivered_runs_arrive(open_pair: Any) -> None:
+def test_delivered_batches_arrive(open_pair: Any) -> None:
     tag = 1
-    for run in RUNS:
-        open_pair.server.send_deliveries(1, "consumer", tag, False, run)
-        tag += len(run)
-    open_pair.server.send_deliveries(1, "consumer", 900, True, RUNS[0])
-    open_pair.server.send_deliveries(1, "another", 940, True, RUNS[0])
+    for batch in BATCHES:
+        open_pair.server.send_deliveries(1, "consumer", tag, False, batch)
+        tag += len(batch)
+    open_pair.server.send_deliveries(1, "consumer", 900, True, BATCHES[0])
+    open_pair.server.send_deliveries(1, "another", 940, True, BATCHES[0])
     _, events = open_pair.exchange()
     assert bodies_of(events) == FLAT + 2 * [b"a" * 100] * 40
     assert [event.first_delivery_tag for event in events] == [1, 47, 52, 900, 940]
@@ -137,19 +139,24 @@ def test_delivered_runs_arrive(open_pair: Any) -> None:
 
 
 def test_got_and_returned_messages(open_pair: Any) -> None:
-    run = run_of([b"body"], KEY)
-    open_pair.server.send_get_ok(1, 5, True, 17, run)
-    open_pair.server.send_return(1, 312, "NO_ROUTE", run)
+    batch = batch_of([b"body"], KEY)
+    open_pair.server.send_get_ok(1, 5, True, 17, batch)
+    open_pair.server.send_return(1, 312, "NO_ROUTE", batch)
     _, (got, returned) = open_pair.exchange()
     assert isinstance(got, Got)
-    assert (got.delivery_tag, got.redelivered, got.message_count, got.run.bodies) == (5, True, 17, [b"body"])
+    assert (got.delivery_tag, got.redelivered, got.message_count, got.batch.bodies) == (
+        5,
+        True,
+        17,
+        [b"body"],
+    )
     assert isinstance(returned, Returned)
-    assert (returned.reply_code, returned.reply_text, returned.run.envelope.key) == (312, "NO_ROUTE", "k")
+    assert (returned.reply_code, returned.reply_text, returned.batch.envelope.key) == (312, "NO_ROUTE", "k")
     with pytest.raises(LocalProtocolError):
-        open_pair.server.send_get_ok(1, 5, True, 17, RUNS[0])
+        open_pair.server.send_get_ok(1, 5, True, 17, BATCHES[0])
 
 
-def test_acknowledgements_come_in_runs(open_pair: Any) -> None:
+def test_acknowledgements_come_in_batches(open_pair: Any) -> None:
     client = open_pair.client
     for tag in (1, 2, 3, 7, 8):
         client.send_acknowledgement(1, tag)
@@ -171,7 +178,7 @@ def test_acknowledgements_come_in_runs(open_pair: Any) -> None:
 def test_a_channel_is_closed_by_either_side_and_opened_again(open_pair: Any) -> None:
     server, client = open_pair.server, open_pair.client
     server.close_channel(1, 404, "no queue 'q' in vhost '/'", 50, 10)
-    client.publish(1, RUNS[0])  # crosses the close: dropped
+    client.publish(1, BATCHES[0])  # crosses the close: dropped
     to_server, to_client = open_pair.exchange()
     assert to_server == [ChannelClosed(1, by_peer=False)]
     assert to_client == [ChannelClosed(1, 404, "NOT_FOUND - no queue 'q' in vhost '/'", 50, 10)]
@@ -235,13 +242,13 @@ def test_local_mistakes(open_pair: Any) -> None:
     with pytest.raises(LocalProtocolError):
         open_pair.client.open_channel(5000)
     with pytest.raises(LocalProtocolError):
-        open_pair.server.send_deliveries(2, "t", 1, False, RUNS[0])
+        open_pair.server.send_deliveries(2, "t", 1, False, BATCHES[0])
     with pytest.raises(LocalProtocolError):
         open_pair.client.send_method(1, basic.Publish())
 
 
 envelopes = [Envelope(key=key, exchange="x", priority=priority) for key in ("a", "bb") for priority in (0, 3)]
-batches = some.lists(
+chunks = some.lists(
     some.tuples(
         some.sampled_from(envelopes),
         some.lists(some.binary(max_size=6) | some.just(b"\x01\0\1" * 9), max_size=25),
@@ -251,9 +258,9 @@ batches = some.lists(
 
 
 @settings(max_examples=80, deadline=None)
-@given(batches, some.lists(some.integers(1, 200), min_size=1, max_size=8), some.booleans())
+@given(chunks, some.lists(some.integers(1, 200), min_size=1, max_size=8), some.booleans())
 def test_any_chunking_gives_the_same_messages(
-    batch: list[tuple[Envelope, list[bytes]]], cuts: list[int], deliver: bool
+    chunk: list[tuple[Envelope, list[bytes]]], cuts: list[int], deliver: bool
 ) -> None:
     server, client = ServerConnection(ServerOptions(), 0.0), ClientConnection(ClientOptions(), 0.0)
     for _ in range(6):
@@ -268,11 +275,11 @@ def test_any_chunking_gives_the_same_messages(
         ):
             client.open_channel(1)
     tag = 1
-    for envelope, bodies in batch:
+    for envelope, bodies in chunk:
         if deliver:
-            server.send_deliveries(1, "c", tag, False, run_of(bodies, envelope))
+            server.send_deliveries(1, "c", tag, False, batch_of(bodies, envelope))
         else:
-            client.publish(1, run_of(bodies, envelope))
+            client.publish(1, batch_of(bodies, envelope))
         tag += len(bodies)
     sender, receiver = (server, client) if deliver else (client, server)
     stream = b"".join(sender.data_to_send())
@@ -284,19 +291,19 @@ def test_any_chunking_gives_the_same_messages(
         position += size
         turn += 1
     seen = [
-        (event.run.envelope.key, event.run.envelope.priority, body)
+        (event.batch.envelope.key, event.batch.envelope.priority, body)
         for event in events
-        for body in event.run.bodies
+        for body in event.batch.bodies
     ]
-    assert seen == [(envelope.key, envelope.priority, body) for envelope, bodies in batch for body in bodies]
-    assert all(event.run.size == sum(map(len, event.run.bodies)) for event in events)
+    assert seen == [(envelope.key, envelope.priority, body) for envelope, bodies in chunk for body in bodies]
+    assert all(event.batch.size == sum(map(len, event.batch.bodies)) for event in events)
     if deliver:
-        tags = [event.first_delivery_tag + place for event in events for place in range(len(event.run))]
+        tags = [event.first_delivery_tag + place for event in events for place in range(len(event.batch))]
         assert tags == list(range(1, tag))
 
 
 def test_byte_by_byte_large_body_is_linear(open_pair: Any) -> None:
-    open_pair.client.publish(1, run_of([b"z" * 300000], KEY))
+    open_pair.client.publish(1, batch_of([b"z" * 300000], KEY))
     stream = b"".join(open_pair.client.data_to_send())
     events: list[Event] = []
     for place in range(len(stream)):
@@ -304,8 +311,8 @@ def test_byte_by_byte_large_body_is_linear(open_pair: Any) -> None:
     assert bodies_of(events) == [b"z" * 300000]
 
 
-def test_a_run_is_one_event_with_one_envelope(open_pair: Any) -> None:
-    open_pair.client.publish(1, Run([b"x" * 50] * 5000, 250000, KEY))
+def test_a_batch_is_one_event_with_one_envelope(open_pair: Any) -> None:
+    open_pair.client.publish(1, Batch([b"x" * 50] * 5000, 250000, KEY))
     events, _ = open_pair.exchange()
     assert len(events) == 1
-    assert len(events[0].run) == 5000
+    assert len(events[0].batch) == 5000

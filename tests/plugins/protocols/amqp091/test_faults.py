@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
 from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed, Published
 from plugins.protocols.amqp091.frames import PROTOCOL_HEADER, method_frame
@@ -98,7 +98,7 @@ CONNECTION_FAULTS = {
 @pytest.mark.parametrize("code, octets", CONNECTION_FAULTS.values(), ids=CONNECTION_FAULTS)
 def test_a_fault_closes_the_connection(open_pair: Any, code: int, octets: bytes, whole: bool) -> None:
     server = open_pair.server
-    # A good message before, so that the readers of runs have a template to go by.
+    # A good message before, so that the readers of batches have a template to go by.
     server.receive_data(PUBLISH + header(2) + body(b"ok"), 1.0)
     events: list[Any] = []
     for chunk in [octets] if whole else [octets[place : place + 1] for place in range(len(octets))]:
@@ -118,7 +118,7 @@ def test_a_fault_closes_the_connection(open_pair: Any, code: int, octets: bytes,
 @pytest.mark.parametrize("before", [0, 100], ids=["at first", "in a steady flow"])
 @pytest.mark.parametrize("nth", [2, 30, 39], ids=["first of a block", "within", "last of all"])
 @pytest.mark.parametrize("place", range(1, 60))
-def test_a_run_with_one_wrong_octet_is_never_taken_for_good(
+def test_a_batch_with_one_wrong_octet_is_never_taken_for_good(
     open_pair: Any, place: int, nth: int, before: int
 ) -> None:
     one = PUBLISH + header(4, b"\x10\0\2") + body(b"body")
@@ -127,7 +127,7 @@ def test_a_run_with_one_wrong_octet_is_never_taken_for_good(
     stream[wrong] ^= 0x55
     open_pair.server.receive_data(one * before, 1.0)
     events = open_pair.server.receive_data(bytes(stream), 1.0)
-    bodies = [message for event in events if isinstance(event, Published) for message in event.run.bodies]
+    bodies = [message for event in events if isinstance(event, Published) for message in event.batch.bodies]
     assert bodies[:nth] == [b"body"] * nth
     events_again: list[Any] = []
     slow = type(open_pair)()
@@ -137,7 +137,7 @@ def test_a_run_with_one_wrong_octet_is_never_taken_for_good(
     for octet in stream:
         events_again += slow.server.receive_data(bytes((octet,)), 1.0)
     assert [
-        message for event in events_again if isinstance(event, Published) for message in event.run.bodies
+        message for event in events_again if isinstance(event, Published) for message in event.batch.bodies
     ] == bodies
     assert [event for event in events_again if not isinstance(event, Published)] == [
         event for event in events if not isinstance(event, Published)
@@ -191,9 +191,9 @@ def test_a_body_that_is_too_large_closes_the_channel_only(make_pair: Any) -> Non
     pair.exchange()
     pair.client.open_channel(1)
     pair.exchange()
-    pair.client.publish(1, run_of([b"a" * 1000, b"b" * 1001, b"c"]))
+    pair.client.publish(1, batch_of([b"a" * 1000, b"b" * 1001, b"c"]))
     to_server, to_client = pair.exchange()
-    assert len(to_server[0].run) == 1
+    assert len(to_server[0].batch) == 1
     assert to_server[1].reply_code == 311
     assert to_server[2] == ChannelClosed(1, by_peer=False)
     assert to_client[0].reply_code == 311
@@ -206,7 +206,7 @@ def test_channel_close_within_a_content(open_pair: Any) -> None:
     assert server.receive_data(body(b"x" * 9) + method(1, confirm.Select()), 1.0) == []
     assert server.receive_data(method(1, channel.CloseOk()), 1.0) == [ChannelClosed(1, by_peer=False)]
     assert (
-        server.receive_data(method(1, channel.Open()) + PUBLISH + header(2) + body(b"ok"), 1.0)[1].run.size
+        server.receive_data(method(1, channel.Open()) + PUBLISH + header(2) + body(b"ok"), 1.0)[1].batch.size
         == 2
     )
 

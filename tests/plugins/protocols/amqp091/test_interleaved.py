@@ -59,10 +59,10 @@ def byte_by_byte(receiver: ServerConnection | ClientConnection, octets: bytes) -
 
 def _messages(events: list[Event]) -> list[tuple[int, bytes, str]]:
     return [
-        (event.channel, body, event.run.envelope.properties.get("correlation_id", ""))
+        (event.channel, body, event.batch.envelope.properties.get("correlation_id", ""))
         for event in events
         if isinstance(event, Published | Delivered)
-        for body in event.run.bodies
+        for body in event.batch.bodies
     ]
 
 
@@ -84,10 +84,10 @@ def test_the_same_at_a_client(pair: Pair, feed: Any) -> None:
         octets += part + b"".join(deliver(2, number + 2, b"s"))
     events = feed(pair.client, octets)
     assert _messages(events) == [(2, b"s", "")] * 6 + [(1, b"abcdefgh", ""), (2, b"s", "")]
-    runs = [event for event in events if isinstance(event, Delivered) and event.channel == 2]
-    assert [event.first_delivery_tag + number for event in runs for number in range(len(event.run))] == list(
-        range(1, 8)
-    )
+    batches = [event for event in events if isinstance(event, Delivered) and event.channel == 2]
+    assert [
+        event.first_delivery_tag + number for event in batches for number in range(len(event.batch))
+    ] == list(range(1, 8))
 
 
 @pytest.mark.parametrize("feed", [whole, byte_by_byte])
@@ -129,7 +129,7 @@ def test_deliveries_with_properties_of_their_own(pair: Pair, feed: Any) -> None:
     assert _messages(events) == [(1, b"%d" % tag, each) for tag, each in enumerate(identifiers, 1)]
     firsts = [event.first_delivery_tag for event in events if isinstance(event, Delivered)]
     assert firsts == sorted(set(firsts))
-    assert len({id(event.run.envelope) for event in events if isinstance(event, Delivered)}) == 4
+    assert len({id(event.batch.envelope) for event in events if isinstance(event, Delivered)}) == 4
 
 
 @pytest.mark.parametrize("feed", [whole, byte_by_byte])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.amqp091.events import Delivered, Event, Published
 from tests.plugins.protocols.amqp091.conftest import opened
 
@@ -21,13 +21,13 @@ CUTS = some.lists(some.integers(0, 20_000), max_size=5)
 
 
 def check(events: list[Event], count: int) -> list[int]:
-    runs = [event.run for event in events if isinstance(event, Published | Delivered)]
-    assert sum(map(len, runs)) == count
-    for run in runs:
-        sizes = set(map(len, run.bodies))
-        assert run.width == (sizes.pop() if len(sizes) == 1 else 0)
-        assert run.size == sum(map(len, run.bodies))
-    return [run.width for run in runs]
+    batches = [event.batch for event in events if isinstance(event, Published | Delivered)]
+    assert sum(map(len, batches)) == count
+    for batch in batches:
+        sizes = set(map(len, batch.bodies))
+        assert batch.width == (sizes.pop() if len(sizes) == 1 else 0)
+        assert batch.size == sum(map(len, batch.bodies))
+    return [batch.width for batch in batches]
 
 
 @given(shapes=SIZES, cuts=CUTS, to_server=some.booleans())
@@ -38,11 +38,11 @@ def test_a_width_is_that_of_every_body_and_told_whenever_there_is_one(
     sender, receiver = (pair.client, pair.server) if to_server else (pair.server, pair.client)
     tag = 1
     for size, count, key in shapes:
-        run = run_of([b"x" * size] * count, Envelope(key=key))
+        batch = batch_of([b"x" * size] * count, Envelope(key=key))
         if to_server:
-            pair.client.publish(1, run)
+            pair.client.publish(1, batch)
         else:
-            pair.server.send_deliveries(1, "c", tag, False, run)
+            pair.server.send_deliveries(1, "c", tag, False, batch)
         tag += count
     data = b"".join(sender.data_to_send())
     borders = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
@@ -53,7 +53,7 @@ def test_a_width_is_that_of_every_body_and_told_whenever_there_is_one(
 @pytest.mark.parametrize("chunk", [1, 100, 4096, 1 << 20])
 def test_a_steady_flow_has_a_width_wherever_it_is_cut(chunk: int) -> None:
     pair = opened()
-    pair.client.publish(1, run_of([b"x" * 100] * 500, Envelope(key="k")))
+    pair.client.publish(1, batch_of([b"x" * 100] * 500, Envelope(key="k")))
     data = b"".join(pair.client.data_to_send())
     events: list[Event] = []
     for start in range(0, len(data), chunk):

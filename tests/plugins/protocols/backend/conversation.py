@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.options import BackendOptions
 
@@ -21,9 +21,9 @@ def sent(connection: BackendConnection) -> bytes:
     return b"".join(connection.data_to_send())
 
 
-def exchange(one: BackendConnection, other: BackendConnection, now: float = 0.0) -> list[Run]:
+def exchange(one: BackendConnection, other: BackendConnection, now: float = 0.0) -> list[Batch]:
     """Carry bytes both ways until there are no more; return what ``other`` received."""
-    received: list[Run] = []
+    received: list[Batch] = []
     while True:
         there, back = sent(one), sent(other)
         if not there and not back:
@@ -50,9 +50,9 @@ def opened_to(connection: BackendConnection) -> BackendConnection:
     return client
 
 
-def plain(runs: list[Run]) -> list[tuple[Any, str]]:
+def plain(batches: list[Batch]) -> list[tuple[Any, str]]:
     """Bodies and keys, run borders left out."""
-    return [(_body(body), run.envelope.key) for run in runs for body in run.bodies]
+    return [(_body(body), batch.envelope.key) for batch in batches for body in batch.bodies]
 
 
 def _body(body: Any) -> Any:

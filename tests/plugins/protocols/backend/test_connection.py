@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
-from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from plugins.protocols.backend.connection import BackendConnection, Phase
 from plugins.protocols.backend.frames import Control, control_frame, header
 from plugins.protocols.backend.greeting import Greeting, encode_greeting
@@ -28,20 +28,20 @@ keyed = Envelope(
 )
 other = Envelope(key="other")
 
-SAMPLES: list[Run] = [
-    run_of([b"", b"a", b"a" * 254, b"a" * 255, b"a" * 300]),
-    run_of([b"same size"] * 700),
-    run_of([b"under a key"], keyed),
-    run_of([b"%d" % number for number in range(300)], other),
-    run_of([(b"one", b"", b"x" * 300), (b"two",)], keyed, multipart=True),
-    run_of([b"z" * 40_000, b"y" * 200_000], PLAIN),
-    run_of([b"\xff" * 10, b"\xff\x81" * 5]),
+SAMPLES: list[Batch] = [
+    batch_of([b"", b"a", b"a" * 254, b"a" * 255, b"a" * 300]),
+    batch_of([b"same size"] * 700),
+    batch_of([b"under a key"], keyed),
+    batch_of([b"%d" % number for number in range(300)], other),
+    batch_of([(b"one", b"", b"x" * 300), (b"two",)], keyed, multipart=True),
+    batch_of([b"z" * 40_000, b"y" * 200_000], PLAIN),
+    batch_of([b"\xff" * 10, b"\xff\x81" * 5]),
 ]
 
 
 def encoded() -> tuple[bytes, list[tuple[Any, str]]]:
     client, _ = opened()
-    client.send_runs(SAMPLES, 0)
+    client.send_batches(SAMPLES, 0)
     return sent(client), plain(SAMPLES)
 
 
@@ -50,11 +50,11 @@ BYTES, EXPECTED = encoded()
 
 def receive(pieces: list[bytes]) -> list[tuple[Any, str]]:
     _, server = opened()
-    runs: list[Run] = []
+    batches: list[Batch] = []
     for piece in pieces:
-        runs += server.receive_data(piece, 0)
-    assert sum(run.size for run in runs) == sum(run.size for run in SAMPLES)
-    return plain(runs)
+        batches += server.receive_data(piece, 0)
+    assert sum(batch.size for batch in batches) == sum(batch.size for batch in SAMPLES)
+    return plain(batches)
 
 
 def test_a_whole_conversation_is_read() -> None:
@@ -67,7 +67,7 @@ def test_byte_by_byte_gives_the_same() -> None:
     _, single = opened()
     expected = plain(whole.receive_data(short, 0))
     assert (
-        plain([run for at in range(len(short)) for run in single.receive_data(short[at : at + 1], 0)])
+        plain([batch for at in range(len(short)) for batch in single.receive_data(short[at : at + 1], 0)])
         == expected
     )
 
@@ -80,32 +80,34 @@ def test_any_chunking_gives_the_same(cuts: list[int]) -> None:
     assert receive([BYTES[a:b] for a, b in pairwise(borders)]) == EXPECTED
 
 
-runs = st.builds(
-    lambda bodies, envelope: run_of(bodies, envelope),
+batches = st.builds(
+    lambda bodies, envelope: batch_of(bodies, envelope),
     st.lists(st.binary(max_size=300), min_size=1, max_size=8),
     st.sampled_from([PLAIN, keyed, other]),
 )
-multipart_runs = st.builds(
-    lambda bodies: run_of([tuple(parts) for parts in bodies], keyed, multipart=True),
+multipart_batches = st.builds(
+    lambda bodies: batch_of([tuple(parts) for parts in bodies], keyed, multipart=True),
     st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), min_size=1, max_size=3),
 )
 
 
-@given(st.lists(st.one_of(runs, multipart_runs), max_size=8), st.integers(1, 700))
-def test_whatever_is_sent_arrives(batch: list[Run], chunk: int) -> None:
+@given(st.lists(st.one_of(batches, multipart_batches), max_size=8), st.integers(1, 700))
+def test_whatever_is_sent_arrives(group: list[Batch], chunk: int) -> None:
     client, server = opened()
-    client.send_runs(batch, 0)
+    client.send_batches(group, 0)
     data = sent(client)
-    got = [run for at in range(0, len(data), chunk) for run in server.receive_data(data[at : at + chunk], 0)]
-    assert plain(got) == plain(batch)
+    got = [
+        batch for at in range(0, len(data), chunk) for batch in server.receive_data(data[at : at + chunk], 0)
+    ]
+    assert plain(got) == plain(group)
     assert client.receive_data(sent(server), 0) == []
 
 
 def test_envelopes_arrive_complete_and_are_shared_by_their_messages() -> None:
     client, server = opened()
-    client.send_runs([run_of([b"1"], keyed), run_of([b"2"], other), run_of([b"3"], keyed)], 0)
+    client.send_batches([batch_of([b"1"], keyed), batch_of([b"2"], other), batch_of([b"3"], keyed)], 0)
     got = server.receive_data(sent(client), 0)
-    first, _, third = (run.envelope for run in got)
+    first, _, third = (batch.envelope for batch in got)
     assert first is third
     for field in ("key", "exchange", "reply_to", "persistent", "priority", "expiration"):
         assert getattr(first, field) == getattr(keyed, field)
@@ -114,31 +116,33 @@ def test_envelopes_arrive_complete_and_are_shared_by_their_messages() -> None:
 
 def test_more_envelopes_than_are_remembered_may_be_used() -> None:
     client, server = opened(envelopes=3)
-    batch = [run_of([b"%d" % (at % 7)], Envelope(key=f"k{at % 7}")) for at in range(50)]
-    client.send_runs(batch, 0)
-    assert plain(server.receive_data(sent(client), 0)) == plain(batch)
+    group = [batch_of([b"%d" % (at % 7)], Envelope(key=f"k{at % 7}")) for at in range(50)]
+    client.send_batches(group, 0)
+    assert plain(server.receive_data(sent(client), 0)) == plain(group)
 
 
 def test_a_peer_that_offers_to_remember_everything_does_not_fill_our_memory() -> None:
     client = make("client", envelopes=4)
     client.receive_data(control_frame(Control.GREETING, encode_greeting(Greeting(envelopes=2**62))), 0)
-    client.send_runs([run_of([b""], Envelope(key=str(number))) for number in range(100)], 0)
+    client.send_batches([batch_of([b""], Envelope(key=str(number))) for number in range(100)], 0)
     numbers = [frame[9:13] for frame in client.data_to_send() if bytes(frame[:2]) == b"\xff\x82"]
     assert len(set(map(bytes, numbers))) == 4
 
 
 def test_properties_that_messagepack_cannot_say_are_said_in_text() -> None:
     client, server = opened()
-    client.send_runs([run_of([b"x"], Envelope(properties={"o": 2**70, "d": {1: object}, "l": (1, {2j})}))], 0)
-    (run,) = server.receive_data(sent(client), 0)
-    assert run.envelope.properties["o"] == str(2**70)
-    assert isinstance(run.envelope.properties["d"]["1"], str)
+    client.send_batches(
+        [batch_of([b"x"], Envelope(properties={"o": 2**70, "d": {1: object}, "l": (1, {2j})}))], 0
+    )
+    (batch,) = server.receive_data(sent(client), 0)
+    assert batch.envelope.properties["o"] == str(2**70)
+    assert isinstance(batch.envelope.properties["d"]["1"], str)
 
 
 def test_large_bodies_are_passed_by_reference() -> None:
     client, _ = opened()
     body = bytearray(100_000)
-    client.send_runs([run_of([b"small", body])], 0)
+    client.send_batches([batch_of([b"small", body])], 0)
     assert any(buffer is body for buffer in client.data_to_send())
 
 
@@ -147,7 +151,7 @@ def test_large_bodies_are_passed_by_reference() -> None:
 
 def test_the_short_cut_of_x_mode_takes_short_messages_only() -> None:
     client, server = opened()
-    client.send_runs([run_of([b"x" * 235], Envelope(key="k"))], 0)
+    client.send_batches([batch_of([b"x" * 235], Envelope(key="k"))], 0)
     data = sent(client)
     assert data[0] == len(data) - 1  # as if 255 were the size of a short message
     assert server.decode_one(data) is None
@@ -161,7 +165,7 @@ def test_a_listener_recognises_a_dialler_of_the_old_format() -> None:
     assert plain(server.receive_data(b"\x05hello\x00", 0)) == [(b"hello", ""), (b"", "")]
     assert server.phase is Phase.OLD
     assert server.ready_to_send()
-    server.send_runs([run_of([(b"two ", b"parts")], keyed, multipart=True), run_of([b"x" * 300])], 0)
+    server.send_batches([batch_of([(b"two ", b"parts")], keyed, multipart=True), batch_of([b"x" * 300])], 0)
     assert sent(server) == b"\x09two parts" + b"\xff" + (300).to_bytes(8, "big") + b"x" * 300
     assert server.confirmed() is None
 
@@ -170,7 +174,7 @@ def test_a_listener_recognises_a_dialler_of_the_old_format() -> None:
 def test_a_dialler_of_the_old_format_is_recognised_byte_by_byte(size: int) -> None:
     server = make()
     data = b"\xff" + size.to_bytes(8, "big") + b"x" * size
-    got = [run for at in range(len(data)) for run in server.receive_data(data[at : at + 1], 0)]
+    got = [batch for at in range(len(data)) for batch in server.receive_data(data[at : at + 1], 0)]
     assert plain(got) == [(b"x" * size, "")]
     assert sent(server) == b""
 
@@ -192,7 +196,7 @@ def test_a_silent_dialler_is_served_in_the_old_format() -> None:
     server.handle_timeout(0.5)
     assert server.ready_to_send()
     assert server.next_deadline() is None
-    server.send_runs([run_of([b"hi"], keyed)], 1)
+    server.send_batches([batch_of([b"hi"], keyed)], 1)
     assert sent(server) == b"\x02hi"
 
 
@@ -208,7 +212,7 @@ def test_both_ends_may_be_told_to_keep_to_the_old_format() -> None:
     client, server = make("client", format="0.x"), make(format="0.x")
     assert client.ready_to_send()
     assert sent(client) == b""
-    client.send_runs([run_of([b"x"])], 0)
+    client.send_batches([batch_of([b"x"])], 0)
     assert plain(exchange(client, server)) == [(b"x", "")]
     assert client.next_deadline() is None
 
@@ -235,7 +239,7 @@ def test_an_old_peer_may_not_use_control_frames() -> None:
 
 def test_frames_of_later_versions_are_skipped() -> None:
     client, server = opened()
-    client.send_runs([run_of([b"after"])], 0)
+    client.send_batches([batch_of([b"after"])], 0)
     assert plain(server.receive_data(b"\xff\xfe" + (3).to_bytes(7, "big") + b"new" + sent(client), 0)) == [
         (b"after", "")
     ]
@@ -252,11 +256,11 @@ def test_messages_cannot_be_sent_before_the_greeting_or_after_the_end() -> None:
     client, server = make("client"), make()
     for connection in (client, server):
         with pytest.raises(LocalProtocolError):
-            connection.send_runs([run_of([b"x"])], 0)
+            connection.send_batches([batch_of([b"x"])], 0)
     exchange(client, server)
     client.close("done", 0)
     with pytest.raises(LocalProtocolError):
-        client.send_runs([run_of([b"x"])], 0)
+        client.send_batches([batch_of([b"x"])], 0)
 
 
 # ---------------------------------------------------------------------- limits
@@ -315,7 +319,7 @@ def test_a_frame_that_breaks_the_rules_is_refused_with_what_came_before_it(frame
     _, server = opened()
     with pytest.raises(RemoteProtocolError) as caught:
         server.receive_data(b"\x02ok" + frame + b"\x05never", 0)
-    assert plain(list(caught.value.runs)) == [(b"ok", "")]
+    assert plain(list(caught.value.batches)) == [(b"ok", "")]
 
 
 def test_a_large_message_counts_as_received_though_a_fault_comes_with_its_end() -> None:
@@ -323,7 +327,7 @@ def test_a_large_message_counts_as_received_though_a_fault_comes_with_its_end() 
     assert server.receive_data(header(40_000) + bytes(20_000), 0) == []
     with pytest.raises(RemoteProtocolError) as caught:
         server.receive_data(bytes(20_000) + b"\x02ok" + control_frame(Control.USE, b"\0"), 0)
-    assert plain(list(caught.value.runs)) == [(bytes(40_000), ""), (b"ok", "")]
+    assert plain(list(caught.value.batches)) == [(bytes(40_000), ""), (b"ok", "")]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc0", b"\x81\xa7version\x00", b"\x81\xa9envelopes\x00", b"\xff"])
@@ -335,7 +339,7 @@ def test_a_bad_greeting_is_refused(payload: bytes) -> None:
 
 def test_a_confirmation_never_goes_backwards() -> None:
     _, server = opened()
-    server.send_runs([run_of([b"x"] * 9)], 0)
+    server.send_batches([batch_of([b"x"] * 9)], 0)
     server.receive_data(control_frame(Control.CONFIRM, (5).to_bytes(8, "big")), 0)
     with pytest.raises(RemoteProtocolError, match="4 after 5"):
         server.receive_data(control_frame(Control.CONFIRM, (4).to_bytes(8, "big")), 0)
@@ -346,7 +350,7 @@ def test_a_confirmation_never_goes_backwards() -> None:
 
 def test_confirmations_are_sent_only_to_those_who_want_them() -> None:
     client, server = opened()
-    client.send_runs([run_of([b"1", b"2"])], 0)
+    client.send_batches([batch_of([b"1", b"2"])], 0)
     exchange(client, server)
     server.confirm(2)
     assert sent(server) == b""
@@ -368,7 +372,7 @@ def test_subscriptions_of_the_options_are_asked_for_after_the_greeting() -> None
 
 def test_closing_tells_the_peer() -> None:
     client, server = opened()
-    client.send_runs([run_of([b"last"])], 0)
+    client.send_batches([batch_of([b"last"])], 0)
     client.close("done", 0)
     assert plain(server.receive_data(sent(client), 0)) == [(b"last", "")]
     assert client.closed()
@@ -421,7 +425,7 @@ def test_who_has_nothing_to_say_pings() -> None:
     assert client.next_deadline() == 20
     assert server.receive_data(ping, 10) == []
     client.receive_data(sent(server), 10)
-    client.send_runs([run_of([b"x"])], 15)
+    client.send_batches([batch_of([b"x"])], 15)
     assert client.next_deadline() == 25
 
 
@@ -526,17 +530,17 @@ def test_a_buffer_is_used_again_only_when_nobody_looks_at_it() -> None:
     for number in range(40):
         body = bytes([number]) * size
         frame = b"\xff" + size.to_bytes(8, "big") + body
-        runs = connection.receive_data(frame[:5000], 0.0)
+        batches = connection.receive_data(frame[:5000], 0.0)
         with connection.room() as room:
             assert len(room) > 0
         position = 5000
-        while not runs:
+        while not batches:
             with connection.room() as room:
                 count = min(len(room), 30_000)
                 room[:count] = frame[position : position + count]
             position += count
-            runs = connection.filled(count, 0.0)
-        (received,) = runs[0].bodies
+            batches = connection.filled(count, 0.0)
+        (received,) = batches[0].bodies
         if number % 2:
             held.append((number, received))
     for number, received in held:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.frames import Control
 from tests.plugins.protocols.backend.conversation import exchange, make, opened, plain, sent
@@ -41,7 +41,7 @@ def test_the_page_has_an_example_of_every_frame() -> None:
 def test_messages_of_the_old_format(example: Example) -> None:
     reader, writer = make(format="0.x"), make("client", format="0.x")
     assert plain(reader.receive_data(example.data, 0)) == [meaning(example)]
-    writer.send_runs([run_of([meaning(example)[0]])], 0)
+    writer.send_batches([batch_of([meaning(example)[0]])], 0)
     assert sent(writer) == example.data
 
 
@@ -52,8 +52,8 @@ def test_messages_of_the_extension_in_the_order_of_the_page() -> None:
     for example in MESSAGES:
         expected = meaning(example)
         assert plain(server.receive_data(example.data, 0)) == [expected], example.name
-        run = run_of([expected[0]], envelopes[expected[1]], multipart=example.what == "parts")
-        client.send_runs([run], 0)
+        batch = batch_of([expected[0]], envelopes[expected[1]], multipart=example.what == "parts")
+        client.send_batches([batch], 0)
         assert sent(client) == example.data, example.name
 
 
@@ -78,7 +78,7 @@ def _write(example: Example, client: BackendConnection, server: BackendConnectio
         client.want_confirm()
     elif example.what == "confirm":
         server.want_confirm()
-        server.send_runs([run_of([b"x"] * 9)], 0)
+        server.send_batches([batch_of([b"x"] * 9)], 0)
         client.receive_data(sent(server), 0)
         client.confirm(int(argument))
     elif example.what == "ping":
@@ -95,7 +95,7 @@ def _write(example: Example, client: BackendConnection, server: BackendConnectio
 @pytest.mark.parametrize("example", CONTROLS, ids=lambda example: example.name)
 def test_control_frames_are_read_as_the_page_says(example: Example) -> None:
     client, server = opened()
-    server.send_runs([Run([b"x"] * 9, 9)], 0)
+    server.send_batches([Batch([b"x"] * 9, 9)], 0)
     exchange(server, client)
     assert server.receive_data(example.data, 1) == []
     argument = example.words[1] if len(example.words) > 1 else ""

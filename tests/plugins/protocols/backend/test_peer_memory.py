@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import PLAIN, Envelope, run_of
+from kernel.contracts.message import PLAIN, Envelope, batch_of
 from plugins.protocols.backend.frames import Control, control_frame
 from plugins.protocols.backend.greeting import encode_envelope
 from tests.plugins.protocols.backend.conversation import exchange, make, opened, opened_to, plain
@@ -35,8 +35,8 @@ def test_a_forgotten_envelope_makes_room_and_leaves_in_force_what_is() -> None:
     large = Envelope(properties={"note": "x" * 400})
     for number in range(10):
         server.receive_data(envelope_frame(number, large), 0)
-        (run,) = server.receive_data(envelope_frame(number, None) + b"\x01a", 0)
-        assert run.envelope.properties == large.properties
+        (batch,) = server.receive_data(envelope_frame(number, None) + b"\x01a", 0)
+        assert batch.envelope.properties == large.properties
         with pytest.raises(RemoteProtocolError, match="never sent"):
             server._peer_envelopes.use(number.to_bytes(4, "big"))
 
@@ -55,7 +55,7 @@ def test_our_own_side_keeps_within_what_the_peer_remembers(
     envelopes = [PLAIN, *(Envelope(key=f"{number}" * number * 7) for number in range(1, 13))]
     expected = []
     for index, count in uses:
-        client.send_runs([run_of([b"m"] * count, envelopes[index])], 0)
+        client.send_batches([batch_of([b"m"] * count, envelopes[index])], 0)
         got = plain(exchange(client, server))
         expected = [(b"m", envelopes[index].key)] * count
         assert got == (expected if not client.refused else [])

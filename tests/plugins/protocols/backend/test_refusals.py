@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.backend.connection import BackendConnection
 from tests.plugins.protocols.backend.conversation import exchange, make, plain
 
@@ -27,14 +27,14 @@ def opened_to(**options: object) -> tuple[BackendConnection, BackendConnection]:
 @given(st.lists(st.lists(st.integers(0, 2 * MOST), min_size=1, max_size=5), max_size=8), st.booleans())
 def test_all_but_what_is_too_large_arrives_and_all_is_confirmed(sizes: list[list[int]], parts: bool) -> None:
     client, server = opened_to(max_message=MOST)
-    bodies = [[bytes(size) for size in run] for run in sizes]
-    runs = [run_of([(body,) for body in run] if parts else run, multipart=parts) for run in bodies]
-    client.send_runs(runs, 0)
+    bodies = [[bytes(size) for size in batch] for batch in sizes]
+    batches = [batch_of([(body,) for body in batch] if parts else batch, multipart=parts) for batch in bodies]
+    client.send_batches(batches, 0)
     got = [body[0] if parts else body for body, _ in plain(exchange(client, server))]  # type: ignore[index]
-    header = [9 if size >= 255 else 1 for run in sizes for size in run] if parts else [0] * 40
+    header = [9 if size >= 255 else 1 for batch in sizes for size in batch] if parts else [0] * 40
     expected = [
         body
-        for body, more in zip([body for run in bodies for body in run], header, strict=False)
+        for body, more in zip([body for batch in bodies for body in batch], header, strict=False)
         if len(body) + more <= MOST
     ]
     assert got == expected
@@ -47,9 +47,9 @@ def test_all_but_what_is_too_large_arrives_and_all_is_confirmed(sizes: list[list
 def test_a_refused_message_is_confirmed_as_soon_as_those_before_it_and_not_earlier() -> None:
     client, server = opened_to(max_message=MOST)
     assert client.confirmed() == 0
-    client.send_runs([run_of([bytes(MOST + 1)])], 0)
+    client.send_batches([batch_of([bytes(MOST + 1)])], 0)
     assert client.confirmed() == 1  # there is nothing before it
-    client.send_runs([run_of([b"a", bytes(MOST + 1), b"b"])], 0)
+    client.send_batches([batch_of([b"a", bytes(MOST + 1), b"b"])], 0)
     assert client.confirmed() == 1
     exchange(client, server)
     server.confirm(1)
@@ -75,8 +75,8 @@ def test_an_envelope_that_the_peer_cannot_remember_is_refused_with_its_messages(
     client, server = opened_to(**options)
     large = Envelope(properties={"note": "x" * size})
     small = Envelope(key="k")
-    client.send_runs(
-        [run_of([b"1"], small), run_of([b"2", b"3"], large), run_of([b"4"], small), run_of([b"5"])], 0
+    client.send_batches(
+        [batch_of([b"1"], small), batch_of([b"2", b"3"], large), batch_of([b"4"], small), batch_of([b"5"])], 0
     )
     assert plain(exchange(client, server)) == [(b"1", "k"), (b"4", "k"), (b"5", "")]
     assert len(client.refused) == 2
@@ -107,7 +107,7 @@ def endless() -> list[Any]:
 )
 def test_an_envelope_that_cannot_be_written_or_read_is_refused_with_its_messages(fields: Any) -> None:
     client, server = opened_to()
-    client.send_runs([run_of([b"1"]), run_of([b"2", b"3"], Envelope(**fields)), run_of([b"4"])], 0)
+    client.send_batches([batch_of([b"1"]), batch_of([b"2", b"3"], Envelope(**fields)), batch_of([b"4"])], 0)
     assert plain(exchange(client, server)) == [(b"1", ""), (b"4", "")]
     assert len(client.refused) == 2
     assert "cannot be sent" in client.refused[0]

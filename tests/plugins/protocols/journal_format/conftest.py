@@ -8,14 +8,14 @@ from zlib import crc32
 
 import pytest
 
-from kernel.contracts.message import Run
+from kernel.contracts.message import Batch
 
 pytest.importorskip("pyarrow")
 
-from plugins.protocols.journal_format.batch import BatchEncoder
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.index import Header, encode_entry, encode_header
 from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.record_batch import RecordBatchEncoder
 from plugins.protocols.journal_format.schema import STORED_BYTES
 
 FROM = Source("broker", "everything")
@@ -23,7 +23,7 @@ FROM = Source("broker", "everything")
 
 def write_segment(
     journal: Path,
-    batches: Sequence[Sequence[Run]],
+    record_batches: Sequence[Sequence[Batch]],
     *,
     base: int = 0,
     generation: int = 0,
@@ -32,12 +32,12 @@ def write_segment(
 ) -> int:
     """Write a segment with a commit for each batch, a second apart from ``ts`` on; return the offset after it."""
     name = SegmentName(base, generation)
-    encoder = BatchEncoder(compression)
+    encoder = RecordBatchEncoder(compression)
     data = [STORED_BYTES]
     index = [encode_header(Header(base, generation, len(STORED_BYTES), crc32(STORED_BYTES), ts))]
     offset, position = base, len(STORED_BYTES)
-    for number, runs in enumerate(batches):
-        encoded = encoder.encode(offset, [(run, ts + number * 1_000_000, FROM) for run in runs])
+    for number, batches in enumerate(record_batches):
+        encoded = encoder.encode(offset, [(batch, ts + number * 1_000_000, FROM) for batch in batches])
         data.append(bytes(encoded.data))
         index.append(encode_entry(encoded.entry._replace(position=position)))
         offset, position = encoded.entry.end, position + encoded.entry.length

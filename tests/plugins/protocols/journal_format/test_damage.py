@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.contracts.message import Envelope, run_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.journal_format.errors import Damaged, UnknownVersion
 from plugins.protocols.journal_format.index import SIZE, Header, decode_entries, encode_header
 from plugins.protocols.journal_format.names import SegmentName
@@ -17,9 +17,9 @@ from tests.plugins.protocols.journal_format.conftest import write_segment
 
 NAME = SegmentName(0, 0)
 BATCHES = [
-    [run_of([b"first"], Envelope(key="a")), run_of([b"second"], Envelope(key="b"))],
-    [run_of([b"third"], Envelope(key="a"))],
-    [run_of([b"fourth", b"fifth"], Envelope(key="c"))],
+    [batch_of([b"first"], Envelope(key="a")), batch_of([b"second"], Envelope(key="b"))],
+    [batch_of([b"third"], Envelope(key="a"))],
+    [batch_of([b"fourth", b"fifth"], Envelope(key="c"))],
 ]
 BODIES = [b"first", b"second", b"third", b"fourth", b"fifth"]
 
@@ -33,8 +33,12 @@ def journal(tmp_path: Path) -> Path:
 def read(journal: Path) -> tuple[list[tuple[int, bytes]], list[Damaged]]:
     damage: list[Damaged] = []
     rows: list[tuple[int, bytes]] = []
-    for batch in JournalReader(journal).batches(columns=["offset", "body"], on_damage=damage.append):
-        rows += zip(batch.column("offset").to_pylist(), batch.column("body").to_pylist(), strict=True)
+    for record_batch in JournalReader(journal).record_batches(
+        columns=["offset", "body"], on_damage=damage.append
+    ):
+        rows += zip(
+            record_batch.column("offset").to_pylist(), record_batch.column("body").to_pylist(), strict=True
+        )
     return rows, damage
 
 
@@ -59,8 +63,10 @@ def test_a_flipped_bit_in_the_index_costs_nothing_of_any_range(journal: Path, st
     good = path.read_bytes()
     for at in range(len(good)):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
-        batches = JournalReader(journal).batches(start, stop, ["body"])
-        assert [body for batch in batches for body in batch.column(0).to_pylist()] == BODIES[start:stop]
+        record_batches = JournalReader(journal).record_batches(start, stop, ["body"])
+        assert [
+            body for record_batch in record_batches for body in record_batch.column(0).to_pylist()
+        ] == BODIES[start:stop]
 
 
 @pytest.mark.slow
@@ -134,7 +140,7 @@ def test_damage_that_nobody_takes_is_raised_with_file_and_offset(journal: Path) 
     with pytest.raises(
         Damaged, match=r"00000000000000000000-0000.arrows: offsets 3 to 4: the CRC does not agree"
     ):
-        list(JournalReader(journal).batches())
+        list(JournalReader(journal).record_batches())
 
 
 def test_zeros_where_data_were_lost_are_no_end_and_no_message(journal: Path) -> None:
@@ -149,4 +155,4 @@ def test_a_later_version_is_refused(journal: Path) -> None:
     header = encode_header(Header(0, 0, len(STORED_BYTES), 0, 0, version=2))
     path.write_bytes(header + path.read_bytes()[SIZE:])
     with pytest.raises(UnknownVersion, match="format 2; this version reads up to format 1"):
-        list(JournalReader(journal).batches())
+        list(JournalReader(journal).record_batches())

@@ -5,20 +5,22 @@ import os
 import pyarrow as pa
 import pytest
 
-from kernel.contracts.message import Envelope, run_of
-from plugins.protocols.journal_format import batch as batch_module
-from plugins.protocols.journal_format.batch import BatchEncoder, EncodedBatch
+from kernel.contracts.message import Envelope, batch_of
+from plugins.protocols.journal_format import record_batch as batch_module
 from plugins.protocols.journal_format.commit import commit_crc, find_check
 from plugins.protocols.journal_format.envelopes import NOWHERE
+from plugins.protocols.journal_format.record_batch import EncodedRecordBatch, RecordBatchEncoder
 from plugins.protocols.journal_format.rooms import PAGE, Rooms
 
 
-def encoded(encoder: BatchEncoder, bodies: list[bytes], offset: int = 0, key: str = "") -> EncodedBatch:
-    return encoder.encode(offset, [(run_of(bodies, Envelope(key=key)), 1, NOWHERE)])
+def encoded(
+    encoder: RecordBatchEncoder, bodies: list[bytes], offset: int = 0, key: str = ""
+) -> EncodedRecordBatch:
+    return encoder.encode(offset, [(batch_of(bodies, Envelope(key=key)), 1, NOWHERE)])
 
 
 def test_a_body_that_looks_like_a_check_is_left_alone() -> None:
-    encoder = BatchEncoder()
+    encoder = RecordBatchEncoder()
     trap = b"crc32=00000000" * 2000
     for number, key in enumerate(("a" * 5000, "b", "a" * 5000, "a" * 5000)):
         commit = encoded(encoder, [trap, trap], number, key)
@@ -28,7 +30,7 @@ def test_a_body_that_looks_like_a_check_is_left_alone() -> None:
 
 
 def test_memory_that_was_given_back_is_used_again_and_makes_the_same_bytes() -> None:
-    encoder, fresh = BatchEncoder(), BatchEncoder()
+    encoder, fresh = RecordBatchEncoder(), RecordBatchEncoder()
     first = encoded(encoder, [os.urandom(5000)])
     memory = first.data.obj
     encoder.reuse(first)
@@ -38,7 +40,7 @@ def test_memory_that_was_given_back_is_used_again_and_makes_the_same_bytes() -> 
 
 
 def test_memory_that_is_in_use_is_nobody_elses() -> None:
-    encoder = BatchEncoder()
+    encoder = RecordBatchEncoder()
     first = encoded(encoder, [b"1" * 5000])
     kept = bytes(first.data)
     second = encoded(encoder, [b"2" * 5000], 1)
@@ -60,20 +62,20 @@ def test_a_room_that_is_too_small_is_taken_larger(
     monkeypatch: pytest.MonkeyPatch, compression: str | None
 ) -> None:
     body = os.urandom(3 << 20)
-    wanted = encoded(BatchEncoder(compression), [body])
+    wanted = encoded(RecordBatchEncoder(compression), [body])
     monkeypatch.setattr(batch_module, "_AROUND", -(2 << 20))
-    assert encoded(BatchEncoder(compression), [body]).data == wanted.data
+    assert encoded(RecordBatchEncoder(compression), [body]).data == wanted.data
 
 
 @pytest.mark.parametrize("position", [0, 1040, PAGE, PAGE - 8, 7 * PAGE + 16])
 def test_a_commit_lies_in_memory_as_it_will_in_the_file(position: int) -> None:
-    commit = BatchEncoder().encode(0, [(run_of([b"x"]), 1, NOWHERE)], position)
+    commit = RecordBatchEncoder().encode(0, [(batch_of([b"x"]), 1, NOWHERE)], position)
     assert commit.lead == position % PAGE
-    assert commit.data.tobytes() == encoded(BatchEncoder(), [b"x"]).data.tobytes()
+    assert commit.data.tobytes() == encoded(RecordBatchEncoder(), [b"x"]).data.tobytes()
 
 
 def test_a_fault_that_more_room_does_not_mend_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = BatchEncoder()
+    encoder = RecordBatchEncoder()
 
     def broken(*_: object) -> int:
         raise OSError("codec")

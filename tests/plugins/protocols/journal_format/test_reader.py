@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.engines.journal.positions import write_position
 from plugins.protocols.journal_format.consumers import forget, positions
 from plugins.protocols.journal_format.errors import Damaged, JournalError, OutOfRange
@@ -16,10 +16,10 @@ from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from tests.plugins.protocols.journal_format.conftest import write_segment
 
 
-def batches(first: int, count: int, size: int = 2) -> list[list]:
+def record_batches(first: int, count: int, size: int = 2) -> list[list]:
     """Batches of ``size`` messages that say their offset."""
     return [
-        [run_of([b"%d" % offset for offset in range(start, start + size)])]
+        [batch_of([b"%d" % offset for offset in range(start, start + size)])]
         for start in range(first, first + count * size, size)
     ]
 
@@ -27,17 +27,19 @@ def batches(first: int, count: int, size: int = 2) -> list[list]:
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """Offsets 0 to 5, 6 to 11 and 12 to 15, in batches of two a second apart."""
-    write_segment(tmp_path, batches(0, 3), base=0, ts=1_000_000)
-    write_segment(tmp_path, batches(6, 3), base=6, ts=4_000_000)
-    write_segment(tmp_path, batches(12, 2), base=12, ts=7_000_000)
+    write_segment(tmp_path, record_batches(0, 3), base=0, ts=1_000_000)
+    write_segment(tmp_path, record_batches(6, 3), base=6, ts=4_000_000)
+    write_segment(tmp_path, record_batches(12, 2), base=12, ts=7_000_000)
     return tmp_path
 
 
 def offsets(reader: JournalReader, *span: int) -> list[int]:
     found = []
-    for batch in reader.batches(*span):
-        assert batch.column("body").to_pylist() == [b"%d" % n for n in batch.column("offset").to_pylist()]
-        found += batch.column("offset").to_pylist()
+    for record_batch in reader.record_batches(*span):
+        assert record_batch.column("body").to_pylist() == [
+            b"%d" % n for n in record_batch.column("offset").to_pylist()
+        ]
+        found += record_batch.column("offset").to_pylist()
     return found
 
 
@@ -80,7 +82,9 @@ def test_rows_that_are_in_no_segment_are_named_and_do_not_end_the_journal(journa
     reader = JournalReader(journal)
     damage: list[Damaged] = []
     found = [
-        row for batch in reader.batches(3, on_damage=damage.append) for row in batch["offset"].to_pylist()
+        row
+        for record_batch in reader.record_batches(3, on_damage=damage.append)
+        for row in record_batch["offset"].to_pylist()
     ]
     assert found == [3, 4, 5, *range(12, 16)]
     assert [(one.start, one.stop) for one in damage] == [(6, 12)]
@@ -92,7 +96,7 @@ def test_rows_that_are_in_no_segment_are_named_and_do_not_end_the_journal(journa
 
 
 def test_a_new_generation_supersedes_all_that_it_stands_for(journal: Path) -> None:
-    write_segment(journal, batches(0, 3, size=4), base=0, generation=1)
+    write_segment(journal, record_batches(0, 3, size=4), base=0, generation=1)
     reader = JournalReader(journal)
     assert [segment.name for segment in reader.segments()] == [SegmentName(0, 1), SegmentName(12, 0)]
     assert offsets(reader) == list(range(16))
@@ -100,14 +104,14 @@ def test_a_new_generation_supersedes_all_that_it_stands_for(journal: Path) -> No
 
 
 def test_a_reader_goes_on_when_what_it_reads_is_compacted_or_deleted(journal: Path) -> None:
-    reading = JournalReader(journal).batches()
+    reading = JournalReader(journal).record_batches()
     got = next(reading).column("offset").to_pylist()
-    write_segment(journal, batches(0, 3, size=4), base=0, generation=1)
+    write_segment(journal, record_batches(0, 3, size=4), base=0, generation=1)
     for base in (0, 6):
         SegmentName(base, 0).index_path(journal).unlink()
         SegmentName(base, 0).data_path(journal).unlink()
-    for batch in reading:
-        got += batch.column("offset").to_pylist()
+    for record_batch in reading:
+        got += record_batch.column("offset").to_pylist()
     assert got == list(range(16))
 
 
@@ -115,7 +119,7 @@ def test_what_is_added_is_seen_by_the_next_look(journal: Path) -> None:
     reader = JournalReader(journal)
     segment = reader.segments()[-1]
     assert not segment.refresh()
-    write_segment(journal, batches(12, 5), base=12)
+    write_segment(journal, record_batches(12, 5), base=12)
     assert segment.refresh()
     assert segment.end == reader.bounds().end == 22
 

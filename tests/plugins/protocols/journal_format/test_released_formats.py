@@ -26,7 +26,7 @@ BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def test_format_1(kind: str, seconds: int) -> None:
     reader = JournalReader(JOURNALS / "v1" / kind)
     assert reader.bounds() == Bounds(0, 9)
-    rows = [row for batch in reader.batches() for row in batch.to_pylist()]
+    rows = [row for record_batch in reader.record_batches() for row in record_batch.to_pylist()]
     assert [row["offset"] for row in rows] == list(range(9))
     assert not any(row[name] is None for row in rows for name in NEVER_NULL)
     for number in range(3):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.contracts.message import PLAIN, Envelope, Run, run_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from plugins.protocols.journal_format import tagged_json
 from plugins.protocols.journal_format.envelopes import Source, fields_of, row_of
 from plugins.protocols.journal_format.names import SegmentName
@@ -62,10 +62,10 @@ ENVELOPES = st.builds(
     ),
 )
 BODIES = st.binary(max_size=40)
-RUNS = st.one_of(
-    st.builds(run_of, st.lists(BODIES, min_size=1, max_size=5), ENVELOPES),
+BATCHES = st.one_of(
+    st.builds(batch_of, st.lists(BODIES, min_size=1, max_size=5), ENVELOPES),
     st.builds(
-        lambda bodies, envelope: run_of(bodies, envelope, multipart=True),
+        lambda bodies, envelope: batch_of(bodies, envelope, multipart=True),
         st.lists(st.lists(BODIES, min_size=1, max_size=4).map(tuple), min_size=1, max_size=4),
         ENVELOPES,
     ),
@@ -108,22 +108,22 @@ def test_an_envelope_comes_back(envelope: Envelope) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.lists(RUNS, min_size=1, max_size=4), min_size=1, max_size=4),
+    st.lists(st.lists(BATCHES, min_size=1, max_size=4), min_size=1, max_size=4),
     st.sampled_from([None, "zstd", "lz4"]),
 )
-def test_what_is_written_is_read(batches: list[list[Run]], compression: str | None) -> None:
+def test_what_is_written_is_read(record_batches: list[list[Batch]], compression: str | None) -> None:
     with TemporaryDirectory() as directory:
         journal = Path(directory)
-        end = write_segment(journal, batches, compression=compression)
+        end = write_segment(journal, record_batches, compression=compression)
         reader = JournalReader(journal)
         assert reader.bounds() == Bounds(0, end)
-        rows = pa.Table.from_batches(reader.batches(), ROWS).to_pylist()
-    wanted = [(run, body) for runs in batches for run in runs for body in run.bodies]
+        rows = pa.Table.from_batches(reader.record_batches(), ROWS).to_pylist()
+    wanted = [(batch, body) for batches in record_batches for batch in batches for body in batch.bodies]
     assert [row["offset"] for row in rows] == list(range(len(wanted)))
-    for row, (run, body) in zip(rows, wanted, strict=True):
-        assert fields(Envelope(**fields_of(row))) == fields(run.envelope)
+    for row, (batch, body) in zip(rows, wanted, strict=True):
+        assert fields(Envelope(**fields_of(row))) == fields(batch.envelope)
         assert (row["engine"], row["route"]) == FROM
-        if run.multipart:
+        if batch.multipart:
             assert row["parts"] == [len(part) for part in body]
             assert row["body"] == b"".join(body)
         else:
@@ -132,14 +132,14 @@ def test_what_is_written_is_read(batches: list[list[Run]], compression: str | No
 
 def test_bodies_may_be_any_buffer(tmp_path: Path) -> None:
     bodies = [b"one", bytearray(b"two"), memoryview(b"a three")[2:], b""]
-    write_segment(tmp_path, [[run_of(bodies)]])
-    (batch,) = JournalReader(tmp_path).batches(columns=["body"])
-    assert batch.column("body").to_pylist() == [b"one", b"two", b"three", b""]
+    write_segment(tmp_path, [[batch_of(bodies)]])
+    (record_batch,) = JournalReader(tmp_path).record_batches(columns=["body"])
+    assert record_batch.column("body").to_pylist() == [b"one", b"two", b"three", b""]
 
 
 def test_a_segment_is_a_stream_that_any_arrow_reader_reads(tmp_path: Path) -> None:
     envelope = Envelope(key="weather.madrid", properties={"headers": {"n": 1}})
-    write_segment(tmp_path, [[run_of([b"a", b"b"], envelope)], [run_of([b"c"], PLAIN)]])
+    write_segment(tmp_path, [[batch_of([b"a", b"b"], envelope)], [batch_of([b"c"], PLAIN)]])
     table = pa.ipc.open_stream(SegmentName(0, 0).data_path(tmp_path)).read_all()
     assert table.schema == STORED
     assert [row["key"] for row in table.column("envelope").to_pylist()] == ["weather.madrid"] * 2 + [""]
@@ -169,7 +169,7 @@ def test_reading_imports_nothing_of_the_kernel() -> None:
 
 
 def test_names_of_columns_prune(tmp_path: Path) -> None:
-    write_segment(tmp_path, [[run_of([b"a"], Envelope(key=string.ascii_letters))]])
-    (batch,) = JournalReader(tmp_path).batches(columns=["key", "offset"])
-    assert batch.schema.names == ["key", "offset"]
-    assert batch.to_pylist() == [{"key": string.ascii_letters, "offset": 0}]
+    write_segment(tmp_path, [[batch_of([b"a"], Envelope(key=string.ascii_letters))]])
+    (record_batch,) = JournalReader(tmp_path).record_batches(columns=["key", "offset"])
+    assert record_batch.schema.names == ["key", "offset"]
+    assert record_batch.to_pylist() == [{"key": string.ascii_letters, "offset": 0}]

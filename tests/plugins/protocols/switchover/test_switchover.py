@@ -212,7 +212,7 @@ def test_messages_are_confirmed_when_all_receivers_have_confirmed_them() -> None
 
 
 def test_one_that_takes_nothing_holds_up_the_feed_for_so_long_and_no_longer() -> None:
-    network = Network(options=SwitchoverOptions(window_bytes=64 * 1024, patience=3.0))
+    network = Network(options=SwitchoverOptions(window_bytes=64 * 1024, stall_timeout=3.0))
     members = [network.join(name) for name in "abc"]
     network.run(0.1)
     members[2].slow = True

@@ -45,7 +45,7 @@ def test_what_others_sent_over_the_routes_does_not_count() -> None:
     assert confirms.verdicts(102) == [Verdict(3, accepted=True, single=False)]
 
 
-def test_what_was_refused_is_not_accepted_because_routes_have_confirmed_a_part_of_its_run() -> None:
+def test_what_was_refused_is_not_accepted_because_routes_have_confirmed_a_part_of_its_batch() -> None:
     confirms = Confirms()
     confirms.add(10, 4, 10)
     assert confirms.verdicts(7) == [

@@ -67,7 +67,7 @@ class DurableBroker:
         queue = self.queue(name)
         while (taken := self.client.receiver.take_one(queue, now, settled=True)) is not None:
             _, span = taken
-            bodies.append((bytes(span.as_run().bodies[0]), span.redelivered))
+            bodies.append((bytes(span.as_batch().bodies[0]), span.redelivered))
         return bodies
 
     def close(self) -> MemoryDisk:

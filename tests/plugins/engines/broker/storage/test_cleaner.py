@@ -65,7 +65,7 @@ def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_cras
                 assert one is not None
                 if random.random() < 0.3:
                     receiver.acknowledge(one[0], one[0], multiple=False)
-                    left.remove(int(bytes(one[1].as_run().bodies[0]).partition(b":")[0]))
+                    left.remove(int(bytes(one[1].as_batch().bodies[0]).partition(b":")[0]))
             receiver.recover()
     broker.settle()
     assert broker.store.log.cleaner.cleaned > 10
@@ -84,7 +84,7 @@ def test_a_page_follows_its_messages_into_several_segments(monkeypatch: pytest.M
     queue, busy = broker.declare(), broker.declare("busy")
     for number in range(100):
         publish(broker, number, size=30)
-    pages = [item for item in queue.backlog.lanes[0] if item.run is None]
+    pages = [item for item in queue.backlog.lanes[0] if item.batch is None]
     assert sum(page.count for page in pages) == 100
     for number in range(1500):
         publish(broker, number, "busy", size=300)
@@ -169,7 +169,7 @@ def test_definitions_survive_the_segments_they_were_made_in() -> None:
     assert numbers(after.reopened(segment_bytes=SMALL).take_all()) == [1]
 
 
-def test_halves_of_a_run_that_come_back_one_by_one_are_both_found_again() -> None:
+def test_halves_of_a_batch_that_come_back_one_by_one_are_both_found_again() -> None:
     broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
     queue, busy = broker.declare(), broker.declare("busy")
     broker.client.consume(queue)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kernel.contracts.message import run_of
+from kernel.contracts.message import batch_of
 from plugins.engines.broker.storage.framing import Record, RecordReader
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.disks import MemoryDisk
@@ -44,7 +44,7 @@ def history() -> tuple[bytes, list[Moment]]:
     broker.vhost.publish(run(b"one", b"two", b"three", exchange="amq.fanout", persistent=True), 0.0)
     safe()
     broker.client.receiver.take_one(a, 0.0, settled=True)
-    broker.vhost.publish(run_of([b"four"], run(key="b", persistent=True, headers={"h": 1}).envelope), 0.0)
+    broker.vhost.publish(batch_of([b"four"], run(key="b", persistent=True, headers={"h": 1}).envelope), 0.0)
     safe()
     broker.queue("b").purge(0.0)
     broker.vhost.publish(run(b"", b"five", key="a", persistent=True), 0.0)

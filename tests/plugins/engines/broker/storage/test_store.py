@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernel.contracts.message import Run, run_of
+from kernel.contracts.message import Batch, batch_of
 from plugins.engines.broker.arguments import QUEUE_ARGUMENTS
 from plugins.engines.broker.errors import PreconditionFailed
 from plugins.protocols.amqp091.content import ContentProperties, envelope_of
@@ -19,11 +19,11 @@ from tests.plugins.engines.broker.storage.disks import failing
 from tests.plugins.engines.broker.storage.durable import DurableBroker
 
 
-def persistent(*bodies: bytes, **fields: Any) -> Run:
+def persistent(*bodies: bytes, **fields: Any) -> Batch:
     return run(*bodies, persistent=True, **fields)
 
 
-def numbered(first: int, stop: int, **fields: Any) -> Run:
+def numbered(first: int, stop: int, **fields: Any) -> Batch:
     return persistent(*[b"%d" % number for number in range(first, stop)], **fields)
 
 
@@ -116,7 +116,7 @@ def test_every_property_survives() -> None:
     raw = ContentProperties.of(properties).raw
     before = DurableBroker()
     before.declare("k\udcff")
-    before.vhost.publish(run_of([b"body"], envelope_of("", "k\udcff", raw)), 0.0)
+    before.vhost.publish(batch_of([b"body"], envelope_of("", "k\udcff", raw)), 0.0)
     before.settle()
     after = before.reopened()
     taken = after.client.receiver.take_one(after.queue("k\udcff"), 1.0, settled=True)
@@ -126,7 +126,7 @@ def test_every_property_survives() -> None:
     assert (envelope.key, envelope.expiration, envelope.priority) == ("k\udcff", 60000, 3)
 
 
-def test_one_run_in_many_queues_is_written_once() -> None:
+def test_one_batch_in_many_queues_is_written_once() -> None:
     before = DurableBroker()
     for number in range(100):
         before.vhost.bind("amq.fanout", before.declare(f"q{number}"))
@@ -505,7 +505,7 @@ def test_publishers_wait_when_memory_fills_faster_than_the_disk(durable: bool) -
     assert len(broker.take_all()) == 100
 
 
-def test_of_a_run_only_what_was_written_is_looked_for_on_disk() -> None:
+def test_of_a_batch_only_what_was_written_is_looked_for_on_disk() -> None:
     broker = DurableBroker(queue_bytes=0, at_once=False)
     queue = broker.declare(durable=False)
     broker.client.consume(queue)
@@ -566,12 +566,12 @@ def test_what_comes_back_finds_its_place_among_pages() -> None:
     assert [int(body) for body in broker.take_all()] == list(range(40))
 
 
-def test_single_messages_come_back_as_one_run() -> None:
+def test_single_messages_come_back_as_one_batch() -> None:
     before = DurableBroker()
     before.declare()
     envelope = persistent(b"").envelope
     for number in range(100):
-        before.vhost.publish(run_of([b"%d" % number], envelope), 0.0)
+        before.vhost.publish(batch_of([b"%d" % number], envelope), 0.0)
     before.settle()
     after = before.reopened()
     spans, count, _ = after.queue().backlog.take(1000, 1 << 20)

@@ -70,7 +70,7 @@ class StoreMachine(RuleBasedStateMachine):
             taken = self.broker.client.receiver.take_one(self.queue(name), 0.0, settled=False)
             assert taken is not None
             tag, span = taken
-            assert bytes(span.as_run().bodies[0]) == expected
+            assert bytes(span.as_batch().bodies[0]) == expected
             self.outstanding.append((tag, name, expected))
 
     @precondition(lambda self: self.outstanding)
@@ -189,7 +189,7 @@ class StoreMachine(RuleBasedStateMachine):
 def everything(queue: Queue) -> list[bytes]:
     """Return all bodies of a queue that is about to be thrown away."""
     spans, _, _ = queue.backlog.take(1 << 60, 1 << 60)
-    return [bytes(body) for span in spans for body in span.as_run().bodies]
+    return [bytes(body) for span in spans for body in span.as_batch().bodies]
 
 
 TestStoreMachine = StoreMachine.TestCase

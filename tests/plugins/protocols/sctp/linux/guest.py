@@ -26,7 +26,7 @@ DIAL, ABORT, CLOSE = 1000, 1001, 1002
 """Protocol identifiers that make it dial the port of the sender's that the message is; abort the association; shut it down."""
 ADDRESS = bytes((10, 0, 2, 15))
 OURS = bytes((10, 0, 2, 2))
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 
 
 def is_there() -> bool:
@@ -103,7 +103,7 @@ class Console:
 
     def until(self, text: str) -> None:
         """Wait until it is printed, behind what was waited for before."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while (found := self._read().find(text, self._at)) < 0:
             assert self._process.poll() is None, f"the guest is gone:\n{self._read()}"
             assert time.monotonic() < deadline, f"no {text!r} behind character {self._at} of\n{self._read()}"

@@ -1,12 +1,12 @@
-"""Runs of basic.publish, read without looking at single frames.
+"""Batches of basic.publish, read without looking at single frames.
 
 Strategy: the method frame's octets are the key to a template.  While messages of one template follow
-each other they go into one run; as soon as two of them have the same size, the rest of the buffer is
+each other they go into one batch; as soon as two of them have the same size, the rest of the buffer is
 cut at that stride in C and verified as a whole.  What is not exactly as expected is left to the caller,
 who reads it frame by frame and finds out what is wrong, or makes a new template of it.
 
 Measured (100 octets, Python 3.11, two shared cores; pamqp took 10 us in the same minute): 0.12 us a
-message in equal runs, 0.47 with one key and mixed sizes, 0.85 with 50 keys and sizes mixed, 3.1 with
+message in equal batches, 0.47 with one key and mixed sizes, 0.85 with 50 keys and sizes mixed, 3.1 with
 properties of its own for each message.  ``benchmarks/amqp_codec.py`` has them all.
 """
 
@@ -18,7 +18,7 @@ from itertools import chain
 from struct import Struct
 from typing import Any
 
-from kernel.contracts.message import PLAIN, Envelope, Run, run_of_one
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of_one
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published
@@ -34,7 +34,7 @@ LARGEST_BLOCK = 1 << 16
 """So many octets at most, for what is cut to be still in the cache when it is compared."""
 
 
-class PublishedRuns:
+class PublishedBatches:
     """Reads whole messages for a server."""
 
     def __init__(self, maximum_body_size: int, envelopes: Envelopes, incomplete: Container[int]) -> None:
@@ -104,12 +104,12 @@ class PublishedRuns:
                     if reported:
                         append(
                             Published(
-                                channel, mandatory, immediate, Run(bodies, total, envelope, False, width)
+                                channel, mandatory, immediate, Batch(bodies, total, envelope, False, width)
                             )
                         )
                     elif bodies:
-                        run = Run(bodies, total, envelope, False, width)
-                        report_published(channel, mandatory, immediate, run, events)
+                        batch = Batch(bodies, total, envelope, False, width)
+                        report_published(channel, mandatory, immediate, batch, events)
                         reported = True
                     template = found
                     method, header, tail, unpack, head_length, channel, mandatory, immediate, envelope = found
@@ -122,8 +122,8 @@ class PublishedRuns:
             its_header, size, its_tail, frame_size = unpack(data, position + len(method))
             stop = body_start + size
             if its_tail != tail or its_header != header or size != frame_size:
-                run = Run(bodies, total, envelope, False, width)
-                following = self._read_other_properties(template, data, position, run, events)
+                batch = Batch(bodies, total, envelope, False, width)
+                following = self._read_other_properties(template, data, position, batch, events)
                 if following == position:
                     break
                 position = following
@@ -146,8 +146,8 @@ class PublishedRuns:
                 position = stop + 1
                 last_size = size
         if bodies:
-            run = Run(bodies, total, envelope, False, width)
-            report_published(channel, mandatory, immediate, run, events)
+            batch = Batch(bodies, total, envelope, False, width)
+            report_published(channel, mandatory, immediate, batch, events)
         return position
 
     def _read_other_properties(
@@ -155,7 +155,7 @@ class PublishedRuns:
         template: Template | None,
         data: bytes,
         position: int,
-        before: Run,
+        before: Batch,
         events: list[Event],
     ) -> int:
         """Read one message with the template's method frame but a content header of its own.
@@ -181,20 +181,22 @@ class PublishedRuns:
                 return position
         if before.bodies:
             report_published(channel, mandatory, immediate, before, events)
-        run = run_of_one(body, envelope)
-        report_published(channel, mandatory, immediate, run, events)
+        batch = batch_of_one(body, envelope)
+        report_published(channel, mandatory, immediate, batch, events)
         return following
 
 
-def report_published(channel: int, mandatory: bool, immediate: bool, run: Run, events: list[Event]) -> None:
-    """Add messages to the run before, if that is of the same flow, else as a run of their own."""
+def report_published(
+    channel: int, mandatory: bool, immediate: bool, batch: Batch, events: list[Event]
+) -> None:
+    """Add messages to the batch before, if that is of the same flow, else as a batch of their own."""
     if events:
         last: Any = events[-1]
-        same = type(last) is Published and last.run.envelope is run.envelope and last.channel == channel
+        same = type(last) is Published and last.batch.envelope is batch.envelope and last.channel == channel
         if same and last.mandatory == mandatory and last.immediate == immediate:
-            last.run.extend(run)
+            last.batch.extend(batch)
             return
-    events.append(Published(channel, mandatory, immediate, run))
+    events.append(Published(channel, mandatory, immediate, batch))
 
 
 def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected: int) -> list[bytes]:

@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from kernel.contracts.message import Envelope, Run, run_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.protocols.journal_format.envelopes import fields_of
 
 _REMEMBERED = 10_000
 
-TimedRun = tuple[int, Run]
+TimedBatch = tuple[int, Batch]
 """When it was received (microseconds), and the messages."""
 
 
-class StoredRuns:
+class StoredBatches:
     """Makes runs of stored batches; equal envelopes become the same object, so that runs of one flow are seen as such."""
 
     def __init__(self) -> None:
@@ -25,8 +25,8 @@ class StoredRuns:
         self._dictionary: pa.StructArray | None = None
         self._of_dictionary: list[Envelope] = []
 
-    def of(self, stored: pa.RecordBatch) -> list[TimedRun]:
-        """Return the messages of a stored batch: a run for each stretch of one envelope and one time."""
+    def of(self, stored: pa.RecordBatch) -> list[TimedBatch]:
+        """Return the messages of a stored batch: a batch for each stretch of one envelope and one time."""
         if not stored.num_rows:
             return []
         column = stored.column("envelope")
@@ -39,16 +39,16 @@ class StoredRuns:
         parts = stored.column("parts")
         spans = zip(times, numbers, borders, [*borders[1:], len(bodies)], strict=True)
         if parts.null_count == len(parts):
-            runs = []
+            batches = []
             for ts, number, start, stop in spans:
                 these = bodies[start:stop]
-                runs.append((ts, run_of(these, envelopes[number])))
-            return runs
+                batches.append((ts, batch_of(these, envelopes[number])))
+            return batches
         sizes = parts.to_pylist()
         return [
-            (ts, run)
+            (ts, batch)
             for ts, number, start, stop in spans
-            for run in _divided(bodies[start:stop], sizes[start:stop], envelopes[number])
+            for batch in _divided(bodies[start:stop], sizes[start:stop], envelopes[number])
         ]
 
     def _table(self, dictionary: pa.StructArray) -> list[Envelope]:
@@ -78,18 +78,18 @@ def _borders(*columns: pa.Array) -> list[int]:
     return [0, *compute.add(compute.indices_nonzero(changes), 1).to_pylist()]
 
 
-def _divided(bodies: list[bytes], sizes: Sequence[list[int] | None], envelope: Envelope) -> list[Run]:
-    """Return runs of single-part messages, and of multi-part ones, in order."""
-    runs: list[Run] = []
+def _divided(bodies: list[bytes], sizes: Sequence[list[int] | None], envelope: Envelope) -> list[Batch]:
+    """Return batches of single-part messages, and of multi-part ones, in order."""
+    batches: list[Batch] = []
     for body, size in zip(bodies, sizes, strict=True):
         multipart = size is not None
         message: Any = body if size is None else _split(body, size)
-        if runs and runs[-1].multipart is multipart:
-            runs[-1].bodies.append(message)  # type: ignore[attr-defined]
-            runs[-1].size += len(body)
+        if batches and batches[-1].multipart is multipart:
+            batches[-1].bodies.append(message)  # type: ignore[attr-defined]
+            batches[-1].size += len(body)
         else:
-            runs.append(Run([message], len(body), envelope, multipart))
-    return runs
+            batches.append(Batch([message], len(body), envelope, multipart))
+    return batches
 
 
 def _split(body: bytes, sizes: list[int]) -> tuple[bytes, ...]:

@@ -30,7 +30,7 @@ def fill(system: System, *, of: str = "full", key: str = "") -> None:
 
 
 def test_a_destination_that_takes_nothing_is_set_aside(system: System) -> None:
-    three(system, "full", "free", high=4, patience=5)
+    three(system, "full", "free", high=4, stall_timeout=5)
     fill(system)
     system.wait(4.9)
     assert system.owners["a"].writables == 0
@@ -44,7 +44,7 @@ def test_a_destination_that_takes_nothing_is_set_aside(system: System) -> None:
 
 
 def test_it_is_back_as_soon_as_it_takes_and_that_is_reported(system: System) -> None:
-    three(system, "full", "free", high=4, patience=5)
+    three(system, "full", "free", high=4, stall_timeout=5)
     fill(system)
     system.wait(6)
     system.send("a", b"missed")
@@ -54,7 +54,7 @@ def test_it_is_back_as_soon_as_it_takes_and_that_is_reported(system: System) -> 
     assert system.take("full") == [b"seen"]
     assert system.reports == [
         (
-            "set aside",
+            "suspended",
             "a > full has taken nothing for 5 s and others wait: what it cannot take is dropped and counted",
         ),
         ("back", "a > full takes messages again, having missed 1"),
@@ -62,7 +62,7 @@ def test_it_is_back_as_soon_as_it_takes_and_that_is_reported(system: System) -> 
 
 
 def test_a_slow_destination_sets_the_pace_and_loses_nothing(system: System) -> None:
-    three(system, "slow", "free", high=4, patience=5)
+    three(system, "slow", "free", high=4, stall_timeout=5)
     got: list[bytes] = []
     for number in range(20):
         if not system.send("a", b"%d" % number):
@@ -80,7 +80,7 @@ def test_the_only_destination_is_waited_for_for_ever(system: System) -> None:
     fill(system, of="b")
     system.wait(1e6)
     assert system.owners["a"].writables == 0
-    assert system.ports["a"].patience.deadline() is None
+    assert system.ports["a"].stalls.deadline() is None
 
 
 def test_when_all_are_stuck_nobody_is_dropped(system: System) -> None:
@@ -98,7 +98,7 @@ def test_when_all_are_stuck_nobody_is_dropped(system: System) -> None:
 
 
 def test_the_last_that_is_left_is_waited_for(system: System) -> None:
-    three(system, "b", "c", high=4, patience=1)
+    three(system, "b", "c", high=4, stall_timeout=1)
     fill(system, of="b")
     system.wait(2)
     while system.send("a", b"x"):
@@ -110,22 +110,22 @@ def test_the_last_that_is_left_is_waited_for(system: System) -> None:
     assert len(system.take("c")) == 4
 
 
-def test_patience_may_be_without_end(system: System) -> None:
-    three(system, "full", "free", high=4, patience=math.inf)
+def test_a_stall_timeout_may_be_without_end(system: System) -> None:
+    three(system, "full", "free", high=4, stall_timeout=math.inf)
     fill(system)
     system.wait(1e6)
     assert system.owners["a"].writables == 0
 
 
-def test_patience_may_be_none_at_all(system: System) -> None:
-    three(system, "full", "free", high=4, patience=0)
+def test_a_stall_timeout_may_be_zero(system: System) -> None:
+    three(system, "full", "free", high=4, stall_timeout=0)
     fill(system)
     system.wait(0.001)
     assert system.owners["a"].writables == 1
 
 
 def test_a_route_that_leads_to_nobody_does_not_hold_up_another(system: System) -> None:
-    system.route("a", "nobody", patience=5)
+    system.route("a", "nobody", stall_timeout=5)
     three(system, "b")
     assert not system.send("a", b"1")
     system.wait(6)
@@ -140,7 +140,7 @@ def test_a_route_that_leads_to_nobody_does_not_hold_up_another(system: System) -
 
 
 def test_a_route_whose_workers_are_all_stuck_does_not_hold_up_another(system: System) -> None:
-    system.route("a", "w1", "w2", router="round-robin", high=2, patience=5)
+    system.route("a", "w1", "w2", router="round-robin", high=2, stall_timeout=5)
     system.port("w1")
     system.port("w2")
     three(system, "b", high=1000)
@@ -193,7 +193,7 @@ def test_what_is_owed_to_a_full_pipe_is_not_overtaken(system: System) -> None:
 
 
 def test_by_key_the_stuck_one_is_set_aside_with_what_it_is_owed(system: System) -> None:
-    three(system, "full", "free", router="by-key", high=4, patience=5)
+    three(system, "full", "free", router="by-key", high=4, stall_timeout=5)
     for name in ("full", "free"):
         system.ports[name].subscribe("#")
     system.turn()
@@ -218,7 +218,7 @@ def test_whoever_confirms_is_never_set_aside(system: System, router: str) -> Non
 
 
 def test_what_a_dead_port_left_waits_for_the_next_of_its_engine(system: System) -> None:
-    system.route("a", "l", confirm=True, patience=5)
+    system.route("a", "l", confirm=True, stall_timeout=5)
     source = system.port("a")
     for number in (1, 2):
         system.port(f"l/{number}", "l")
@@ -240,7 +240,7 @@ def test_what_a_dead_port_left_waits_for_the_next_of_its_engine(system: System) 
 
 
 def test_it_does_not_wait_for_ever_while_others_of_its_engine_are_left(system: System) -> None:
-    system.route("a", "l", confirm=True, patience=5)
+    system.route("a", "l", confirm=True, stall_timeout=5)
     source = system.port("a")
     for number in (1, 2):
         system.port(f"l/{number}", "l")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from plugins.protocols.journal_format.checksum import crc32
-from plugins.protocols.journal_format.columns import BodyColumns, OffsetColumns, Runs, filled
+from plugins.protocols.journal_format.columns import Batches, BodyColumns, OffsetColumns, filled
 from plugins.protocols.journal_format.commit import CHECK_ZEROS, MARK, find_check
 from plugins.protocols.journal_format.envelopes import Source, row_of
 from plugins.protocols.journal_format.index import COMPRESSED, Entry
@@ -33,7 +33,7 @@ _MUCH = 1 << 20
 _REMEMBERED = 4096
 
 
-class EncodedBatch(NamedTuple):
+class EncodedRecordBatch(NamedTuple):
     """The bytes of one commit, and what the index says of them."""
 
     data: memoryview
@@ -43,8 +43,8 @@ class EncodedBatch(NamedTuple):
     """How far behind a multiple of ``PAGE`` the bytes begin in memory."""
 
 
-class BatchEncoder:
-    """Makes commits of runs.  One thread."""
+class RecordBatchEncoder:
+    """Makes commits of batches.  One thread."""
 
     def __init__(self, compression: str | None = None) -> None:
         """``compression``: None, ``"lz4"`` or ``"zstd"``."""
@@ -60,20 +60,20 @@ class BatchEncoder:
         self._bodies = BodyColumns()
         self._rooms = Rooms()
 
-    def encode(self, offset: int, runs: Runs, position: int = 0) -> EncodedBatch:
+    def encode(self, offset: int, batches: Batches, position: int = 0) -> EncodedRecordBatch:
         """Encode ``(run, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
 
-        ``ts`` is in microseconds since 1970 UTC and never goes back (``ValueError``); a run has ``bodies``, ``envelope`` and
+        ``ts`` is in microseconds since 1970 UTC and never goes back (``ValueError``); a batch has ``bodies``, ``envelope`` and
         ``multipart``.  ``position``: where in a file it is likely to stand.
         """
-        counts = [len(run.bodies) for run, _, _ in runs]
-        indices, table = self._envelopes(runs, counts)
-        stamps = [ts for _, ts, _ in runs]
+        counts = [len(batch.bodies) for batch, _, _ in batches]
+        indices, table = self._envelopes(batches, counts)
+        stamps = [ts for _, ts, _ in batches]
         if stamps != sorted(stamps):
             raise ValueError("the runs of a commit are to be in the order of their times")
         rows = sum(counts)
-        parts, bodies = self._bodies.make(runs, rows)
-        batch = pa.RecordBatch.from_arrays(
+        parts, bodies = self._bodies.make(batches, rows)
+        record_batch = pa.RecordBatch.from_arrays(
             [
                 self._offsets.make(offset, rows),
                 filled("q", STORED.field("ts").type, stamps, counts, rows),
@@ -85,14 +85,14 @@ class BatchEncoder:
         )
         check_at = self._checks[1] if self._checks[0] is table else None
         encoded = self.encode_stored(
-            batch, offset, stamps[0], stamps[-1], len(table), position, check_at=check_at
+            record_batch, offset, stamps[0], stamps[-1], len(table), position, check_at=check_at
         )
         self._checks = (table, encoded.entry.check_at)  # what stands before depends on nothing else
         return encoded
 
     def encode_stored(
         self,
-        batch: pa.RecordBatch,
+        record_batch: pa.RecordBatch,
         offset: int,
         min_ts: int,
         max_ts: int,
@@ -100,54 +100,54 @@ class BatchEncoder:
         position: int = 0,
         *,
         check_at: int | None = None,
-    ) -> EncodedBatch:
+    ) -> EncodedRecordBatch:
         """Encode a batch that has the columns of ``STORED`` already; ``check_at``, if it is known."""
         lead = position % PAGE
-        data = self._written(batch, lead)
+        data = self._written(record_batch, lead)
         if check_at is None:
             check_at = find_check(pa.py_buffer(data))
         crc = crc32(data)
         data[check_at : check_at + len(CHECK_ZEROS)] = b"%08x" % crc
         entry = Entry(
-            offset, 0, len(data), batch.num_rows, crc, self._flags, min_ts, max_ts, envelopes, check_at
+            offset, 0, len(data), record_batch.num_rows, crc, self._flags, min_ts, max_ts, envelopes, check_at
         )
-        return EncodedBatch(data, entry, lead)
+        return EncodedRecordBatch(data, entry, lead)
 
-    def reuse(self, batch: EncodedBatch) -> None:
+    def reuse(self, record_batch: EncodedRecordBatch) -> None:
         """Take back the memory of a batch that was written.  Any thread."""
-        self._rooms.give_back(batch.data)
+        self._rooms.give_back(record_batch.data)
 
-    def _written(self, batch: pa.RecordBatch, lead: int) -> memoryview:
+    def _written(self, record_batch: pa.RecordBatch, lead: int) -> memoryview:
         """Return the two messages of a commit, whose CRC is still to come, so far behind a page's beginning in memory."""
         start = (lead - len(STORED_BYTES)) % PAGE
-        wanted = batch.nbytes + _AROUND
+        wanted = record_batch.nbytes + _AROUND
         while True:
             room = self._rooms.take(start + wanted)[start:]
             try:
-                size = self._write(batch, room)
+                size = self._write(record_batch, room)
             except OSError:  # compression may make more of it, though not much
-                if len(room) > 2 * batch.nbytes + _MUCH:
+                if len(room) > 2 * record_batch.nbytes + _MUCH:
                     raise
                 wanted *= 2
             else:
                 return room[len(STORED_BYTES) : size - _END_OF_STREAM]
 
-    def _write(self, batch: pa.RecordBatch, room: memoryview) -> int:
+    def _write(self, record_batch: pa.RecordBatch, room: memoryview) -> int:
         sink = pa.FixedSizeBufferWriter(pa.py_buffer(room))
         with ipc.new_stream(sink, STORED, options=self._options) as stream:
-            stream.write_batch(batch, custom_metadata=_METADATA)
+            stream.write_batch(record_batch, custom_metadata=_METADATA)
         size: int = sink.tell()
         return size
 
-    def _envelopes(self, runs: Runs, counts: list[int]) -> tuple[pa.Array, pa.StructArray]:
+    def _envelopes(self, batches: Batches, counts: list[int]) -> tuple[pa.Array, pa.StructArray]:
         """Return which envelope each message has, and the table of them."""
         known = self._rows
         if len(known) > _REMEMBERED:
             known.clear()
         numbers: dict[tuple[Any, Source], int] = {}
         indices: list[int] = []
-        for run, _, source in runs:
-            indices.append(numbers.setdefault((run.envelope, source), len(numbers)))
+        for batch, _, source in batches:
+            indices.append(numbers.setdefault((batch.envelope, source), len(numbers)))
         rows: list[tuple[Any, ...]] = []
         for pair in numbers:
             row = known.get(pair)

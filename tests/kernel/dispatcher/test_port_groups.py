@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.contracts.engine import Share
+from kernel.contracts.engine import PortGroup
 from tests.kernel.dispatcher.conftest import System
 
 SOURCES = ("a/0", "a/1", "a/2", "a/3")
@@ -14,7 +14,7 @@ def lanes(system: System, whole: str = "net", of: int = 3) -> list[str]:
     """Let the shares of a destination join."""
     names = [f"{whole}/{index}" for index in range(of)]
     for index, name in enumerate(names):
-        system.port(name, "net", "net", share=Share(whole=whole, index=index, of=of))
+        system.port(name, "net", "net", port_group=PortGroup(whole=whole, index=index, of=of))
     return names
 
 
@@ -64,7 +64,7 @@ def test_a_source_that_comes_while_shares_join_has_one(system: System) -> None:
     system.route("a", "net")
     for index in range(3):
         system.port(f"a/{index}", "a")
-        system.port(f"net/{index}", "net", "net", share=Share(whole="net", index=index, of=3))
+        system.port(f"net/{index}", "net", "net", port_group=PortGroup(whole="net", index=index, of=3))
     system.turn()
     for index in range(3):
         system.send(f"a/{index}", b"%d" % index)

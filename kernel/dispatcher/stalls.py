@@ -1,7 +1,7 @@
-"""Patience: for how long one destination's trouble may be that of the others.
+"""Stalls: for how long one destination's trouble may be that of the others.
 
 Under ``when_full = "block"`` a source waits for a full destination: a slow one sets the pace.  One that takes
-nothing at all while others could go on is *set aside* after ``patience`` seconds: what meets it full is dropped,
+nothing at all while others could go on is *suspended* after ``stall_timeout`` seconds: what meets it full is dropped,
 counted and reported, until its pipe is down to the low mark.  Whoever is the only destination is waited for without
 limit, since nobody else is held up; and so is whoever has a promise (``confirm``).
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernel.dispatcher.route import Route
 
 
-class Patience:
+class Stalls:
     """What one port waits for.  The port's thread."""
 
     __slots__ = ("_awaited", "_dropped", "_routes", "_seen", "_until", "now", "on_change", "report")
@@ -35,13 +35,13 @@ class Patience:
         """The clock of the port's host, in seconds."""
         self.on_change: Callable[[], Any] = _nobody
         self.report: Callable[[str, str], Any] = _nobody
-        """Called with ``set aside``, ``back`` or ``abandoned``, and a sentence for people."""
+        """Called with ``suspended``, ``back`` or ``abandoned``, and a sentence for people."""
         self._routes = routes
         self._until = math.inf
         self._seen: dict[Pipe | Route, tuple[int, float]] = {}
-        """What each laggard had taken when it was first looked at, and when that was."""
+        """What each stalled had taken when it was first looked at, and when that was."""
         self._dropped: dict[Pipe | Route, int] = {}
-        """What those set aside had dropped before."""
+        """What those suspended had dropped before."""
         self._awaited: dict[tuple[Route, str], float] = {}
 
     def deadline(self) -> float | None:
@@ -61,9 +61,9 @@ class Patience:
 
     def await_return(self, route: Route, engine: str) -> None:
         """A port of ``engine`` has left something behind that others of its engine cannot take over."""
-        patience = route.spec.marks.patience
-        if patience < math.inf:
-            self._awaited[route, engine] = self.now() + patience
+        stall_timeout = route.spec.marks.stall_timeout
+        if stall_timeout < math.inf:
+            self._awaited[route, engine] = self.now() + stall_timeout
             self.on_change()
 
     def handle_timeout(self) -> int | None:
@@ -77,16 +77,16 @@ class Patience:
             del self._awaited[route, engine]
             abandoned += self._give_up(route, engine)
         if self._until <= now:
-            for laggard, route in self._look():
-                self._set_aside(laggard, route)
-            self._look()  # those are no longer among the laggards
+            for stalled, route in self._look():
+                self._suspend(stalled, route)
+            self._look()  # those are no longer among the stalled_consumers
         self.on_change()
         return abandoned
 
-    def back(self, laggard: Pipe | Route) -> None:
-        """Whoever was set aside takes messages again."""
-        missed = _dropped(laggard) - self._dropped.pop(laggard, 0)
-        self.report("back", f"{_name(laggard)} takes messages again, having missed {missed}")
+    def back(self, stalled: Pipe | Route) -> None:
+        """Whoever was suspended takes messages again."""
+        missed = _dropped(stalled) - self._dropped.pop(stalled, 0)
+        self.report("back", f"{_name(stalled)} takes messages again, having missed {missed}")
 
     def forget(self, pipe: Pipe) -> None:
         """It has gone."""
@@ -94,41 +94,43 @@ class Patience:
         self._dropped.pop(pipe, None)
 
     def _look(self) -> list[tuple[Pipe | Route, Route]]:
-        """Return those for whom patience is over, and plan the next look."""
+        """Return those whose stall timeout is over, and plan the next look."""
         self._until = math.inf
-        laggards = [(laggard, route) for route in self._routes for laggard in route.laggards()]
-        if len(laggards) == self._going():  # all there are: none of them holds up another
+        stalled_consumers = [
+            (stalled, route) for route in self._routes for stalled in route.stalled_consumers()
+        ]
+        if len(stalled_consumers) == self._going():  # all there are: none of them holds up another
             self._seen.clear()
             return []
         now = self.now()
         seen: dict[Pipe | Route, tuple[int, float]] = {}
         over = []
-        for laggard, route in laggards:
-            taken, since = self._seen.get(laggard, (-1, now))
-            if taken != laggard.taken:
-                taken, since = laggard.taken, now
-            seen[laggard] = taken, since
-            until = since + route.spec.marks.patience
+        for stalled, route in stalled_consumers:
+            taken, since = self._seen.get(stalled, (-1, now))
+            if taken != stalled.taken:
+                taken, since = stalled.taken, now
+            seen[stalled] = taken, since
+            until = since + route.spec.marks.stall_timeout
             self._until = min(self._until, until)
             if until <= now:
-                over.append((laggard, route))
+                over.append((stalled, route))
         self._seen = seen
         return over
 
     def _going(self) -> int:
-        """How many destinations there are that have not been set aside."""
+        """How many destinations there are that have not been suspended."""
         return sum(
-            not route.set_aside
+            not route.suspended
             if route.spec.one_of_many or not route.pipes
-            else sum(not pipe.set_aside for pipe in route.pipes)
+            else sum(not pipe.suspended for pipe in route.pipes)
             for route in self._routes
         )
 
-    def _set_aside(self, laggard: Pipe | Route, route: Route) -> None:
-        self._dropped[laggard] = _dropped(laggard)
-        route.set_aside_one(laggard)
-        text = f"{_name(laggard)} has taken nothing for {route.spec.marks.patience:g} s and others wait"
-        self.report("set aside", f"{text}: what it cannot take is dropped and counted")
+    def _suspend(self, stalled: Pipe | Route, route: Route) -> None:
+        self._dropped[stalled] = _dropped(stalled)
+        route.suspend(stalled)
+        text = f"{_name(stalled)} has taken nothing for {route.spec.marks.stall_timeout:g} s and others wait"
+        self.report("suspended", f"{text}: what it cannot take is dropped and counted")
 
     def _give_up(self, route: Route, engine: str) -> int:
         count = route.give_up(engine)
@@ -138,12 +140,12 @@ class Patience:
         return count
 
 
-def _name(laggard: Pipe | Route) -> str:
-    return laggard.name if isinstance(laggard, Pipe) else f"route {laggard.spec.name}"
+def _name(stalled: Pipe | Route) -> str:
+    return stalled.name if isinstance(stalled, Pipe) else f"route {stalled.spec.name}"
 
 
-def _dropped(laggard: Pipe | Route) -> int:
-    return laggard.dropped if isinstance(laggard, Pipe) else laggard.unrouted
+def _dropped(stalled: Pipe | Route) -> int:
+    return stalled.dropped if isinstance(stalled, Pipe) else stalled.unrouted
 
 
 def _nobody(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Residence: the part that all threads which host engines have in common: a loop, a slot and the engines in it."""
+"""EngineThread: the part that all threads which host engines have in common: a loop, a slot and the engines in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Life:
         self.on_gone: Callable[[], Any] | None = None
 
 
-class Residence:
+class EngineThread:
     """Engines in one thread.  ``run`` is the thread's life; the other methods may be called from any thread."""
 
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:

@@ -1,6 +1,6 @@
-"""Runs of basic.deliver, read without looking at single frames: published_runs.py for the other side.
+"""Batches of basic.deliver, read without looking at single frames: published_batches.py for the other side.
 
-The difference is the delivery tag in the middle of the method frame.  A run has consecutive tags, so
+The difference is the delivery tag in the middle of the method frame.  A batch has consecutive tags, so
 that one number tells them all; a gap (messages of another consumer between) begins a new run.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Container
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
-from kernel.contracts.message import Envelope, Run
+from kernel.contracts.message import Batch, Envelope
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
@@ -27,7 +27,7 @@ _frame_size = Struct(">I").unpack_from
 
 
 Flow: TypeAlias = tuple[int, str, bool, Envelope]
-"""Channel, consumer tag, redelivered, envelope: what all messages of a run have in common."""
+"""Channel, consumer tag, redelivered, envelope: what all messages of a batch have in common."""
 
 
 class DeliveryTemplate(NamedTuple):
@@ -44,7 +44,7 @@ class DeliveryTemplate(NamedTuple):
     flow: Flow
 
 
-class DeliveredRuns:
+class DeliveredBatches:
     """Reads whole messages for a client."""
 
     def __init__(self, maximum_body_size: int, envelopes: Envelopes, incomplete: Container[int]) -> None:
@@ -183,22 +183,22 @@ class DeliveredRuns:
 def report_delivered(
     flow: Flow, first_tag: int, bodies: list[bytes], total: int, width: int, events: list[Event]
 ) -> None:
-    """Add messages to the run before, if that is of the same flow, else as a run of their own.
+    """Add messages to the batch before, if that is of the same flow, else as a batch of their own.
 
-    ``width``: see ``Run``.
+    ``width``: see ``Batch``.
     """
     if not bodies:
         return
     channel, consumer_tag, redelivered, envelope = flow
-    run = Run(bodies, total, envelope, False, width)
+    batch = Batch(bodies, total, envelope, False, width)
     if events:
         last = events[-1]
-        if type(last) is Delivered and last.run.envelope is envelope and last.channel == channel:
+        if type(last) is Delivered and last.batch.envelope is envelope and last.channel == channel:
             same = last.consumer_tag == consumer_tag and last.redelivered == redelivered
-            if same and last.first_delivery_tag + len(last.run.bodies) == first_tag:
-                last.run.extend(run)
+            if same and last.first_delivery_tag + len(last.batch.bodies) == first_tag:
+                last.batch.extend(batch)
                 return
-    events.append(Delivered(channel, consumer_tag, first_tag, redelivered, run))
+    events.append(Delivered(channel, consumer_tag, first_tag, redelivered, batch))
 
 
 def _read_stride(data: bytes, position: int, template: DeliveryTemplate, tag: int, size: int) -> list[bytes]:

@@ -1,0 +1,66 @@
+"""Run reader: hands out what came in batches, one message or many at a time, without copying what is left each time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import length_hint
+from typing import Any
+
+from kernel.contracts.message import PLAIN, Batch, Envelope, Message, batch_of
+
+
+class MessageReader:
+    """Batches that were taken and not read yet.  One thread."""
+
+    __slots__ = ("_batches", "_envelope", "_multipart", "_raw", "bodies")
+
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+        self._raw: Iterator[Any] = iter(())
+        self._envelope: Envelope = PLAIN
+        self._multipart = False
+        self.bodies: Iterator[Any] = self._raw
+        """The rest of the run that is being read, body by body; the parts of a multi-part message are joined."""
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        """Put batches behind those that are here."""
+        self._batches.extend(batch for batch in batches if batch.bodies)
+
+    def __bool__(self) -> bool:
+        return length_hint(self._raw) > 0 or bool(self._batches)
+
+    def more(self) -> bool:
+        """Whether there is a batch after the one that is being read."""
+        return bool(self._batches)
+
+    def __len__(self) -> int:
+        return length_hint(self._raw) + sum(map(len, self._batches))
+
+    def next_batch(self) -> None:
+        """Begin to read the next batch, of which there has to be one; what is left of this one is passed over."""
+        batch = self._batches.popleft()
+        self._envelope = batch.envelope
+        self._multipart = batch.multipart
+        self._raw = iter(batch.bodies)
+        self.bodies = map(b"".join, self._raw) if batch.multipart else self._raw
+
+    def run(self, most: int) -> Batch:
+        """Return the next messages under one envelope, ``most`` at the most; there has to be one."""
+        if not length_hint(self._raw) and len(self._batches[0]) <= most:
+            return self._batches.popleft()  # as it came
+        self._reach()
+        return batch_of(list(islice(self._raw, most)), self._envelope, multipart=self._multipart)
+
+    def message(self) -> Message:
+        """Return the next message, of which there has to be one."""
+        self._reach()
+        if self._multipart:
+            parts = next(self._raw)
+            return Message(b"".join(parts), self._envelope, tuple(parts))
+        return Message(next(self._raw), self._envelope)
+
+    def _reach(self) -> None:
+        if not length_hint(self._raw):
+            self.next_batch()

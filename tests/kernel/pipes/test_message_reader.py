@@ -1,0 +1,59 @@
+"""The batch reader: messages one by one, many at a time, or as runs, in any mixture and in order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.contracts.message import Batch, Envelope, batch_of
+from kernel.pipes.message_reader import MessageReader
+
+
+def reader_of(*batches: Batch) -> MessageReader:
+    reader = MessageReader()
+    reader.add(batches)
+    return reader
+
+
+def test_a_whole_batch_is_handed_out_as_it_came() -> None:
+    batch = batch_of([b"1", b"2"])
+    assert reader_of(batch).run(10) is batch
+
+
+def test_a_batch_is_cut_where_it_is_asked_to_be() -> None:
+    reader = reader_of(batch_of([b"1", b"2", b"3"]))
+    assert list(reader.run(2).bodies) == [b"1", b"2"]
+    assert len(reader) == 1
+    assert list(reader.run(2).bodies) == [b"3"]
+    assert not reader
+
+
+def test_parts_are_joined_as_a_body_and_kept_as_a_message() -> None:
+    reader = reader_of(batch_of([(b"a", b"b"), (b"c", b"d")], multipart=True))
+    reader.next_batch()
+    assert next(reader.bodies) == b"ab"
+    message = reader.message()
+    assert (message.body, message.parts) == (b"cd", (b"c", b"d"))
+
+
+def test_empty_batches_are_passed_over() -> None:
+    reader = reader_of(batch_of([]), batch_of([b"1"]))
+    assert len(reader) == 1
+    assert reader.message().body == b"1"
+
+
+@given(st.lists(st.lists(st.binary(max_size=3), max_size=5), max_size=6), st.randoms(use_true_random=False))
+def test_every_mixture_reads_everything_in_order(chunks: list[list[bytes]], chance: object) -> None:
+    envelopes = [Envelope(key=str(number)) for number in range(len(chunks))]
+    reader = reader_of(*map(batch_of, chunks, envelopes))
+    expected = [(body, envelope) for chunk, envelope in zip(chunks, envelopes, strict=True) for body in chunk]
+    read: list[tuple[bytes, Envelope]] = []
+    while reader:
+        assert len(reader) == len(expected) - len(read)
+        if chance.random() < 0.5:  # type: ignore[attr-defined]
+            message = reader.message()
+            read.append((bytes(message.body), message.envelope))
+        else:
+            batch = reader.run(2)
+            read += [(body, batch.envelope) for body in batch.bodies]
+    assert read == expected
