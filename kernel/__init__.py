@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernel.contracts.loan import lend
     from kernel.contracts.message import Envelope, Message
     from kernel.pipes.water_marks import WaterMarks
+    from kernel.topology.control import ask, find_running
     from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
     from kernel.topology.system import Kernel
 
@@ -23,6 +24,9 @@ API_LEVEL = 1
 
 hookimpl = pluggy.HookimplMarker("kernel")
 """Marks a function of a plugin module as the implementation of a hook of :mod:`kernel.hookspecs`."""
+
+hookspec = pluggy.HookspecMarker("kernel")
+"""Marks a function of a plugin as a hook of the plugin's own (:class:`kernel.contracts.kinds.KindGroup`)."""
 
 __all__ = [
     "API_LEVEL",
@@ -39,7 +43,10 @@ __all__ = [
     "WaterMarks",
     "WouldBlock",
     "WrongThread",
+    "ask",
+    "find_running",
     "hookimpl",
+    "hookspec",
     "lend",
 ]
 
@@ -68,5 +75,7 @@ _LAZY = {
     "TimedOut": "kernel.contracts.errors",
     "WouldBlock": "kernel.contracts.errors",
     "WrongThread": "kernel.contracts.errors",
+    "ask": "kernel.topology.control",
+    "find_running": "kernel.topology.control",
     "lend": "kernel.contracts.loan",
 }

@@ -1,4 +1,6 @@
-"""Every hook, in calling order.  Hooks run while a system is put together, never per message (920 ns each).
+"""Every hook of the kernel, in calling order; plugins may announce more (``register_kind_groups``).
+
+Hooks run while a system is put together, never per message (920 ns each).
 
 A plugin module implements the ones it wants, marked with ``kernel.hookimpl``, and is announced by an
 entry point in the group ``kernel.plugins``.  The module may import ``kernel`` and its own options only:
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import pluggy
+from kernel import hookspec
 
 if TYPE_CHECKING:
     from kernel.contracts.kinds import (
@@ -18,14 +20,16 @@ if TYPE_CHECKING:
         CommandKind,
         DissectorKind,
         EngineKind,
-        ExchangeTypeKind,
-        JobKind,
+        KindGroup,
         ProtocolKind,
         RouterKind,
         ThreadKind,
     )
 
-hookspec = pluggy.HookspecMarker("kernel")
+
+@hookspec
+def register_kind_groups() -> Iterable[KindGroup[Any]]:  # type: ignore[empty-body]
+    """Return groups of kinds that other plugins may register.  Once, while plugins are loaded; main thread; nothing heavy."""
 
 
 @hookspec
@@ -56,16 +60,6 @@ def register_apis() -> Iterable[ApiKind]:  # type: ignore[empty-body]
 @hookspec
 def register_commands() -> Iterable[CommandKind]:  # type: ignore[empty-body]
     """Return ``kernel`` commands.  Once, while plugins are loaded; main thread; nothing heavy."""
-
-
-@hookspec
-def register_jobs() -> Iterable[JobKind]:  # type: ignore[empty-body]
-    """Return jobs of ``kernel pipeline``.  Once, while plugins are loaded; main thread; nothing heavy."""
-
-
-@hookspec
-def register_exchange_types() -> Iterable[ExchangeTypeKind]:  # type: ignore[empty-body]
-    """Return types of exchange.  Once, while plugins are loaded; main thread; nothing heavy."""
 
 
 @hookspec

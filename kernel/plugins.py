@@ -4,6 +4,7 @@ Every plugin is a module announced by an entry point of the group ``kernel.plugi
 same way.  pluggy's own loader lets the exception of the first bad plugin fly, without a name, so this module has a
 loop of its own: a bad plugin is refused by name, with its distribution and its reason, and takes nobody down.
 Either all that a plugin registers is taken, or nothing.  Nobody else calls a hook: there is one typed function each.
+A plugin may announce groups of kinds of its own, which other plugins then register: those plugins are loaded first.
 
 ``KERNEL_PLUGINS`` in the environment says what is loaded: ``backend,stream`` only those, ``-amqp`` all but that.
 A registry is made once a kernel and keeps no state outside of itself.
@@ -14,7 +15,8 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from types import ModuleType
 from typing import Any
@@ -25,47 +27,49 @@ import pluggy
 from kernel import API_LEVEL, builtin_kinds, hookspecs
 from kernel.contracts.errors import PluginError, UnknownName
 from kernel.contracts.kinds import (
+    REGISTER,
+    AnyKind,
     ApiKind,
     CommandKind,
     DissectorKind,
     EngineKind,
-    ExchangeTypeKind,
-    JobKind,
+    KindGroup,
     ProtocolKind,
     RouterKind,
+    Table,
     ThreadKind,
 )
 
 GROUP = "kernel.plugins"
 OUR_DISTRIBUTION = "messaging-kernel"
 
-_REGISTERS: dict[str, tuple[str, type[msgspec.Struct]]] = {
-    "protocols": ("register_protocols", ProtocolKind),
-    "engines": ("register_engines", EngineKind),
-    "routers": ("register_routers", RouterKind),
-    "thread_kinds": ("register_thread_kinds", ThreadKind),
-    "apis": ("register_apis", ApiKind),
-    "commands": ("register_commands", CommandKind),
-    "jobs": ("register_jobs", JobKind),
-    "exchange_types": ("register_exchange_types", ExchangeTypeKind),
-    "dissectors": ("register_dissectors", DissectorKind),
-}
-GROUPS = tuple(_REGISTERS)
-"""The registry's dictionaries, by name."""
-
-_SINGULAR = {
-    "protocols": "protocol",
-    "engines": "engine kind",
-    "routers": "router",
-    "thread_kinds": "thread kind",
-    "apis": "api",
-    "commands": "command",
-    "jobs": "job",
-    "exchange_types": "exchange type",
-    "dissectors": "dissector",
-}
+GROUPS: tuple[KindGroup[Any], ...] = (
+    KindGroup(hook=hookspecs.register_protocols, kind=ProtocolKind, noun="protocol", title="Protocols"),
+    KindGroup(
+        hook=hookspecs.register_engines,
+        kind=EngineKind,
+        noun="engine kind",
+        title="Engines",
+        listed_as="engine",
+    ),
+    KindGroup(hook=hookspecs.register_routers, kind=RouterKind, noun="router", title="Routers"),
+    KindGroup(
+        hook=hookspecs.register_thread_kinds, kind=ThreadKind, noun="thread kind", title="Thread kinds"
+    ),
+    KindGroup(
+        hook=hookspecs.register_apis,
+        kind=ApiKind,
+        noun="api",
+        title="APIs",
+    ),
+    KindGroup(hook=hookspecs.register_commands, kind=CommandKind, noun="command", title="Commands"),
+    KindGroup(hook=hookspecs.register_dissectors, kind=DissectorKind, noun="dissector", title="Dissectors"),
+)
+"""The kernel's own groups.  Plugins announce others with ``register_kind_groups``."""
 _ONE_NAMESPACE = {"engines", "apis"}
 """Both are what ``kind`` of an ``[engines.NAME]`` table may say, so that no name may be in both."""
+
+_ANNOUNCE = "register_kind_groups"
 
 _log = logging.getLogger(__name__)
 
@@ -102,17 +106,18 @@ class PluginRegistry:
     """What is installed.  The dictionaries are from names to :class:`Installed`."""
 
     def __init__(self) -> None:
+        self.groups: dict[str, KindGroup[Any]] = {group.name: group for group in GROUPS}
+        """The kernel's groups of kinds and those that plugins have announced, by name."""
         self.protocols: dict[str, Installed] = {}
         self.engines: dict[str, Installed] = {}
         self.routers: dict[str, Installed] = {}
         self.thread_kinds: dict[str, Installed] = {}
         self.apis: dict[str, Installed] = {}
         self.commands: dict[str, Installed] = {}
-        self.jobs: dict[str, Installed] = {}
-        self.exchange_types: dict[str, Installed] = {}
         self.dissectors: dict[str, Installed] = {}
         self.plugins: dict[str, Origin] = {}
         self.refused: list[Refused] = []
+        self._tables: dict[str, dict[str, Installed]] = {name: getattr(self, name) for name in self.groups}
         self._manager = pluggy.PluginManager("kernel")
         self._manager.add_hookspecs(hookspecs)
 
@@ -129,9 +134,17 @@ class PluginRegistry:
         found = [(_origin(point), point) for point in points]
         found.sort(key=lambda pair: (pair[0].distribution != OUR_DISTRIBUTION, str(pair[0])))
         wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
-        for origin, point in found:
-            if wanted.has(origin.plugin):
-                registry._load_one(origin, point)
+        imported = [
+            (origin, module)
+            for origin, point in found
+            if wanted.has(origin.plugin) and (module := registry._import(origin, point)) is not None
+        ]
+        imported.sort(
+            key=lambda pair: not hasattr(pair[1], _ANNOUNCE)
+        )  # before those that implement the hooks
+        for origin, module in imported:
+            with registry._refusing(origin):
+                registry.add(module, origin)
         for name in wanted.unknown(origin.plugin for origin, _ in found):
             registry._refuse(Origin(name, "KERNEL_PLUGINS", ""), "no such plugin is installed")
         return registry
@@ -139,15 +152,30 @@ class PluginRegistry:
     # ------------------------------------------------------------------ what there is
 
     def group(self, group: str) -> dict[str, Installed]:
-        """Return the dictionary of that name (one of ``GROUPS``)."""
-        table: dict[str, Installed] = getattr(self, group)
-        return table
+        """Return the kinds of a group by name (one of ``groups``)."""
+        return self._tables[group]
+
+    def kinds(self, group: KindGroup[AnyKind]) -> dict[str, AnyKind]:
+        """Return what plugins have registered for a group; nothing if no plugin announces it."""
+        if self.groups.get(group.name) != group:
+            return {}
+        return {name: installed.kind for name, installed in self._tables[group.name].items()}
+
+    def tables(self) -> dict[str, Table]:
+        """Return what engines can be inspected for, by name; tables of one name with the columns of all of them."""
+        tables: dict[str, Table] = {}
+        for installed in self.engines.values():
+            for table in installed.kind.tables:
+                known = tables.setdefault(table.name, table)
+                others = (column for column in table.columns if column not in known.columns)
+                tables[table.name] = msgspec.structs.replace(known, columns=(*known.columns, *others))
+        return tables
 
     def kind(self, group: str, name: str) -> Any:
         """Return a kind; ``UnknownName`` says which are near, or why its plugin was refused."""
         installed = self.group(group).get(name)
         if installed is None:
-            raise UnknownName(f"unknown {_SINGULAR[group]} {name!r}; {self.hint(group, name)}")
+            raise UnknownName(f"unknown {self.groups[group].noun} {name!r}; {self.hint(group, name)}")
         return installed.kind
 
     def engine_for(self, name: str, options: Mapping[str, Any]) -> Installed | None:
@@ -182,24 +210,39 @@ class PluginRegistry:
         level = getattr(module, "REQUIRES_API_LEVEL", 1)
         if not isinstance(level, int) or level > API_LEVEL:
             raise PluginError(f"it requires API level {level}; this kernel has {API_LEVEL}")
+        announced: list[KindGroup[Any]] = []
         try:
             self._manager.register(module, name=origin.plugin)
+            for group in self._call_alone(origin.plugin, _ANNOUNCE):
+                if self._is_new(group):
+                    announced.append(group)
+                    self._announce(group)
             self._manager.check_pending()
             kinds = self._collect(origin.plugin)
             self._refuse_duplicates(kinds)
         except BaseException as error:
             if self._manager.get_plugin(origin.plugin) is not None:
                 self._manager.unregister(name=origin.plugin)
+            for group in announced:
+                self._withdraw(group)
             if isinstance(error, pluggy.PluginValidationError):
                 raise PluginError(_one_line(error)) from error
             raise
         self.plugins[origin.plugin] = origin
-        for group, kind in kinds:
-            self.group(group)[kind.name] = Installed(kind, origin)
+        for name, kind in kinds:
+            self._tables[name][kind.name] = Installed(kind, origin)
 
-    def _load_one(self, origin: Origin, point: metadata.EntryPoint) -> None:
+    def _import(self, origin: Origin, point: metadata.EntryPoint) -> Any:
+        """Return the module of a plugin; None if it is refused."""
+        with self._refusing(origin):
+            return point.load()
+        return None
+
+    @contextmanager
+    def _refusing(self, origin: Origin) -> Iterator[None]:
+        """Refuse the plugin by name if it raises anything."""
         try:
-            self.add(point.load(), origin)
+            yield
         except PluginError as error:
             self._refuse(origin, str(error))
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises is its own affair
@@ -210,15 +253,53 @@ class PluginRegistry:
         self.refused.append(refused)
         _log.info("%s", refused)
 
+    def _is_new(self, group: Any) -> bool:
+        """Check a group that a plugin announces.  Several plugins may announce one and the same."""
+        if not isinstance(group, KindGroup):
+            raise PluginError(f"its {_ANNOUNCE} returned a {type(group).__name__}, not a KindGroup")
+        if not hasattr(group.hook, "kernel_spec") or not group.hook.__name__.startswith(REGISTER):
+            raise PluginError(
+                f"the hook {group.hook.__name__!r} of its group is not a function marked with kernel.hookspec "
+                f"whose name begins with {REGISTER!r}"
+            )
+        known = self.groups.get(group.name)
+        if known is not None and known != group:
+            raise PluginError(f"there is a group of kinds {group.name!r} already")
+        if known is None and hasattr(self._manager.hook, group.hook.__name__) and self._has_spec(group):
+            raise PluginError(f"there is a hook {group.hook.__name__!r} already")
+        return known is None
+
+    def _has_spec(self, group: KindGroup[Any]) -> bool:
+        caller: pluggy.HookCaller = getattr(self._manager.hook, group.hook.__name__)
+        return caller.has_spec()
+
+    def _announce(self, group: KindGroup[Any]) -> None:
+        """Make the hook of a group known, for this plugin and those that come later."""
+        self.groups[group.name] = group
+        self._tables[group.name] = {}
+        specifications = ModuleType(group.name)  # what pluggy reads them from
+        setattr(specifications, group.hook.__name__, group.hook)
+        self._manager.add_hookspecs(specifications)
+
+    def _withdraw(self, group: KindGroup[Any]) -> None:
+        """Forget a group whose plugin is refused.  pluggy cannot take a hook back, but it finds hooks by attribute."""
+        del self.groups[group.name], self._tables[group.name]
+        if hasattr(self._manager.hook, group.hook.__name__):
+            delattr(self._manager.hook, group.hook.__name__)
+
     def _collect(self, plugin: str) -> list[tuple[str, Any]]:
         """Ask one plugin for its kinds, and check what it returns."""
+        return [
+            (name, _checked(group.hook.__name__, kind, group.kind))
+            for name, group in self.groups.items()
+            for kind in self._call_alone(plugin, group.hook.__name__)
+        ]
+
+    def _call_alone(self, plugin: str, hook: str) -> list[Any]:
+        """Call a register hook of one plugin only; return all that it returned."""
         others = [module for name, module in self._manager.list_name_plugin() if name != plugin]
-        kinds: list[tuple[str, Any]] = []
-        for group, (hook, kind_class) in _REGISTERS.items():
-            caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
-            for answer in caller():
-                kinds += [(group, _checked(hook, kind, kind_class)) for kind in _iterate(hook, answer)]
-        return kinds
+        caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
+        return [kind for answer in caller() for kind in _iterate(hook, answer)]
 
     def _refuse_duplicates(self, kinds: Sequence[tuple[str, Any]]) -> None:
         seen: set[tuple[str, str]] = set()
@@ -226,10 +307,12 @@ class PluginRegistry:
             for rival in _ONE_NAMESPACE if group in _ONE_NAMESPACE else (group,):
                 if kind.name in self.group(rival):
                     owner = self.group(rival)[kind.name].origin
-                    raise PluginError(f"its {_SINGULAR[group]} {kind.name!r} exists already, from {owner}")
+                    raise PluginError(
+                        f"its {self.groups[group].noun} {kind.name!r} exists already, from {owner}"
+                    )
             space = "kinds" if group in _ONE_NAMESPACE else group
             if (space, kind.name) in seen:
-                raise PluginError(f"it registers {_SINGULAR[group]} {kind.name!r} twice")
+                raise PluginError(f"it registers {self.groups[group].noun} {kind.name!r} twice")
             seen.add((space, kind.name))
 
     # ------------------------------------------------------------------ the other hooks, one function each

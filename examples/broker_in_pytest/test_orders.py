@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from orders import next_order, place_order
 
-from kernel.testing.pytest_plugin import AmqpBroker
+from plugins.engines.amqp.pytest_plugin import AmqpBroker
 
 
 def test_orders_come_out_in_the_order_in_which_they_were_placed(amqp_broker: AmqpBroker) -> None:

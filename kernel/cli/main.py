@@ -1,7 +1,8 @@
 """The ``kernel`` command: finds its subcommands, and turns errors into lines for people and exit codes.
 
 A subcommand's module is imported when it is used or its own help is wanted, so that ``kernel --help`` and shell completion
-stay quick.  Commands of plugins come after ours; theirs cannot replace ours.
+stay quick.  Commands of plugins come after ours; theirs cannot replace ours.  What engines can be inspected for
+(``EngineKind.tables``) is a command as well: it prints the rows of a running system.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kernel.contracts.errors import KernelError, PlanError
+
+if TYPE_CHECKING:
+    from kernel.contracts.kinds import Table
+    from kernel.plugins import PluginRegistry
 
 OK = 0
 FAILED = 1
@@ -30,17 +35,10 @@ COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
     "check": "Say all that is wrong with a topology file, with lines and hints.",
     "status": "Show a running system: engines, routes, pipes, threads.",
-    "queues": "List the queues of a running system: what is ready, unacknowledged, and who consumes.",
-    "exchanges": "List the exchanges of a running system.",
-    "bindings": "List the bindings of a running system: from which exchange to what.",
-    "connections": "List the clients of a running system: who, from where, how much.",
-    "consumers": "List the consumers of a running system: on which queue, with what credit.",
-    "definitions": "Export or import exchanges, queues, bindings and users in RabbitMQ's JSON form.",
     "inspect": "Decode the conversations in captured packets, and count what was lost.",
     "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",
     "new": "Write a new engine, protocol or API as an installable distribution.",
-    "tour": "Follow one message through every hop.",
     "bench": "Measure this machine, in a few seconds.",
 }
 """Ours, each ``command`` in the module ``kernel.cli.NAME``; the summaries stand here so that help imports nothing."""
@@ -52,7 +50,7 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return ours and then those of plugins."""
         ours = [name for name in COMMANDS if _present(name)]
-        return [*ours, *sorted(set(_registry().commands).difference(ours))]
+        return [*ours, *sorted({*_registry().commands, *_tables()}.difference(ours))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand; None when there is none of that name."""
@@ -60,7 +58,11 @@ class CommandGroup(click.Group):
             command: click.Command = importlib.import_module(f"kernel.cli.{cmd_name}").command
             return command
         installed = _registry().commands.get(cmd_name)
-        return None if installed is None else installed.kind.load()
+        if installed is not None:
+            loaded: click.Command = installed.kind.load()
+            return loaded
+        table = _tables().get(cmd_name)
+        return None if table is None else _table_command(table)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the subcommand; a misspelt one gets a hint."""
@@ -73,11 +75,10 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of subcommands without importing them."""
-        commands = _registry().commands
-        rows = [
-            (name, COMMANDS[name] if name in COMMANDS else commands[name].kind.summary)
-            for name in self.list_commands(ctx)
-        ]
+        summaries = {name: table.title for name, table in _tables().items()}
+        summaries |= {name: installed.kind.summary for name, installed in _registry().commands.items()}
+        summaries |= COMMANDS
+        rows = [(name, summaries[name]) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -151,7 +152,18 @@ def _present(name: str) -> bool:
     return importlib.util.find_spec(f"kernel.cli.{name}") is not None
 
 
-def _registry() -> Any:
+def _tables() -> dict[str, Table]:
+    """Return the tables that have a command: those with columns."""
+    return {name: table for name, table in _registry().tables().items() if table.columns}
+
+
+def _table_command(table: Table) -> click.Command:
+    from kernel.cli.looking import looking, table_of
+
+    return looking(table.name, table.title, table_of("", ("engine", *table.columns)))
+
+
+def _registry() -> PluginRegistry:
     """Load the plugins, once a command line."""
     context = click.get_current_context(silent=True)
     if context is None:
@@ -159,10 +171,11 @@ def _registry() -> Any:
     root = context.find_root()
     if "registry" not in root.meta:
         root.meta["registry"] = _load()
-    return root.meta["registry"]
+    registry: PluginRegistry = root.meta["registry"]
+    return registry
 
 
-def _load() -> Any:
+def _load() -> PluginRegistry:
     from kernel.plugins import PluginRegistry
 
     return PluginRegistry.load()

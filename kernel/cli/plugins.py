@@ -8,20 +8,8 @@ from typing import Any
 import click
 
 from kernel.contracts.errors import UnknownName
-from kernel.plugins import GROUPS, Installed, PluginRegistry
+from kernel.plugins import Installed, PluginRegistry
 from kernel.topology.option_check import nearest
-
-_NOUNS = {
-    "protocols": "protocol",
-    "engines": "engine",
-    "routers": "router",
-    "thread_kinds": "thread kind",
-    "apis": "api",
-    "commands": "command",
-    "jobs": "job",
-    "exchange_types": "exchange type",
-    "dissectors": "dissector",
-}
 
 
 @click.command("plugins")
@@ -35,13 +23,13 @@ def command(name: str | None, as_json: bool) -> None:
     """
     registry = PluginRegistry.load()
     found = [
-        (noun, kind_name, installed)
-        for group, noun in _NOUNS.items()
-        for kind_name, installed in sorted(registry.group(group).items())
+        (group.listed_as or group.noun, kind_name, installed)
+        for group in registry.groups.values()
+        for kind_name, installed in sorted(registry.group(group.name).items())
         if name in (None, kind_name)
     ]
     if name is not None and not found:
-        known = {known for group in GROUPS for known in registry.group(group)}
+        known = {known for group in registry.groups for known in registry.group(group)}
         refused = [str(refused) for refused in registry.refused if refused.origin.plugin == name]
         raise UnknownName(
             refused[0] if refused else f"nothing called {name!r} is installed; {nearest(name, known)}"

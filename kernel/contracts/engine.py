@@ -200,7 +200,7 @@ class Engine(Interface):
 
 
 class Inspectable(Interface):
-    """Optional for an engine: what ``kernel queues``, ``kernel connections`` and their sisters show of it."""
+    """Optional for an engine: the rows of the tables that its kind announces (``EngineKind.tables``)."""
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return a row for each thing of the sort ``what``; none of a sort that is unknown here.

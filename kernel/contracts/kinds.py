@@ -1,14 +1,16 @@
 """Kinds: what ``register_*`` hooks return.  From a kind come checked options, help and a constructor.
 
 A kind is a name, one line of summary, an options class (a ``msgspec.Struct`` whose fields carry
-docstrings) and ``create``, which alone imports what is heavy.
+docstrings) and ``create``, which alone imports what is heavy.  A plugin that is extended by others
+defines a subclass of ``Kind`` and announces it with a ``KindGroup``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
+from typing import Protocol as Interface
 
 import msgspec
 
@@ -20,7 +22,9 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For a kind that has nothing to set."""
 
 
-class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What all kinds have."""
+
     name: str
     """How topology files and addresses call it."""
     summary: str
@@ -29,7 +33,7 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     """The options class: its field names, types and docstrings are the TOML section's."""
 
 
-class ProtocolKind(_Kind, frozen=True, kw_only=True):
+class ProtocolKind(Kind, frozen=True, kw_only=True):
     """A sans-I/O protocol."""
 
     create: Callable[[Any, Side], Any]
@@ -37,16 +41,36 @@ class ProtocolKind(_Kind, frozen=True, kw_only=True):
     carries: Literal["stream", "datagram"] = "stream"
 
 
-class EngineKind(_Kind, frozen=True, kw_only=True):
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What engines of a kind can be inspected for: rows of one sort, as ``Inspectable.inspect`` returns them.
+
+    ``kernel NAME`` prints the rows of all engines of a running system.  Kinds may announce the same name:
+    their rows stand in one table, which has the columns of each.
+    """
+
+    name: str
+    """What is asked for: ``queues``.  A command of that name takes precedence over the table."""
+    title: str
+    """One line of help for ``kernel NAME``."""
+    columns: tuple[str, ...] = ()
+    """Keys of a row, in the order of the columns; keys that are not among them are only in ``--json``.
+
+    Without columns there is no command: programs can ask for the rows (``kernel.ask``), people cannot.
+    """
+
+
+class EngineKind(Kind, frozen=True, kw_only=True):
     """An engine."""
 
     create: Callable[[EngineSetup], Engine]
     transports: tuple[str, ...] = ()
     """Transports that are this kind's alone: an engine with such an address is of it, whatever ``kind`` says, so that
     one line of a topology is enough to change a bridge's transport."""
+    tables: tuple[Table, ...] = ()
+    """What its engines can be inspected for, if they are ``Inspectable``."""
 
 
-class RouterKind(_Kind, frozen=True, kw_only=True):
+class RouterKind(Kind, frozen=True, kw_only=True):
     """A router."""
 
     create: Callable[[Any], Router]
@@ -57,7 +81,7 @@ class RouterKind(_Kind, frozen=True, kw_only=True):
     """It looks at messages: even a single destination does not get everything."""
 
 
-class ThreadKind(_Kind, frozen=True, kw_only=True):
+class ThreadKind(Kind, frozen=True, kw_only=True):
     """A kind of thread that hosts engines."""
 
     create: Callable[..., Any]
@@ -66,32 +90,14 @@ class ThreadKind(_Kind, frozen=True, kw_only=True):
     """It lives in the application's own trio run, from the beginning to the end of ``async with kernel``; has ``serve`` as well."""
 
 
-class ApiKind(_Kind, frozen=True, kw_only=True):
+class ApiKind(Kind, frozen=True, kw_only=True):
     """A way in for application code."""
 
     create: Callable[..., Any]
     """``create(kernel, name, options)`` returns what the application holds in its hand."""
 
 
-class ExchangeTypeKind(_Kind, frozen=True, kw_only=True):
-    """A type of exchange, for the brokers of the process; its name is what a client declares."""
-
-    create: Callable[[Mapping[str, Any]], Any]
-    """``create(arguments)`` makes what matches for one exchange (``plugins.engines.broker.matchers.matcher.Matcher``) from
-    the arguments of its declaration, or refuses them with a ``plugins.engines.broker.errors.BrokerError``."""
-
-
-class JobKind(_Kind, frozen=True, kw_only=True):
-    """A job of ``kernel pipeline``: what is asked of a kept feed."""
-
-    create: Callable[[Any], Callable[[Any], Any]]
-    """``create(options)`` returns what is called with the feed, a Spark DataFrame, and returns a report
-    (``plugins.apis.spark.report.findings.Report``), or of a job that ``streams`` a DataFrame of messages to be sent."""
-    streams: bool = False
-    """It goes on while the feed does, and sends what it finds out."""
-
-
-class DissectorKind(_Kind, frozen=True, kw_only=True):
+class DissectorKind(Kind, frozen=True, kw_only=True):
     """A protocol that ``kernel inspect`` can read in captured packets."""
 
     carries: Literal["stream", "datagram"] = "stream"
@@ -117,7 +123,47 @@ class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the ``click.Command``; called only when the command is used or its help is wanted."""
 
 
+AnyKind = TypeVar("AnyKind", bound=Kind | CommandKind)
 Side = Literal["client", "server"]
+
+
+class KindGroup(msgspec.Struct, Generic[AnyKind], frozen=True, kw_only=True):
+    """A group of kinds: the ``register_*`` hook that returns them, their class and what they are called.
+
+    A plugin that others may extend announces its groups with the hook ``register_kind_groups``.
+    """
+
+    hook: Callable[[], Iterable[AnyKind]]
+    """A function marked with ``kernel.hookspec``, without arguments, named ``register_`` and the name of the group.
+    Its docstring is its documentation; it is never called."""
+    kind: type[AnyKind]
+    noun: str
+    """What errors call one of them: ``router``."""
+    title: str
+    """The heading of the group in a reference of options: ``Routers``."""
+    listed_as: str = ""
+    """What ``kernel plugins`` calls one of them, if not by its noun."""
+
+    @property
+    def name(self) -> str:
+        """The name of the group: ``routers``."""
+        return self.hook.__name__.removeprefix(REGISTER)
+
+
+REGISTER = "register_"
+"""How the hooks of groups begin."""
+
+
+class KindsOf(Interface):
+    """Looks up the kinds of a group."""
+
+    def __call__(self, group: KindGroup[AnyKind]) -> Mapping[str, AnyKind]:
+        """Return the kinds that installed plugins have registered, by name; none if nobody announces the group."""
+        ...
+
+
+def _no_kinds(group: KindGroup[AnyKind]) -> Mapping[str, AnyKind]:
+    return MappingProxyType({})
 
 
 class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,5 +175,5 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     """An instance of the kind's options class."""
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""
-    exchange_types: Mapping[str, ExchangeTypeKind] = MappingProxyType({})
-    """The types of exchange that plugins have brought, by name; for a broker to offer besides its own."""
+    kinds: KindsOf = _no_kinds
+    """``kinds(group)``: what plugins have registered for a group that this engine's plugin announces."""

@@ -1,17 +1,19 @@
-"""Fixtures for tests that run kernels.  In a ``conftest.py``: ``from kernel.testing.fixtures import kernel_factory``."""
+"""What the fixture ``kernel_factory`` is made of (``pytest_plugin.py``).  Its name can be imported from here, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
-
-import pytest
 
 from kernel.contracts.engine import EngineEvent
 from kernel.plugins import PluginRegistry
 from kernel.testing.leaks import Leaks
+from kernel.testing.pytest_plugin import kernel_factory
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
+
+__all__ = ["JOIN_TIMEOUT", "START_TIMEOUT", "KernelFactory", "factory", "kernel_factory", "plan_of"]
 
 START_TIMEOUT = JOIN_TIMEOUT = 60.0
 
@@ -30,9 +32,9 @@ class KernelFactory(Protocol):
         ...
 
 
-@pytest.fixture
-def kernel_factory() -> Iterator[KernelFactory]:
-    """Make kernels that are closed after the test, which fails if a thread or a descriptor is left."""
+@contextmanager
+def factory() -> Iterator[KernelFactory]:
+    """Make kernels that are closed at the end; ``AssertionError`` if a thread or a descriptor is left."""
     leaks = Leaks()
     kernels: list[Kernel] = []
 

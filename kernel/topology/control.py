@@ -1,7 +1,7 @@
 """Control: a local socket at which an operator asks a running system how it is; one JSON line each way.
 
-A request is ``{"what": "queues"}``; the answer has ``at`` (this system's monotonic clock, for rates) and ``rows``, or
-for ``status`` the statistics, or else ``error``.  One with ``engine`` and ``argument`` as well has that engine do
+A request is ``{"what": NAME}``, with the name of a table that an engine kind announces; the answer has ``at`` (this system's
+monotonic clock, for rates) and ``rows``, or for ``status`` the statistics, or else ``error``.  One with ``engine`` and ``argument`` as well has that engine do
 something (``Kernel.operate``); what came of it is ``done``.  File permissions say who may ask: the owner of the system.
 """
 
@@ -31,7 +31,6 @@ LONGEST_REQUEST = 64 * 1024 * 1024
 """Bytes: the definitions of a large broker are one request."""
 LONGEST_OPERATION = 30.0
 """Seconds that an engine may take for what it is to do."""
-KINDS = ("queues", "exchanges", "bindings", "connections", "consumers", "users", "permissions")
 
 
 class ControlServer:
@@ -93,10 +92,11 @@ class ControlServer:
     def _look(self, what: Any) -> dict[str, Any]:
         if what == "status":
             return {"status": self._kernel.statistics()}
-        if what in KINDS:
+        tables = self._kernel.registry.tables()
+        if isinstance(what, str) and what in tables:
             inspection = self._kernel.inspect(what, TIMEOUT)
             return {"rows": inspection.rows, "failed": inspection.failed}
-        return {"error": f"unknown request {what!r}; known: status, {', '.join(KINDS)}"}
+        return {"error": f"unknown request {what!r}; known: {', '.join(('status', *tables))}"}
 
     def _do(self, engine: Any, what: Any, argument: Any) -> dict[str, Any]:
         try:

@@ -254,7 +254,7 @@ class Kernel:
             name=plan.name,
             options=options,
             make_protocol=self._protocol_maker(),
-            exchange_types={name: found.kind for name, found in self.registry.exchange_types.items()},
+            kinds=self.registry.kinds,
         )
         thread = self._threads[plan.thread] if plan.thread else self._least_loaded()
         self._homes[plan.name] = thread

@@ -69,10 +69,13 @@ def test_protocols_bring_nothing_that_does_io() -> None:
     assert _loaded_by(modules, FORBIDDEN_TO_PROTOCOLS) == []
 
 
+_PYTEST_PLUGINS = ["kernel.testing.pytest_plugin", "plugins.engines.amqp.pytest_plugin"]
+
+
 @pytest.mark.parametrize(
     "modules",
-    [["kernel"], ["kernel.testing.pytest_plugin"], [n for n in _modules("plugins") if n.endswith(".plugin")]],
-    ids=["kernel", "pytest plugin", "all plugins"],
+    [["kernel"], _PYTEST_PLUGINS, [n for n in _modules("plugins") if n.endswith(".plugin")]],
+    ids=["kernel", "pytest plugins", "all plugins"],
 )
 def test_what_everybody_loads_is_light(modules: list[str]) -> None:
     pytests_own = ("asyncio",) if "pytest" in modules[0] else ()

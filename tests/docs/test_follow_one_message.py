@@ -1,10 +1,10 @@
-"""``docs/follow_one_message.md``: what ``tests/kernel/cli/test_tour.py`` does not hold to the live run."""
+"""``docs/follow_one_message.md``: what ``tests/plugins/apis/native/test_tour.py`` does not hold to the live run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from kernel.cli.tour import HOPS
+from plugins.apis.native.tour import HOPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "follow_one_message.md"
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernel import API_LEVEL, hookimpl
+from kernel import API_LEVEL, hookimpl, hookspec
 from kernel.contracts.errors import PluginError, UnknownName
-from kernel.contracts.kinds import CommandKind, EngineKind, JobKind, ProtocolKind, RouterKind
+from kernel.contracts.kinds import CommandKind, EngineKind, Kind, KindGroup, ProtocolKind, RouterKind, Table
 from kernel.plugins import GROUP, Origin, PluginRegistry
 
 HEADER = """
@@ -196,7 +196,33 @@ def nothing(*_: Any) -> Any:
     raise NotImplementedError
 
 
+class ColourKind(Kind, frozen=True, kw_only=True):
+    """What the plugin of a stranger lets others bring."""
+
+    red: float = 0
+
+
+@hookspec
+def register_colours() -> list[ColourKind]:  # type: ignore[empty-body]
+    """Return colours."""
+
+
+COLOURS = KindGroup(hook=register_colours, kind=ColourKind, noun="colour", title="Colours")
+
+
 # One test for each hook, named after it.
+
+
+def test_hook_register_kind_groups() -> None:
+    painter = plugin(
+        register_kind_groups=lambda: [COLOURS], register_colours=lambda: [ColourKind(name="r", summary="")]
+    )
+    registry = registry_of(
+        a=painter, b=plugin(register_colours=lambda: [ColourKind(name="g", summary="", red=0.1)])
+    )
+    assert {name: kind.red for name, kind in registry.kinds(COLOURS).items()} == {"r": 0, "g": 0.1}
+    assert registry.groups["colours"] is COLOURS
+    assert registry.group("colours")["g"].origin.plugin == "b"
 
 
 def test_hook_register_protocols() -> None:
@@ -225,11 +251,6 @@ def test_hook_register_apis() -> None:
 def test_hook_register_commands() -> None:
     kind = CommandKind(name="c", summary="", load=nothing)
     assert registry_of(a=plugin(register_commands=lambda: [kind])).commands["c"].kind is kind
-
-
-def test_hook_register_jobs() -> None:
-    kind = JobKind(name="j", summary="", create=nothing)
-    assert registry_of(a=plugin(register_jobs=lambda: [kind])).jobs["j"].kind is kind
 
 
 def test_hook_check_plan(caplog: pytest.LogCaptureFixture) -> None:
@@ -284,6 +305,97 @@ def test_a_refused_plugin_leaves_nothing_behind() -> None:
     registry.kernel_started("kernel")
     assert seen == []
     registry.add(plugin(), Origin("a", "test", "1"))  # the name is free
+
+
+def test_kinds_of_a_group_of_a_plugin_are_checked_as_ours_are() -> None:
+    registry = registry_of(a=plugin(register_kind_groups=lambda: [COLOURS]), c=_red())
+    router = RouterKind(name="r", summary="", create=nothing)
+    with pytest.raises(PluginError, match="its register_colours returned a RouterKind, not a ColourKind"):
+        registry.add(plugin(register_colours=lambda: [router]), Origin("b", "test", "1"))
+    with pytest.raises(PluginError, match="its colour 'red' exists already, from plugin 'c' of test 1"):
+        registry.add(_red(), Origin("d", "test", "1"))
+    with pytest.raises(UnknownName, match=r"unknown colour 'rad'; did you mean 'red'\?"):
+        registry.kind("colours", "rad")
+
+
+def _red() -> ModuleType:
+    return plugin(register_colours=lambda: [ColourKind(name="red", summary="")])
+
+
+def test_without_the_plugin_that_announces_a_group_its_hook_is_unknown() -> None:
+    with pytest.raises(PluginError, match="unknown hook 'register_colours'"):
+        registry_of(b=_red())
+    assert registry_of().kinds(COLOURS) == {}
+
+
+def test_a_refused_plugin_leaves_no_group_behind() -> None:
+    registry = registry_of()
+    wrong = plugin(register_kind_groups=lambda: [COLOURS], register_routers=lambda: [1])
+    with pytest.raises(PluginError, match="returned a int"):
+        registry.add(wrong, Origin("a", "test", "1"))
+    assert "colours" not in registry.groups
+    registry.add(plugin(register_kind_groups=lambda: [COLOURS]), Origin("a", "test", "1"))
+    assert registry.kinds(COLOURS) == {}
+
+
+def test_several_plugins_may_announce_one_group_but_not_two_of_one_name() -> None:
+    announcing = plugin(register_kind_groups=lambda: [COLOURS])
+    registry = registry_of(a=announcing, b=plugin(register_kind_groups=lambda: [COLOURS]))
+    other = KindGroup(hook=register_colours, kind=RouterKind, noun="colour", title="Others")
+    with pytest.raises(PluginError, match="there is a group of kinds 'colours' already"):
+        registry.add(plugin(register_kind_groups=lambda: [other]), Origin("c", "test", "1"))
+
+
+@pytest.mark.parametrize(
+    "group, reason",
+    [
+        (3, "its register_kind_groups returned a int, not a KindGroup"),
+        (
+            KindGroup(hook=nothing, kind=ColourKind, noun="", title=""),
+            "the hook 'nothing' of its group is not a function marked with kernel.hookspec",
+        ),
+    ],
+)
+def test_what_is_no_group_is_refused(group: object, reason: str) -> None:
+    with pytest.raises(PluginError, match=reason):
+        registry_of(a=plugin(register_kind_groups=lambda: [group]))
+
+
+def test_a_plugin_that_announces_a_group_is_loaded_before_those_that_use_it(site: Path) -> None:
+    announcing = (
+        HEADER
+        + """
+from kernel import hookspec
+class ColourKind(Kind, frozen=True): pass
+@hookspec
+def register_colours(): pass
+@hookimpl
+def register_kind_groups():
+    return [KindGroup(hook=register_colours, kind=ColourKind, noun="colour", title="Colours")]
+"""
+    )
+    using = HEADER + (
+        "@hookimpl\ndef register_colours():\n"
+        "  from stranger_zzz import ColourKind\n  return [ColourKind(name='red', summary='')]"
+    )
+    distribution(site, "other", {"aaa": using})
+    distribution(site, "stranger", {"zzz": announcing})
+    registry = PluginRegistry.load(environ={})
+    assert registry.refused == []
+    assert registry.group("colours")["red"].origin.plugin == "aaa"
+
+
+def test_tables_of_one_name_have_the_columns_of_all_kinds() -> None:
+    def kind(name: str, *columns: str) -> EngineKind:
+        table = Table(name="clients", title=f"of {name}", columns=columns)
+        return EngineKind(name=name, summary="", create=nothing, tables=(table,))
+
+    registry = registry_of(
+        a=plugin(register_engines=lambda: [kind("one", "name", "in"), kind("two", "name", "out")])
+    )
+    assert registry.tables() == {
+        "clients": Table(name="clients", title="of one", columns=("name", "in", "out"))
+    }
 
 
 def test_loading_plugins_imports_nothing_heavy() -> None:

@@ -38,6 +38,12 @@ class Ticker:
         """Counters, by the standard names."""
         return {"messages_out": self._sent, "messages_in": self._received}
 
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return the row of ``kernel tickers``."""
+        if what != "tickers":
+            return []
+        return [{"text": self._text.decode(), "seconds": self._seconds, "messages_out": self._sent}]
+
     def _arm(self) -> None:
         self.host.set_timer(self._due, self._tick, self)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup
+from kernel.contracts.kinds import EngineKind, EngineSetup, Table
 from kernel_ticker.options import TickerOptions
 
 REQUIRES_API_LEVEL = 1
@@ -17,7 +17,17 @@ def register_engines() -> Iterable[EngineKind]:
     """Offer kind ``ticker``."""
     return [
         EngineKind(
-            name="ticker", summary="a message every so many seconds", options=TickerOptions, create=_create
+            name="ticker",
+            summary="a message every so many seconds",
+            options=TickerOptions,
+            create=_create,
+            tables=(
+                Table(
+                    name="tickers",
+                    title="List the tickers of a running system: what they say, and how often they did.",
+                    columns=("text", "seconds", "messages_out"),
+                ),
+            ),
         ),
     ]
 

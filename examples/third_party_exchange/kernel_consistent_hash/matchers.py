@@ -14,9 +14,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-from plugins.engines.broker.binding import Binding, Destination
-from plugins.engines.broker.errors import PreconditionFailed
-from plugins.engines.broker.matchers.matcher import LooksAt, Matcher
+from plugins.engines.broker.contract import Binding, Destination, LooksAt, Matcher, PreconditionFailed
 
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
 

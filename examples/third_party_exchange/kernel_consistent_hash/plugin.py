@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kernel import hookimpl
-from kernel.contracts.kinds import ExchangeTypeKind
+from plugins.engines.broker.contract import ExchangeTypeKind
 
 REQUIRES_API_LEVEL = 1
 

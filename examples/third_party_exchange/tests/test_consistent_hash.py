@@ -9,102 +9,93 @@ import pytest
 from kernel_consistent_hash import plugin
 
 from kernel import EnginePlan, Kernel, Plan
-from kernel.contracts.message import Batch, Envelope
 from kernel.plugins import Origin, PluginRegistry
-from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.errors import CommandInvalid, PreconditionFailed
-from plugins.engines.broker.virtual_host import VirtualHost
+from plugins.engines.broker.contract import PreconditionFailed
+from plugins.engines.broker.testing import ExchangeUnderTest
 
 TYPE = "x-consistent-hash"
 KEYS = [f"customer {number}" for number in range(4000)]
 
 
-@pytest.fixture
-def vhost() -> VirtualHost:
-    types = {kind.name: kind.create for kind in plugin.register_exchange_types()}
-    return Broker(exchange_types=types).vhost("/")
-
-
-def bind(vhost: VirtualHost, weights: Mapping[str, str], **arguments: str) -> None:
-    vhost.declare_exchange(
-        "x", TYPE, arguments={name.replace("_", "-"): arguments[name] for name in arguments}
-    )
+def exchange(weights: Mapping[str, str], **arguments: str) -> ExchangeUnderTest:
+    """Return an exchange with these queues."""
+    (kind,) = plugin.register_exchange_types()
+    made = ExchangeUnderTest(kind, {name.replace("_", "-"): arguments[name] for name in arguments})
     for name, weight in weights.items():
-        vhost.bind("x", vhost.declare_queue(name, None, 0.0), weight)
+        made.bind(name, weight)
+    return made
 
 
-def where(vhost: VirtualHost, key: str = "", **properties: Any) -> str:
+def where(made: ExchangeUnderTest, key: str = "", **properties: Any) -> str:
     """Return the queue that a message goes to."""
-    (queue,) = vhost.routes.find(Envelope(exchange="x", key=key, properties=properties)).queues
-    return queue.name
+    (queue,) = made.queues_for(key, **properties)
+    return queue
 
 
-def shares(vhost: VirtualHost) -> dict[str, str]:
-    return {key: where(vhost, key) for key in KEYS}
+def shares(made: ExchangeUnderTest) -> dict[str, str]:
+    return {key: where(made, key) for key in KEYS}
 
 
-def test_each_queue_gets_what_its_weight_says(vhost: VirtualHost) -> None:
+def test_each_queue_gets_what_its_weight_says() -> None:
     weights = {"a": "1", "b": "1", "c": "2", "d": "4"}
-    bind(vhost, weights)
-    went = list(shares(vhost).values())
+    made = exchange(weights)
+    went = list(shares(made).values())
     for name, weight in weights.items():
         assert went.count(name) / len(KEYS) == pytest.approx(int(weight) / 8, abs=0.03)
 
 
-def test_a_queue_that_comes_takes_its_share_and_moves_nothing_else(vhost: VirtualHost) -> None:
-    bind(vhost, {"a": "1", "b": "1", "c": "2"})
-    before = shares(vhost)
-    bind(vhost, {"new": "1"})
-    after = shares(vhost)
+def test_a_queue_that_comes_takes_its_share_and_moves_nothing_else() -> None:
+    made = exchange({"a": "1", "b": "1", "c": "2"})
+    before = shares(made)
+    made.bind("new", "1")
+    after = shares(made)
     moved = [key for key in KEYS if before[key] != after[key]]
     assert {after[key] for key in moved} == {"new"}
     assert len(moved) / len(KEYS) == pytest.approx(1 / 5, abs=0.03)
 
 
-def test_a_queue_that_goes_leaves_its_share_and_moves_nothing_else(vhost: VirtualHost) -> None:
-    bind(vhost, {"a": "1", "b": "1", "c": "1"})
-    before = shares(vhost)
-    vhost.delete_queue("b", None, 0.0)
-    after = shares(vhost)
+def test_a_queue_that_goes_leaves_its_share_and_moves_nothing_else() -> None:
+    made = exchange({"a": "1", "b": "1", "c": "1"})
+    before = shares(made)
+    made.delete_queue("b")
+    after = shares(made)
     assert all(after[key] == before[key] for key in KEYS if before[key] != "b")
     assert {after[key] for key in KEYS if before[key] == "b"} == {"a", "c"}
 
 
-def test_it_is_the_same_wherever_and_in_whatever_order_queues_are_bound(vhost: VirtualHost) -> None:
-    bind(vhost, {"a": "1", "b": "2", "c": "3"})
-    types = {kind.name: kind.create for kind in plugin.register_exchange_types()}
-    other = Broker(exchange_types=types).vhost("/")
-    bind(other, {"c": "3", "a": "1", "b": "2"})
-    assert shares(vhost) == shares(other)
+def test_it_is_the_same_wherever_and_in_whatever_order_queues_are_bound() -> None:
+    made = exchange({"a": "1", "b": "2", "c": "3"})
+    other = exchange({"c": "3", "a": "1", "b": "2"})
+    assert shares(made) == shares(other)
 
 
-def test_a_queue_that_is_bound_twice_counts_once_with_its_first_weight(vhost: VirtualHost) -> None:
-    bind(vhost, {"a": "1", "b": "1"})
-    before = shares(vhost)
-    bind(vhost, {"a": "5"})
-    assert shares(vhost) == before
-    vhost.unbind("x", vhost.queues["a"], "1")
-    assert list(shares(vhost).values()).count("a") / len(KEYS) == pytest.approx(5 / 6, abs=0.03)
+def test_a_queue_that_is_bound_twice_counts_once_with_its_first_weight() -> None:
+    made = exchange({"a": "1", "b": "1"})
+    before = shares(made)
+    made.bind("a", "5")
+    assert shares(made) == before
+    made.unbind("a", "1")
+    assert list(shares(made).values()).count("a") / len(KEYS) == pytest.approx(5 / 6, abs=0.03)
 
 
-def test_a_header_decides(vhost: VirtualHost) -> None:
-    bind(vhost, {"a": "1", "b": "1", "c": "1"}, hash_header="customer")
-    went = {where(vhost, str(number), headers={"customer": 17}) for number in range(100)}
+def test_a_header_decides() -> None:
+    made = exchange({"a": "1", "b": "1", "c": "1"}, hash_header="customer")
+    went = {where(made, str(number), headers={"customer": 17}) for number in range(100)}
     assert len(went) == 1
-    assert {where(vhost, "k", headers={"customer": number}) for number in range(100)} == {"a", "b", "c"}
-    assert len({where(vhost, str(number)) for number in range(100)}) == 1, "without it, all go to one"
+    assert {where(made, "k", headers={"customer": number}) for number in range(100)} == {"a", "b", "c"}
+    assert len({where(made, str(number)) for number in range(100)}) == 1, "without it, all go to one"
 
 
 @pytest.mark.parametrize("name", ["message_id", "correlation_id", "timestamp"])
-def test_a_property_decides(vhost: VirtualHost, name: str) -> None:
-    bind(vhost, {"a": "1", "b": "1", "c": "1"}, hash_property=name)
-    assert {where(vhost, "k", **{name: str(number)}) for number in range(100)} == {"a", "b", "c"}
-    assert len({where(vhost, str(number), **{name: "same"}) for number in range(100)}) == 1
+def test_a_property_decides(name: str) -> None:
+    made = exchange({"a": "1", "b": "1", "c": "1"}, hash_property=name)
+    assert {where(made, "k", **{name: str(number)}) for number in range(100)} == {"a", "b", "c"}
+    assert len({where(made, str(number), **{name: "same"}) for number in range(100)}) == 1
 
 
-def test_without_a_binding_nobody_gets_it(vhost: VirtualHost) -> None:
-    bind(vhost, {})
-    assert vhost.publish(Batch([b"x"], 1, Envelope(exchange="x", key="k")), 0.0) is None
+def test_without_a_binding_nobody_gets_it() -> None:
+    made = exchange({})
+    assert made.queues_for("k") == []
 
 
 @pytest.mark.parametrize(
@@ -117,11 +108,9 @@ def test_without_a_binding_nobody_gets_it(vhost: VirtualHost) -> None:
         ("-1", "The binding key must be greater than 0"),
     ],
 )
-def test_what_is_no_weight_is_refused_as_rabbitmq_refuses_it(
-    vhost: VirtualHost, weight: str, refusal: str
-) -> None:
+def test_what_is_no_weight_is_refused_as_rabbitmq_refuses_it(weight: str, refusal: str) -> None:
     with pytest.raises(PreconditionFailed) as refused:
-        bind(vhost, {"a": weight})
+        exchange({"a": weight})
     assert refused.value.text == f"PRECONDITION_FAILED - {refusal}"
 
 
@@ -135,16 +124,9 @@ def test_what_is_no_weight_is_refused_as_rabbitmq_refuses_it(
         ({"hash_property": "colour"}, "Unsupported property: colour"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(
-    vhost: VirtualHost, arguments: dict[str, str], refusal: str
-) -> None:
+def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, str], refusal: str) -> None:
     with pytest.raises(PreconditionFailed, match=refusal):
-        bind(vhost, {}, **arguments)
-
-
-def test_nobody_has_it_without_the_plugin() -> None:
-    with pytest.raises(CommandInvalid, match="unknown exchange type 'x-consistent-hash'"):
-        Broker().vhost("/").declare_exchange("x", TYPE)
+        exchange({}, **arguments)
 
 
 def test_a_kernel_declares_one() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kernel import hookimpl
-from kernel.contracts.kinds import JobKind
+from plugins.apis.spark.contract import JobKind
 
 
 class LongestOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

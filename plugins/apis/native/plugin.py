@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernel import hookimpl
-from kernel.contracts.kinds import ApiKind
+from kernel.contracts.kinds import ApiKind, CommandKind
 from plugins.apis.native.options import NativeOptions
 
 
@@ -27,6 +27,18 @@ def register_apis() -> Iterable[ApiKind]:
             create=_create_trio,
         ),
     ]
+
+
+@hookimpl
+def register_commands() -> Iterable[CommandKind]:
+    """Offer ``kernel tour``."""
+    return [CommandKind(name="tour", summary="Follow one message through every hop.", load=_tour)]
+
+
+def _tour() -> Any:
+    from plugins.apis.native.tour import command
+
+    return command
 
 
 def _create(kernel: Any, name: str, options: Any) -> Any:

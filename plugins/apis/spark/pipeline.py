@@ -13,8 +13,8 @@ from typing import Any
 import click
 import msgspec
 
-from kernel.contracts.kinds import JobKind
 from kernel.plugins import PluginRegistry
+from plugins.apis.spark.contract import JOBS, JobKind
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions
 
@@ -29,8 +29,7 @@ def command() -> None:
 @command.command("jobs")
 def jobs() -> None:
     """List the jobs that are installed (`kernel plugins JOB` shows the options of one)."""
-    for name, installed in sorted(PluginRegistry.load().jobs.items()):
-        kind = installed.kind
+    for name, kind in sorted(PluginRegistry.load().kinds(JOBS).items()):
         click.echo(f"{name:16} {'stream' if kind.streams else 'report'}  {kind.summary}")
 
 
@@ -77,7 +76,7 @@ def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: st
 @click.option("--master", default="local[*]", show_default=True, help="Spark's: who does the work.")
 def run(job: str, **given: Any) -> None:
     """Run JOB over a journal: a report is written to --out, a stream goes on until Ctrl-C and sends to --to."""
-    kind: JobKind = PluginRegistry.load().kind("jobs", job)
+    kind: JobKind = PluginRegistry.load().kind(JOBS.name, job)
     function = kind.create(options_of(kind, pairs(given["settings"])))
     needed = ("to", "checkpoint") if kind.streams else ("out",)
     for name in needed:

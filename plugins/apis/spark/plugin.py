@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from kernel import hookimpl
-from kernel.contracts.kinds import CommandKind, JobKind
+from kernel.contracts.kinds import CommandKind, KindGroup
+from plugins.apis.spark.contract import JOBS, JobKind
 from plugins.apis.spark.jobs import options as of
 
 _REPORTS = (
@@ -26,6 +27,12 @@ _REPORTS = (
     ),
     ("anomalies", "bursts, droughts, silence and slowness", of.AnomalyOptions),
 )
+
+
+@hookimpl
+def register_kind_groups() -> Iterable[KindGroup[Any]]:
+    """Let other plugins bring jobs."""
+    return [JOBS]
 
 
 @hookimpl

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kernel import ask, find_running
 from kernel.contracts.errors import KernelError
-from kernel.topology.control import ask, find_running
 from plugins.apis.spark.errors import SparkOptionError
 
 THE_ONLY_ONE = "running"

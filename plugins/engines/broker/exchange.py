@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plugins.engines.broker.binding import Binding, Identity
-from plugins.engines.broker.matchers.matcher import Matcher
+from plugins.engines.broker.contract import Matcher
 
 
 class Exchange:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
+from plugins.engines.broker.contract import LooksAt
 from plugins.engines.broker.errors import default_exchange_refused
-from plugins.engines.broker.matchers.matcher import LooksAt
 
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
-from plugins.engines.broker.matchers.matcher import LooksAt
+from plugins.engines.broker.contract import LooksAt
 
 
 class DirectMatcher:

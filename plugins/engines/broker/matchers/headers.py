@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
+from plugins.engines.broker.contract import LooksAt
 from plugins.engines.broker.errors import PreconditionFailed
-from plugins.engines.broker.matchers.matcher import LooksAt
 
 FORMS = ("all", "any", "all-with-x", "any-with-x")
 

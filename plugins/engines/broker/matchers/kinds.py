@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from plugins.engines.broker.contract import Matcher
 from plugins.engines.broker.errors import CommandInvalid
 from plugins.engines.broker.matchers.direct import DirectMatcher
 from plugins.engines.broker.matchers.fanout import FanoutMatcher
 from plugins.engines.broker.matchers.headers import HeadersMatcher
-from plugins.engines.broker.matchers.matcher import Matcher
 from plugins.engines.broker.matchers.topic import TopicMatcher
 
 EXCHANGE_TYPES: dict[str, Callable[[], Matcher]] = {

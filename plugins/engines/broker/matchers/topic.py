@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from kernel.contracts.spelling import AMQP, Word
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.binding import Binding, Destination
-from plugins.engines.broker.matchers.matcher import LooksAt
+from plugins.engines.broker.contract import LooksAt
 
 
 def words_of(key: str) -> list[str]:

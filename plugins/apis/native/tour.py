@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 if TYPE_CHECKING:
-    from kernel.topology.plan import Plan
+    from kernel import Plan
 
-ROOT = Path(__file__).parents[2]  # not resolved: functions have the path by which they were imported
+ROOT = Path(__file__).parents[3]  # not resolved: functions have the path by which they were imported
 
 
 class Hop(NamedTuple):
@@ -97,7 +97,7 @@ class Tracer:
 
 def follow(body: bytes = b"hello") -> list[Seen]:
     """Send one message through two kernels and return its hops."""
-    from kernel.topology.system import Kernel
+    from kernel import Kernel
 
     tracer = Tracer()
     threading.setprofile(tracer)
@@ -123,7 +123,7 @@ def follow(body: bytes = b"hello") -> list[Seen]:
 
 def _plan(thread: str, application: str, route: tuple[str, str], link: dict[str, Any]) -> Plan:
     """Plan one of the two kernels."""
-    from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+    from kernel import EnginePlan, Plan, RoutePlan, ThreadPlan
 
     return Plan(
         threads=(ThreadPlan(name=thread),),

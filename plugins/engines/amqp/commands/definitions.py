@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import click
 
-from kernel.cli.looking import Row
+from kernel import ask, find_running
 from kernel.contracts.errors import KernelError
-from kernel.topology.control import ask, find_running
+
+Row: TypeAlias = dict[str, Any]
 
 TIMEOUT = 40.0
 """Seconds that an import may take."""

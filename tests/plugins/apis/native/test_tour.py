@@ -11,9 +11,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from kernel.cli.main import cli
-from kernel.cli.tour import HOPS, follow
+from plugins.apis.native.tour import HOPS, follow
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_the_tour_sees_every_hop_once_and_in_order() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernel.testing.pytest_plugin import AmqpBroker
+from plugins.engines.amqp.pytest_plugin import AmqpBroker
 from plugins.protocols.amqp091.methods import queue
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.ports import free_port
