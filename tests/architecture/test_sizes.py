@@ -13,6 +13,7 @@ FUNCTION_LINES = 40
 
 LONG_FILES: set[str] = {
     "kernel/dispatcher/port.py",
+    "kernel/plugins.py",
     "plugins/protocols/sctp/association.py",
 }
 LONG_FUNCTIONS = {
