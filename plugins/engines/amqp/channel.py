@@ -81,7 +81,7 @@ class Channel:
             raise NotImplementedHere("immediate=true")
         batch = event.batch
         envelope = batch.envelope
-        if self._admitted_at != self.vhost.routes.changes:
+        if self._admitted_at != self.vhost.routes.exchange_changes:
             self._admitted.clear()
         admitted = self._admitted.get(envelope)
         if admitted is None:
@@ -112,7 +112,7 @@ class Channel:
         admitted = self._check(envelope)
         if len(self._admitted) >= _MOST_ADMITTED:
             self._admitted.clear()
-        self._admitted_at = self.vhost.routes.changes
+        self._admitted_at = self.vhost.routes.exchange_changes
         self._admitted[envelope] = admitted
         return admitted
 

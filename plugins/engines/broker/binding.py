@@ -10,8 +10,9 @@ import msgspec
 if TYPE_CHECKING:
     from plugins.engines.broker.exchange import Exchange
     from plugins.engines.broker.queue import Queue
+    from plugins.engines.broker.sink import Sink
 
-Destination: TypeAlias = "Queue | Exchange"
+Destination: TypeAlias = "Queue | Exchange | Sink"
 
 Identity: TypeAlias = tuple[int, int, str, str]
 

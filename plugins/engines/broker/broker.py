@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plugins.engines.broker.errors import NotAllowed
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.store import EmptyStore, Store
+from plugins.engines.broker.timer import Timed
 from plugins.engines.broker.virtual_host import VirtualHost
-
-if TYPE_CHECKING:
-    from plugins.engines.broker.queue import Queue
 
 
 class Broker:
@@ -43,7 +41,7 @@ class Broker:
         self.random = Random(seed)
         self.vhosts = {name: VirtualHost(name, self) for name in vhosts}
         self._clock_ahead = clock - now
-        self._deadlines: list[tuple[float, int, Queue]] = []
+        self._deadlines: list[tuple[float, int, Timed]] = []
         self._asked = 0
 
     def vhost(self, name: str) -> VirtualHost:
@@ -80,13 +78,16 @@ class Broker:
                 return True
         return False
 
-    def call_at(self, when: float, queue: Queue) -> None:
-        """Call a queue's ``handle_timeout`` at ``when``, unless it is to be called before that anyway."""
-        if queue.called_at is not None and queue.called_at <= when:
+    def call_at(self, when: float, timed: Timed) -> None:
+        """Call ``handle_timeout`` of a queue, a ``Timer`` or any other at ``when``.
+
+        If it is to be called before that anyway, nothing changes.
+        """
+        if timed.called_at is not None and timed.called_at <= when:
             return
-        queue.called_at = when
+        timed.called_at = when
         self._asked += 1
-        heappush(self._deadlines, (when, self._asked, queue))
+        heappush(self._deadlines, (when, self._asked, timed))
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` wants to be called."""
@@ -96,10 +97,10 @@ class Broker:
         """Do what is due, and settle."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            when, _, queue = heappop(deadlines)
-            if queue.called_at == when:
-                queue.called_at = None
-                queue.handle_timeout(now)
+            when, _, timed = heappop(deadlines)
+            if timed.called_at == when:
+                timed.called_at = None
+                timed.handle_timeout(now)
         self.settle(now)
 
     def clock(self, now: float) -> float:

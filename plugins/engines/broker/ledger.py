@@ -7,6 +7,8 @@ one, and single acknowledgements in order only move the start of the first range
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -65,6 +67,10 @@ class Ledger:
 
     def __len__(self) -> int:
         return self.count
+
+    def __iter__(self) -> Iterator[Handed]:
+        """Iterate over what is outstanding, in the order of the tags.  Nothing may be settled meanwhile."""
+        return islice(self._ranges, self._first, None)
 
     def hand_out(self, span: Span, queue: Queue, consumer: Consumer | None) -> int:
         """Give a span its delivery tags, remember it, and return the first of them."""

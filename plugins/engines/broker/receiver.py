@@ -55,6 +55,7 @@ class Receiver:
 
     __slots__ = (
         "active",
+        "cancelled",
         "consumers",
         "deliveries",
         "ledger",
@@ -80,7 +81,9 @@ class Receiver:
         self.outstanding = 0
         """How many consumers hold unacknowledged (what ``get`` took does not count against the credit)."""
         self.active = True
-        """False while the client asked for a pause."""
+        """False while the client asked for a pause, or has no connection."""
+        self.cancelled: list[Consumer] = []
+        """Consumers whose queue went while there was no connection."""
         self.on_deliveries = on_deliveries
         """Called when the first delivery is waiting to be taken."""
         self.on_cancelled = on_cancelled
@@ -178,6 +181,41 @@ class Receiver:
             self._release(handed)
             handed.queue.requeue(handed.span)
 
+    def detach(self) -> None:
+        """The connection is lost and the session lives on: take nothing more, and keep what is outstanding.
+
+        What was handed over and not yet encoded waits in ``deliveries``.  The consumers stay with their queues.
+        """
+        self.active = False
+        self.window = Window(0)
+        self.on_deliveries = _nobody_listens
+        self.on_cancelled = self._remember_cancelled
+
+    def attach(
+        self,
+        window: Window,
+        on_deliveries: Callable[[], None],
+        on_cancelled: Callable[[Consumer], None],
+    ) -> None:
+        """The client is back on another connection: go on, with the deliveries that were not encoded first.
+
+        What is outstanding is in ``ledger``, to be sent again under its old tags or others; what was not encoded is
+        in both.
+        """
+        self.window = window
+        self.on_deliveries = on_deliveries
+        self.on_cancelled = on_cancelled
+        self.active = True
+        cancelled, self.cancelled = self.cancelled, []
+        for consumer in cancelled:
+            on_cancelled(consumer)
+        if self.deliveries:
+            on_deliveries()
+        self.wake()
+
+    def _remember_cancelled(self, consumer: Consumer) -> None:
+        self.cancelled.append(consumer)
+
     def wake(self) -> None:
         """There is credit again, or the window is open: have the queues look."""
         for consumer in self.consumers.values():
@@ -198,3 +236,7 @@ class Receiver:
             self.wake()
         if consumer.prefetch:
             consumer.queue.touch()
+
+
+def _nobody_listens() -> None:
+    """Deliveries wait until a connection is attached."""

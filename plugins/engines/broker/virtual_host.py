@@ -34,6 +34,7 @@ from plugins.engines.broker.matchers.kinds import make_matcher
 from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.routes import Route, Routes, check_publishable
+from plugins.engines.broker.sink import Sink
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
@@ -65,15 +66,17 @@ class VirtualHost:
     # Messages
 
     def publish(self, batch: Batch, now: float, route: Route | None = None) -> int | None:
-        """Route a batch; return how many of its first messages every queue accepted, None if no queue wants it.
+        """Route a batch; return how many of its first messages every queue accepted, None if nobody wants it.
 
         ``route``: it was found before (a transaction is committed).
         """
-        queues, without_copies = route or self.routes.find(batch.envelope)
+        queues, without_copies, sinks = route or self.routes.find(batch.envelope)
         count = len(batch.bodies)
         self.messages_in += count
         if without_copies is not None:
             batch = batch.under(without_copies)
+        if sinks and _publish_to(sinks, batch, now) and not queues:
+            return count
         if len(queues) == 1:
             return queues[0].publish(batch, now)
         if not queues:
@@ -97,7 +100,9 @@ class VirtualHost:
             span.envelope, reason, queue.name, exchange, policy.dead_letter_key, self.broker.clock(now)
         )
         batch = span.as_batch().under(envelope)
-        for target in self.routes.find(envelope).queues:
+        queues, _, sinks = self.routes.find(envelope)
+        _publish_to(sinks, batch, now)
+        for target in queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
                 target.publish(batch, now)
 
@@ -212,7 +217,7 @@ class VirtualHost:
         binding = Binding(source=exchange, destination=destination, key=key, arguments=arguments)
         exchange.add(binding)
         destination.incoming[identity] = binding
-        self.routes.forget()
+        self.routes.forget_binding(binding)
         if binding.durable:
             self.store.keep_binding(self.name, binding)
 
@@ -237,7 +242,7 @@ class VirtualHost:
     def _remove_binding(self, binding: Binding) -> None:
         exchange = binding.source
         exchange.remove(binding)
-        self.routes.forget()
+        self.routes.forget_binding(binding)
         self._drop_binding(binding)
         if exchange.auto_delete and not exchange.bindings and exchange.name in self.exchanges:
             self._remove_exchange(exchange)
@@ -358,6 +363,12 @@ class VirtualHost:
             self._owned[queue.owner].remove(queue)
         self.store.drop_queue(queue)
 
+    def remove_sink(self, sink: Sink) -> None:
+        """Take the bindings away that lead to a sink."""
+        for binding in list(sink.incoming.values()):
+            del sink.incoming[binding.identity]
+            self._remove_binding(binding)
+
     def release(self, owner: object, now: float) -> None:
         """A connection has ended: what was its own goes with it."""
         for queue in list(self._owned.get(owner, ())):
@@ -393,3 +404,11 @@ class VirtualHost:
             "exchanges": len(self.exchanges),
             "queues": {name: queue.statistics() for name, queue in self.queues.copy().items()},
         }
+
+
+def _publish_to(sinks: tuple[Sink, ...], batch: Batch, now: float) -> bool:
+    """Give a batch to every sink; return whether any of them wanted it."""
+    wanted = False
+    for sink in sinks:
+        wanted = sink.publish(batch, now) or wanted
+    return wanted

@@ -113,10 +113,10 @@ class Feed:
 
     def _publish(self, batch: Batch, now: float) -> None:
         envelope = batch.envelope
-        if envelope is not self._last or self.vhost.routes.changes != self._last_at:
+        if envelope is not self._last or self.vhost.routes.exchange_changes != self._last_at:
             self._last = envelope
             self._last_as = self._admit(envelope)
-            self._last_at = self.vhost.routes.changes
+            self._last_at = self.vhost.routes.exchange_changes
         if self._last_as is None:
             self.messages_refused += len(batch.bodies)
             return

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
+from plugins.engines.broker.binding import Destination
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.front_end import Client
 from plugins.engines.broker.host.users import Users
+from plugins.engines.broker.queue import Queue
 
 Row: TypeAlias = dict[str, Any]
 
@@ -67,8 +69,14 @@ def _bindings(broker: Broker) -> Iterator[Row]:
         for exchange in vhost.exchanges.values():
             for binding in exchange.bindings.values():
                 to = binding.destination
-                kind = "exchange" if isinstance(to, Exchange) else "queue"
+                kind = _kind_of(to)
                 yield _binding(vhost.name, exchange.name, to.name, kind, binding.key, dict(binding.arguments))
+
+
+def _kind_of(destination: Destination) -> str:
+    if isinstance(destination, Exchange):
+        return "exchange"
+    return "queue" if isinstance(destination, Queue) else "sink"
 
 
 def _binding(vhost: str, source: str, destination: str, kind: str, key: str, arguments: Row) -> Row:

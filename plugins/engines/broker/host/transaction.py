@@ -79,7 +79,9 @@ class Transaction:
         queues = channel.vhost.queues
         for batch, mandatory, route in publications:
             there = tuple([queues[queue.name] for queue in route.queues if queue.name in queues])
-            channel.publish(batch, now, mandatory=mandatory, route=Route(there, route.without_copies))
+            channel.publish(
+                batch, now, mandatory=mandatory, route=Route(there, route.without_copies, route.sinks)
+            )
         for settled, accepted, requeue in verdicts:
             if accepted:
                 channel.receiver.accept(settled)
