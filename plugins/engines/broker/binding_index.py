@@ -16,7 +16,7 @@ from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.matchers.kinds import ExchangeTypes, make_matcher
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.matchers.matcher import Matcher
+    from plugins.engines.broker.contract import Matcher
     from plugins.engines.broker.queue import Queue
 
 _MOST_ENVELOPES = 1000
