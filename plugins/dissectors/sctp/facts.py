@@ -72,7 +72,7 @@ def _of_data(chunk: Data) -> dict[str, Any]:
     facts: dict[str, Any] = {"tsn": chunk.tsn, "stream": chunk.stream}
     facts["mid" if chunk.interleaved else "ssn"] = chunk.number
     if chunk.interleaved and not chunk.flags & BEGINNING:
-        facts["fsn"] = chunk.fragment
+        facts["fsn"] = chunk.fsn
     else:
         facts["ppid"] = chunk.protocol
     return {**facts, "flags": flags or "none", "bytes": len(chunk.data)}

@@ -18,31 +18,31 @@ from plugins.engines.sctp.options import SctpEngineOptions
 from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.states import State
 
-Kept = TypeVar("Kept", bound=AnyAssociation)
+AssociationT = TypeVar("AssociationT", bound=AnyAssociation)
 """The sort of association that a host keeps."""
 
 Converse = Callable[["ConversationHost[Any]", AnyAssociation], Conversation | None]
 """Makes the conversation of a new association, or refuses it."""
 
 
-class ConversationHost(ABC, Generic[Kept]):
+class ConversationHost(ABC, Generic[AssociationT]):
     """A conversation for each association."""
 
     port: int
     """Of SCTP, here."""
     udp_port: int | None
-    """Of UDP; None: what is usual with the carrier."""
+    """Of UDP; None: what is usual with the transport."""
 
     def __init__(self, host: Host, engine: str, options: SctpEngineOptions, converse: Converse) -> None:
         self.host = host
-        self.conversations: dict[Kept, Conversation] = {}
+        self.conversations: dict[AssociationT, Conversation] = {}
         self.empty = trio.Event()
         """Set when good-bye has been said to all, and answered."""
         self._engine = engine
         self._options = options
         self._converse = converse
         self._closing = False
-        self._leaving: list[Kept] = []
+        self._ended: list[AssociationT] = []
         """Their conversations are over, their last words perhaps not sent."""
 
     @abstractmethod
@@ -58,10 +58,10 @@ class ConversationHost(ABC, Generic[Kept]):
         """What has passed."""
 
     @abstractmethod
-    def _flusher(self, association: Kept) -> Callable[[], Any]:
+    def _flusher(self, association: AssociationT) -> Callable[[], Any]:
         """Return what sends all that an association has to send now."""
 
-    def conversation(self, association: Kept, role: Role, *, plain: bool) -> Conversation:
+    def conversation(self, association: AssociationT, role: Role, *, plain: bool) -> Conversation:
         """Make the conversation of an association."""
         return Conversation(
             self.host,
@@ -74,7 +74,7 @@ class ConversationHost(ABC, Generic[Kept]):
             forget=lambda: self._forget(association),
         )
 
-    def say_good_bye(self) -> None:
+    def close_all(self) -> None:
         """Let all conversations end when their peers have everything; nobody else may begin one."""
         self._closing = True
         for conversation in list(self.conversations.values()):
@@ -83,7 +83,7 @@ class ConversationHost(ABC, Generic[Kept]):
         if not self.conversations:
             self.empty.set()
 
-    def _progress(self, association: Kept, now: float) -> None:
+    def _progress(self, association: AssociationT, now: float) -> None:
         """Tell a conversation what has become of its association."""
         conversation = self.conversations.get(association)
         restarted = any(event.what is What.RESTARTED for event in association.events)
@@ -103,9 +103,9 @@ class ConversationHost(ABC, Generic[Kept]):
             self.conversations[association] = conversation
         conversation.progress(now)
 
-    def _forget(self, association: Kept) -> None:
+    def _forget(self, association: AssociationT) -> None:
         """A conversation is over."""
         if self.conversations.pop(association, None) is not None:
-            self._leaving.append(association)
+            self._ended.append(association)
         if self._closing and not self.conversations:
             self.empty.set()

@@ -10,13 +10,13 @@ from kernel.contracts.engine import EngineEvent, Host, Port, PortGroup
 from kernel.contracts.kinds import EngineSetup
 from kernel.hosting.backoff import Backoff
 from plugins.engines.sctp.any_association import AnyAssociation
-from plugins.engines.sctp.carrier import packed
 from plugins.engines.sctp.conversation import Conversation, Role
 from plugins.engines.sctp.conversation_host import ConversationHost
-from plugins.engines.sctp.lane import Lane
+from plugins.engines.sctp.location import parse_sctp_address
 from plugins.engines.sctp.opening import open_endpoint, resolved, shut_down
-from plugins.engines.sctp.place import parse_sctp_address
+from plugins.engines.sctp.sctp_stream import SctpStream
 from plugins.engines.sctp.totals import Totals
+from plugins.engines.sctp.transport import packed
 
 
 class SctpDialler(Role):
@@ -27,11 +27,11 @@ class SctpDialler(Role):
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
         self._options = setup.options
-        self._address, self._place = parse_sctp_address(setup.options.address)
+        self._address, self._location = parse_sctp_address(setup.options.address)
         self._backoff = Backoff(setup.options.reconnect)
         self._endpoint: ConversationHost[Any] | None = None
         self._conversation: Conversation | None = None
-        self._doors: list[_Door] = []
+        self._stream_ports: list[_StreamPort] = []
         self._totals = Totals()
         self._reconnects = 0
         self._over = trio.Event()
@@ -43,15 +43,15 @@ class SctpDialler(Role):
         self._host = host
         hosts = self._options.addresses or await self._any_of_its_families()
         endpoint = self._endpoint = open_endpoint(
-            host, self._name, self._options, hosts, None, self._place.udp_port, self._converse
+            host, self._name, self._options, hosts, None, self._location.udp_port, self._converse
         )
         try:
             of = self._options.streams
-            self._doors = [_Door() for _ in range(of)]
-            for index, door in enumerate(self._doors):
+            self._stream_ports = [_StreamPort() for _ in range(of)]
+            for index, stream_port in enumerate(self._stream_ports):
                 port_group = PortGroup(whole=self._name, index=index, of=of)
                 name = self._name if of == 1 else f"{self._name}/{index}"
-                door.port = host.port(name, door, {"port_group": port_group})
+                stream_port.port = host.port(name, stream_port, {"port_group": port_group})
             task_status.started(str(self._address))
             while True:
                 await self._one_association(endpoint)
@@ -61,7 +61,7 @@ class SctpDialler(Role):
     async def _any_of_its_families(self) -> tuple[str, ...]:
         """Return the wildcard addresses that packets to the peer can come from; a peer without a name has both for now."""
         try:
-            peers = await resolved(self._place.hosts)
+            peers = await resolved(self._location.hosts)
         except OSError:  # it may have a name later
             return ("",)
         return tuple(dict.fromkeys("::" if ":" in peer else "" for peer in peers))
@@ -76,7 +76,7 @@ class SctpDialler(Role):
         return {
             **self._totals.with_those([conversation] if conversation is not None else []),
             **(endpoint.statistics() if endpoint is not None else {}),
-            "connections": int(conversation is not None and bool(conversation.lanes)),
+            "connections": int(conversation is not None and bool(conversation.streams)),
             "reconnects": self._reconnects,
             "attempts": self._backoff.attempts,
         }
@@ -85,11 +85,11 @@ class SctpDialler(Role):
         peer = str(self._address)
         self._over = trio.Event()
         try:
-            addresses = [packed(address) for address in await resolved(self._place.hosts)]
+            addresses = [packed(address) for address in await resolved(self._location.hosts)]
         except OSError as error:
             self._reason = f"cannot connect to {peer}: {error}"
         else:
-            self._conversation = endpoint.connect(addresses, self._place.port)
+            self._conversation = endpoint.connect(addresses, self._location.port)
             await self._over.wait()
             self._conversation = None
             if self._opened_at is not None:  # else it ended in the handshake
@@ -114,10 +114,10 @@ class SctpDialler(Role):
 
     def open_port(self, conversation: Conversation, index: int) -> Port:
         """Lend it."""
-        door = self._doors[index]
-        door.lane = conversation.lanes[index]
-        assert door.port is not None
-        return door.port
+        stream_port = self._stream_ports[index]
+        stream_port.stream = conversation.streams[index]
+        assert stream_port.port is not None
+        return stream_port.port
 
     def on_open(self, conversation: Conversation) -> None:
         """Tell."""
@@ -127,27 +127,27 @@ class SctpDialler(Role):
     def on_end(self, conversation: Conversation, reason: str) -> None:
         """Keep the ports, and connect again."""
         self._totals.add(conversation)
-        for door in self._doors:
-            door.lane = None
+        for stream_port in self._stream_ports:
+            stream_port.stream = None
         self._reason = reason
         self._over.set()
 
 
-class _Door:
-    """Owns a port; the lane behind it comes and goes."""
+class _StreamPort:
+    """Owns a port; the stream behind it comes and goes."""
 
     def __init__(self) -> None:
         self.port: Port | None = None
-        self.lane: Lane | None = None
+        self.stream: SctpStream | None = None
 
     def on_output(self) -> None:
-        if self.lane is not None:
-            self.lane.on_output()
+        if self.stream is not None:
+            self.stream.on_output()
 
     def on_writable(self) -> None:
-        if self.lane is not None:
-            self.lane.on_writable()
+        if self.stream is not None:
+            self.stream.on_writable()
 
     def on_confirmed(self, count: int) -> None:
-        if self.lane is not None:
-            self.lane.on_confirmed(count)
+        if self.stream is not None:
+            self.stream.on_confirmed(count)

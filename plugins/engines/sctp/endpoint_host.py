@@ -14,17 +14,17 @@ from typing import Any
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import Address, DatagramWire
 from kernel.hosting.lazy_timer import LazyTimer
-from plugins.engines.sctp.carrier import Carrier, packed
 from plugins.engines.sctp.conversation import Conversation
 from plugins.engines.sctp.conversation_host import ConversationHost, Converse
+from plugins.engines.sctp.location import UDP_PORT
 from plugins.engines.sctp.options import SctpEngineOptions
-from plugins.engines.sctp.place import UDP_PORT
+from plugins.engines.sctp.transport import Transport, packed
 from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.chunks import Type
 from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.probing import is_probe
 
-READS_A_TURN = 16
+READS_PER_TURN = 16
 """System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
 
 _HEAD = Struct("!HHI")
@@ -40,7 +40,7 @@ class EndpointHost(ConversationHost[Association]):
         self,
         host: Host,
         engine: str,
-        carrier: Carrier,
+        transport: Transport,
         endpoint: Endpoint,
         options: SctpEngineOptions,
         converse: Converse,
@@ -49,18 +49,18 @@ class EndpointHost(ConversationHost[Association]):
     ) -> None:
         """``ports`` are the endpoint's, and that of UDP of peers that were not heard of yet."""
         super().__init__(host, engine, options, converse)
-        self.carrier = carrier
+        self.transport = transport
         self.endpoint = endpoint
         self.bytes_in = self.bytes_out = self.packets_in = self.packets_out = 0
         self._closed = False
         self.port, self._udp_port = ports
-        self.udp_port = None if carrier.udp_port == UDP_PORT else carrier.udp_port
+        self.udp_port = None if transport.udp_port == UDP_PORT else transport.udp_port
         self._udp_ports: dict[tuple[bytes, int], tuple[int, Association]] = {}  # by address and port of SCTP
-        self._passing: dict[tuple[bytes, int], int] = {}  # of packets that belong to no association
+        self._reply_ports: dict[tuple[bytes, int], int] = {}  # of packets that belong to no association
         self._timer = LazyTimer(host, self._on_timer)
         self._writing: set[DatagramWire] = set()
-        self._told_dropped = False
-        for wire in carrier.wires:
+        self._drop_reported = False
+        for wire in transport.wires:
             self._watch(wire)
 
     def connect(self, addresses: list[bytes], port: int) -> Conversation:
@@ -80,9 +80,9 @@ class EndpointHost(ConversationHost[Association]):
     def close(self) -> None:
         """Give the sockets back."""
         self._closed = True
-        for wire in self.carrier.wires:
+        for wire in self.transport.wires:
             self.host.poller.watch(wire.fileno(), readable=None, writable=None)
-        self.carrier.close()
+        self.transport.close()
 
     # ------------------------------------------------------------------ in
 
@@ -97,39 +97,39 @@ class EndpointHost(ConversationHost[Association]):
         now = self.host.now()
         receive = self.endpoint.receive_data
         touched: dict[Association, None] = {}
-        for datagrams, place in wire.receive(READS_A_TURN):
-            source = packed(place[0])
+        for datagrams, address in wire.receive(READS_PER_TURN):
+            source = packed(address[0])
             self.packets_in += len(datagrams)
             for datagram in datagrams:
                 self.bytes_in += len(datagram)
                 association = receive(datagram, source, now)
                 if association is not None:
                     touched[association] = None
-                    if self._udp_ports.get((source, association.peer_port)) != (place[1], association):
-                        self._learn(association, source, place[1])
+                    if self._udp_ports.get((source, association.peer_port)) != (address[1], association):
+                        self._learn(association, source, address[1])
                 elif len(datagram) >= _HEAD.size:
-                    self._passing[source, _HEAD.unpack_from(datagram)[0]] = place[1]
+                    self._reply_ports[source, _HEAD.unpack_from(datagram)[0]] = address[1]
         for association in touched:
             self._progress(association, now)
         if wire.refused:
-            for data, place in wire.take_refused():
-                self._on_refused(data, place)
+            for data, address in wire.take_refused():
+                self._on_refused(data, address)
         self.flush()
-        self._passing.clear()
+        self._reply_ports.clear()
 
-    def _on_refused(self, data: bytes, place: Address) -> None:
+    def _on_refused(self, data: bytes, address: Address) -> None:
         """Nobody listens where a packet went, and the packet proves that the news is true: as an ABORT (RFC 6951, 5.5)."""
         if len(data) < _HEAD_OF_INIT.size:
             return
         _, port, tag, kind, first_tag = _HEAD_OF_INIT.unpack_from(data)
-        address = packed(place[0])
+        source = packed(address[0])
         for association, conversation in list(self.conversations.items()):
-            if association.peer_port != port or association.paths.at(address) is None:
+            if association.peer_port != port or association.paths.at(source) is None:
                 continue
             if tag == association.output.peer_tag != 0 or (
                 not tag and kind == Type.INIT and first_tag == association.tag
             ):
-                conversation.fail(f"nobody listens on UDP port {place[1]} of {place[0]}")
+                conversation.fail(f"nobody listens on UDP port {address[1]} of {address[0]}")
 
     def _learn(self, association: Association, source: bytes, udp_port: int) -> None:
         """Remember the port; the peer's other addresses are expected to have the same until they are heard."""
@@ -162,8 +162,8 @@ class EndpointHost(ConversationHost[Association]):
                 end += 1
             self._send(address, head, [packet for _, packet in packets[at:end]])
             at = end
-        while self._leaving:  # its last words are gone
-            association = self._leaving.pop()
+        while self._ended:  # its last words are gone
+            association = self._ended.pop()
             if association not in self.conversations:
                 for path in association.paths.all:
                     peer = (path.address, association.peer_port)
@@ -177,23 +177,23 @@ class EndpointHost(ConversationHost[Association]):
         """Return where to send: what does not have the tag of the association there is an answer to somebody passing by."""
         udp_port, association = self._udp_ports.get((address, port), (self._udp_port, None))
         if association is None or tag not in (0, association.output.peer_tag):
-            return self._passing.get((address, port), udp_port)
+            return self._reply_ports.get((address, port), udp_port)
         return udp_port
 
     def _send(self, address: bytes, head: bytes, packets: list[bytes]) -> None:
         udp_port = self._udp_port_of(address, *_HEAD.unpack(head)[1:])
-        wire = self.carrier.wire_to(address)
+        wire = self.transport.wire_to(address)
         self.packets_out += len(packets)
         self.bytes_out += sum(map(len, packets))
-        place = self.carrier.place_of(address, udp_port)
+        target = self.transport.socket_address(address, udp_port)
         if is_probe(packets[0]):  # it is alone, and what there is else comes behind it
-            wire.probe(packets[0], place)
+            wire.probe(packets[0], target)
             packets = packets[1:]
-        if not wire.send(packets, place) and wire not in self._writing:
+        if not wire.send(packets, target) and wire not in self._writing:
             self._writing.add(wire)
             self._watch(wire)
-        if wire.dropped and not self._told_dropped:
-            self._told_dropped = True
+        if wire.dropped and not self._drop_reported:
+            self._drop_reported = True
             detail = f"the system does not take packets: {wire.refusal}; packets_refused counts them"
             self.host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
 
@@ -210,6 +210,6 @@ class EndpointHost(ConversationHost[Association]):
             "bytes_out": self.bytes_out,
             "packets_in": self.packets_in,
             "packets_out": self.packets_out,
-            "packets_refused": sum(wire.dropped for wire in self.carrier.wires),
+            "packets_refused": sum(wire.dropped for wire in self.transport.wires),
             **{f"packets_{name}": getattr(statistics, name) for name in statistics.__struct_fields__},
         }

@@ -20,7 +20,7 @@ UNIT = 16 * 1024
 """About how many bytes of small messages share a user message."""
 SMALL_UNIT = 1024
 """The same where each may be lost or overtaken by itself."""
-PIECE = 32 * 1024
+FRAGMENT = 32 * 1024
 """A larger unit is cut: a peer has to hold no more than that much to put a user message together."""
 
 VERSION = 1
@@ -35,7 +35,7 @@ class Kind(IntEnum):
     """Messages that nobody waits to be confirmed."""
     COUNTED = 0x6B6E_0003
     """Messages that are to be confirmed."""
-    PIECE = 0x6B6E_0004
+    FRAGMENT = 0x6B6E_0004
     """The unit goes on with the next user message of the stream."""
     CONFIRM = 0x6B6E_0005
     """8 bytes: all destinations have so many of the counted messages of this stream."""

@@ -11,8 +11,8 @@ from kernel.contracts.kinds import EngineSetup
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.conversation import Conversation, Role
 from plugins.engines.sctp.conversation_host import ConversationHost
+from plugins.engines.sctp.location import Location, parse_sctp_address
 from plugins.engines.sctp.opening import open_endpoint, resolved, shut_down
-from plugins.engines.sctp.place import Place, parse_sctp_address
 from plugins.engines.sctp.totals import Totals
 
 
@@ -24,7 +24,7 @@ class SctpListener(Role):
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
         self._options = setup.options
-        self._address, self._place = parse_sctp_address(setup.options.address)
+        self._address, self._location = parse_sctp_address(setup.options.address)
         self._endpoint: ConversationHost[Any] | None = None
         self._totals = Totals()
         self._accepted = self._refused = 0
@@ -32,13 +32,19 @@ class SctpListener(Role):
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled; then say good-bye."""
         self._host = host
-        hosts = await resolved(self._place.hosts)
+        hosts = await resolved(self._location.hosts)
         endpoint = self._endpoint = open_endpoint(
-            host, self._name, self._options, hosts, self._place.port, self._place.udp_port, self._converse
+            host,
+            self._name,
+            self._options,
+            hosts,
+            self._location.port,
+            self._location.udp_port,
+            self._converse,
         )
         try:
-            place = Place(self._place.hosts, endpoint.port, endpoint.udp_port)
-            task_status.started(str(place))
+            location = Location(self._location.hosts, endpoint.port, endpoint.udp_port)
+            task_status.started(str(location))
             await trio.sleep_forever()
         finally:
             await shut_down(endpoint)
@@ -55,7 +61,7 @@ class SctpListener(Role):
         return {
             **self._totals.with_those(conversations),
             **(endpoint.statistics() if endpoint is not None else {}),
-            "connections": sum(bool(each.lanes) for each in conversations),
+            "connections": sum(bool(each.streams) for each in conversations),
             "accepted": self._accepted,
             "refused": self._refused,
         }
@@ -71,9 +77,9 @@ class SctpListener(Role):
     def open_port(self, conversation: Conversation, index: int) -> Port:
         """Make one."""
         name = f"{self._name}/{conversation.peer}"
-        lanes = conversation.lanes
-        port_group = PortGroup(whole=name, index=index, of=len(lanes))
-        return self._host.port(f"{name}/{index}", lanes[index], {"port_group": port_group})
+        streams = conversation.streams
+        port_group = PortGroup(whole=name, index=index, of=len(streams))
+        return self._host.port(f"{name}/{index}", streams[index], {"port_group": port_group})
 
     def on_open(self, conversation: Conversation) -> None:
         """Tell."""
@@ -85,5 +91,5 @@ class SctpListener(Role):
         self._totals.add(conversation)
         for port in conversation.ports:
             port.close()
-        what = "disconnected" if conversation.lanes else "refused"
+        what = "disconnected" if conversation.streams else "refused"
         self._host.report(EngineEvent(engine=self._name, what=what, peer=conversation.peer, detail=reason))

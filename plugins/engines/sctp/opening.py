@@ -11,15 +11,15 @@ import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host
-from plugins.engines.sctp.carrier import Carrier
 from plugins.engines.sctp.conversation_host import ConversationHost, Converse
 from plugins.engines.sctp.endpoint_host import EndpointHost
+from plugins.engines.sctp.location import UDP_PORT
 from plugins.engines.sctp.options import SctpEngineOptions
-from plugins.engines.sctp.place import UDP_PORT
 from plugins.engines.sctp.system.host import SystemHost
+from plugins.engines.sctp.transport import Transport
 from plugins.protocols.sctp.endpoint import Endpoint
 
-FAREWELL = 0.5
+CLOSE_TIMEOUT = 0.5
 """Seconds that good-byes may take when the engine has to go."""
 
 _FIRST_PORT, _PORTS = 49152, 16384  # RFC 6335, 6
@@ -31,11 +31,11 @@ async def resolved(hosts: Sequence[str]) -> tuple[str, ...]:
     for host in hosts:
         if not host:
             return ("",)
-        for family, _, _, _, place in sorted(
+        for family, _, _, _, address in sorted(
             await trio.socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM), key=lambda info: info[0]
         ):
             if family in (socket.AF_INET, socket.AF_INET6):
-                found[str(place[0])] = None
+                found[str(address[0])] = None
     return tuple(found)
 
 
@@ -49,31 +49,31 @@ def open_endpoint(
     converse: Converse,
 ) -> ConversationHost[Any]:
     """Open sockets; ``port`` is that of a listener (0: any), None for a dialler, whose UDP port is any."""
-    if options.carrier == "system":
+    if options.transport == "system":
         system = SystemHost(host, engine, options, converse, hosts=hosts, port=port, udp_port=udp_port)
-        _tell(host, engine, system.warnings)
+        _report_warnings(host, engine, system.warnings)
         return system
     udp_port = UDP_PORT if udp_port is None else udp_port
-    carrier = Carrier(
+    transport = Transport(
         hosts,
         0 if port is None else udp_port,
-        raw=options.carrier == "raw",
+        raw=options.transport == "raw",
         send_buffer=options.send_buffer,
         receive_buffer=options.receive_buffer,
     )
     number = port or _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % _PORTS
-    _tell(host, engine, carrier.warnings)
+    _report_warnings(host, engine, transport.warnings)
     endpoint = Endpoint(
         msgspec.structs.replace(options.sctp, streams_out=options.streams),
         number,
         os.urandom(32),
-        addresses=carrier.addresses,
+        addresses=transport.addresses,
         listens=port is not None,
     )
-    return EndpointHost(host, engine, carrier, endpoint, options, converse, ports=(number, udp_port))
+    return EndpointHost(host, engine, transport, endpoint, options, converse, ports=(number, udp_port))
 
 
-def _tell(host: Host, engine: str, warnings: Sequence[str]) -> None:
+def _report_warnings(host: Host, engine: str, warnings: Sequence[str]) -> None:
     for warning in warnings:
         host.report(EngineEvent(engine=engine, what="warning", detail=warning))
 
@@ -81,8 +81,8 @@ def _tell(host: Host, engine: str, warnings: Sequence[str]) -> None:
 async def shut_down(endpoint: ConversationHost[Any]) -> None:
     """Say good-bye to all, wait for a moment that they answer, and close the sockets."""
     try:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + FAREWELL):
-            endpoint.say_good_bye()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT):
+            endpoint.close_all()
             await endpoint.empty.wait()
     finally:
         for conversation in list(endpoint.conversations.values()):

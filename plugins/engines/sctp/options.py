@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from kernel.hosting.backoff import BackoffOptions
-from plugins.engines.sctp.place import parse_sctp_address
+from plugins.engines.sctp.location import parse_sctp_address
 from plugins.protocols.sctp.options import PacketSize, SctpOptions, Seconds
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -45,7 +45,7 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     message.  Several addresses of a side stand with commas between: ``10.0.0.1,10.1.0.1:5000``.  Behind the port of SCTP that of UDP,
     if it is not 9899: ``10.0.0.1:5000/9900``."""
     mode: Literal["dial", "listen"] = "dial"
-    carrier: Literal["udp", "raw", "system"] = "udp"
+    transport: Literal["udp", "raw", "system"] = "udp"
     """``udp``: RFC 6951; ``raw``: IP itself (protocol 132), which takes the right to open raw sockets; ``system``: the operating
     system's own SCTP, over IP, or over UDP if the address names a port of it."""
     addresses: tuple[str, ...] = ()
@@ -78,10 +78,10 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     def __post_init__(self) -> None:
         try:
-            _, place = parse_sctp_address(self.address)
+            _, location = parse_sctp_address(self.address)
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
-        if self.mode == "dial" and not (place.port and all(place.hosts)):
+        if self.mode == "dial" and not (location.port and all(location.hosts)):
             raise ValueError(f"address: {self.address!r}: a dialler takes the host and the port of its peer")
         for address in self.addresses:
             try:

@@ -28,9 +28,9 @@ class Totals:
 
 def _figures(conversation: Conversation) -> Counter[str]:
     figures: Counter[str] = Counter()
-    for lane in conversation.lanes:
-        figures["messages_in"] += lane.input.messages
-        output = lane.output
+    for stream in conversation.streams:
+        figures["messages_in"] += stream.input.messages
+        output = stream.output
         if output is not None:
             figures["messages_out"] += output.messages
             figures["messages_refused"] += output.refused

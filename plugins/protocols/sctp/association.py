@@ -13,17 +13,17 @@ from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from plugins.protocols.sctp import chunks, parameters
 from plugins.protocols.sctp.chunks import Chunk, Data, Forward, Init, Listed, Plain, Sack, Type
 from plugins.protocols.sctp.closing import Closing
-from plugins.protocols.sctp.congestion import Notification
+from plugins.protocols.sctp.ecn import Ecn
 from plugins.protocols.sctp.errors import NoUserData
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.handshake import Cookie, Offer, Refused, our_init, read_init
-from plugins.protocols.sctp.health import Paths
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.output import Output, Packets
 from plugins.protocols.sctp.parameters import Cause, Kind, Parameter
 from plugins.protocols.sctp.path import Path
+from plugins.protocols.sctp.paths import Paths
 from plugins.protocols.sctp.receiver import Receiver
-from plugins.protocols.sctp.resetting import Resetting
+from plugins.protocols.sctp.reconfiguration import Reconfiguration
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 from plugins.protocols.sctp.secret import Secret
 from plugins.protocols.sctp.sender import Sender
@@ -64,7 +64,7 @@ class Association:
         self._addresses = addresses
         self._touched = touched
         self.closing = Closing(self)
-        self._resetting = Resetting(self)
+        self._reconfiguration = Reconfiguration(self)
         self._handlers = self._all_handlers()
         self._timer: float | None = None
         """T1-init, T1-cookie."""
@@ -108,12 +108,12 @@ class Association:
     def reset_streams(self, *streams: int, theirs: bool = False) -> None:
         """Let streams count from 0 again: ours, between what was queued before and after, or the peer's.  Raises ``LocalProtocolError``."""
         self._touched[self] = None
-        (self._resetting.ask_for_reset if theirs else self._resetting.reset)(set(streams))
+        (self._reconfiguration.ask_for_reset if theirs else self._reconfiguration.reset)(set(streams))
 
     def add_streams(self, count: int) -> None:
         """Ask to be allowed so many streams more; an event says which there are then.  Raises ``LocalProtocolError``."""
         self._touched[self] = None
-        self._resetting.add(count)
+        self._reconfiguration.add(count)
 
     def abort(self, reason: str = "", cause: Cause = Cause.USER_ABORT) -> None:
         """End it at once, and tell the peer."""
@@ -132,7 +132,7 @@ class Association:
             return None
         due = self.paths.deadline() + self.closing.deadlines()
         sack_due = self.receiver.sack_due if self.receiver else None
-        due += [at for at in (self._timer, self._resetting.timer, sack_due) if at is not None]
+        due += [at for at in (self._timer, self._reconfiguration.timer, sack_due) if at is not None]
         return min(due, default=None)
 
     def handle_timeout(self, now: float) -> None:
@@ -140,7 +140,7 @@ class Association:
         if self._timer is not None and self._timer <= now:
             self._repeat_setup(now)
         self.closing.handle_timeout(now)
-        self._resetting.handle_timeout(now)
+        self._reconfiguration.handle_timeout(now)
         for path in self.paths.all:
             if self.state is State.CLOSED:
                 return
@@ -156,7 +156,7 @@ class Association:
         sender = self.sender if self.state in SENDING else None
         receiver = self.receiver if self.state is not State.CLOSED else None
         made = self.output.flush(self.paths, sender, receiver, now)
-        if sender is not None and (self._resetting.go_on(now) or self.closing.go_on(now)):
+        if sender is not None and (self._reconfiguration.send_requests(now) or self.closing.advance(now)):
             made += self.output.flush(self.paths, None, receiver, now)
         return made
 
@@ -167,7 +167,7 @@ class Association:
         if self.paths.failed(path):
             self.end(What.LOST, "the peer does not answer")
             return
-        self.sender.outstanding.lose_all(path, self.paths.other_than(path), now)
+        self.sender.outstanding.mark_path_lost(path, self.paths.other_than(path), now)
 
     def _heartbeat(self, path: Path, now: float) -> None:
         if path.heartbeat_sent is not None:
@@ -240,8 +240,8 @@ class Association:
         self.output.peer_tag = offer.tag
         self.paths.add(offer.addresses, confirmed=source)
         self.receiver = Receiver(self.options, offer.tsn, offer.outbound, interleaved=offer.interleaved)
-        self._resetting.agree(offer.tsn, agreed=offer.resets)
-        self.output.congestion = Notification(agreed=offer.ecn)
+        self._reconfiguration.agree(offer.tsn, agreed=offer.resets)
+        self.output.ecn = Ecn(agreed=offer.ecn)
         self.sender.agree(
             streams=offer.inbound,
             window=offer.window,
@@ -271,7 +271,7 @@ class Association:
         self.paths.errors = 0
         self.sender = Sender(self.options, cookie.tsn, self.paths.all)
         self.closing = Closing(self)
-        self._resetting = Resetting(self)
+        self._reconfiguration = Reconfiguration(self)
         self._handlers = self._all_handlers()
         self._agree(cookie.offer, source)
         self.establish(now)
@@ -305,7 +305,7 @@ class Association:
                     while at < len(received) and type(received[at]) is Data:
                         at += 1
                     if marked:
-                        self.output.congestion.marked(chunk.tsn)
+                        self.output.ecn.marked(chunk.tsn)
                     self._on_data(received[begin:at], path, now)
                 elif not self._take(chunk, path, now):
                     break
@@ -337,9 +337,9 @@ class Association:
             Type.HEARTBEAT_ACK: lambda chunk, _, now: self.paths.on_heartbeat_ack(chunk, now),
             Type.INIT_ACK: self._on_init_ack,
             Type.COOKIE_ACK: self._on_cookie_ack,
-            Type.RE_CONFIG: self._resetting.on_chunk,
+            Type.RE_CONFIG: self._reconfiguration.on_chunk,
             Type.ECHO: lambda chunk, path, _: self.output.on_echo(chunk, path, self.sender.outstanding),
-            Type.REDUCED: lambda chunk, _, __: self.output.congestion.on_reduced(chunk),
+            Type.REDUCED: lambda chunk, _, __: self.output.ecn.on_reduced(chunk),
             Type.ERROR: self._on_error,
             Type.ABORT: self._on_abort,
             Type.SHUTDOWN: self.closing.on_shutdown,
@@ -356,8 +356,8 @@ class Association:
             while receiver.invalid_streams:
                 stream = receiver.invalid_streams.pop()
                 self.report(path, Parameter(Cause.INVALID_STREAM, stream.to_bytes(2, "big") + b"\0\0"))
-            self.closing.data_came(now)
-            self._resetting.data_came(path)
+            self.closing.data_received(now)
+            self._reconfiguration.data_received(path)
         receiver.packet_done(now)
         self.output.sack_to = path.address
 
@@ -371,7 +371,7 @@ class Association:
         if self.receiver is not None and self.state in RECEIVING:
             self.receiver.on_forward(chunk, now)
             self.output.sack_to = path.address
-            self._resetting.data_came(path)
+            self._reconfiguration.data_received(path)
 
     def _on_heartbeat(self, chunk: Listed, path: Path, now: float) -> None:
         self.output.reply(path.address, chunks.encode(Listed(Type.HEARTBEAT_ACK, chunk.parameters)))

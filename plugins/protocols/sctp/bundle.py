@@ -36,15 +36,15 @@ class Bundle(msgspec.Struct, eq=False):
     """Whether one of the messages may be given up."""
     sends: int = 0
     sent_at: float = 0.0
-    misses: int = 0
+    missing_reports: int = 0
     in_flight: bool = False
-    fast: bool = False
+    fast_retransmitted: bool = False
     """Whether it was retransmitted fast: that happens once (7.2.4)."""
     acknowledged: bool = False
     """By a gap block, which the peer may take back."""
     abandoned: bool = False
 
-    def waits(self) -> bool:
+    def awaits_retransmission(self) -> bool:
         """Whether it is to be sent again."""
         return not (self.in_flight or self.acknowledged or self.abandoned)
 
@@ -102,7 +102,7 @@ class Bundles(list[Bundle]):
             return at + 1
         rest = self[at].split(tsn)
         self.insert(at + 1, rest)
-        if rest.waits():
+        if rest.awaits_retransmission():
             rest.path.is_lost(tsn)
         return at + 1
 

@@ -60,7 +60,7 @@ _SKIPPED = Struct(">HHI")
 
 
 class Data(msgspec.Struct, frozen=True, gc=False):
-    """DATA and I-DATA: a message, or a piece of one."""
+    """DATA and I-DATA: a message, or a fragment of one."""
 
     tsn: int
     stream: int
@@ -69,9 +69,9 @@ class Data(msgspec.Struct, frozen=True, gc=False):
     flags: int
     data: bytes
     protocol: int = 0
-    """Payload protocol identifier; in I-DATA only the first piece has it."""
-    fragment: int = 0
-    """Number of the piece, in I-DATA (FSN)."""
+    """Payload protocol identifier; in I-DATA only the first fragment has it."""
+    fsn: int = 0
+    """Number of the fragment, in I-DATA (FSN)."""
     interleaved: bool = False
     """Whether it is I-DATA."""
 
@@ -183,7 +183,7 @@ def _encode_data(chunk: Data) -> bytes:
     data = chunk.data
     length = len(data)
     if chunk.interleaved:
-        last = chunk.protocol if chunk.flags & BEGINNING else chunk.fragment
+        last = chunk.protocol if chunk.flags & BEGINNING else chunk.fsn
         head = I_DATA.pack(
             Type.I_DATA, chunk.flags, I_DATA.size + length, chunk.tsn, chunk.stream, 0, chunk.number, last
         )
@@ -218,21 +218,21 @@ def decode_data(packet: bytes, at: int, found: list[Chunk]) -> int:
     kind, end = packet[at], len(packet)
     interleaved = kind == Type.I_DATA
     header = I_DATA if interleaved else DATA
-    unpack, size, fragment = header.unpack_from, header.size, 0
+    unpack, size, fsn = header.unpack_from, header.size, 0
     while at < end and packet[at] == kind:
         if end - at < size:
             raise _bad_data(packet, at)
         if interleaved:
             _, flags, length, tsn, stream, _, number, protocol = unpack(packet, at)
             if not flags & BEGINNING:
-                protocol, fragment = 0, protocol
+                protocol, fsn = 0, protocol
         else:
             _, flags, length, tsn, stream, number, protocol = unpack(packet, at)
         if length < size or at + length > end:
             raise _bad_data(packet, at)
         data = packet[at + size : at + length]
-        found.append(Data(tsn, stream, number, flags, data, protocol, fragment, interleaved))
-        fragment = 0
+        found.append(Data(tsn, stream, number, flags, data, protocol, fsn, interleaved))
+        fsn = 0
         at += length + (-length & 3)
     return at
 

@@ -9,12 +9,12 @@ from plugins.protocols.sctp.chunks import Plain, Sack, Shutdown, Type
 from plugins.protocols.sctp.events import Event, What
 from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.sequence import MASK32
-from plugins.protocols.sctp.states import EMPTYING, SAYING, SENDING, State
+from plugins.protocols.sctp.states import DRAINING, SENDING, SHUTTING_DOWN, State
 
 if TYPE_CHECKING:
     from plugins.protocols.sctp.association import Association
 
-_GUARD = 5
+_GUARD_RTOS = 5
 """Longest time-outs after which a shutdown that does not come to an end is an abort (T5)."""
 
 
@@ -33,24 +33,24 @@ class Closing:
         association = self._association
         if association.state is State.ESTABLISHED:
             association.state = State.SHUTDOWN_PENDING
-            association.sender.hurried = True
+            association.sender.immediate_acks = True
         elif association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
             association.abort("closed before it was open")
 
-    def go_on(self, now: float) -> bool:
+    def advance(self, now: float) -> bool:
         """Say good-bye, or answer it, if the peer has everything; return whether that was said now."""
         association = self._association
-        if association.state not in EMPTYING or not association.sender.is_empty():
+        if association.state not in DRAINING or not association.sender.is_empty():
             return False
         association.state = (
             State.SHUTDOWN_SENT if association.state is State.SHUTDOWN_PENDING else State.SHUTDOWN_ACK_SENT
         )
         association.paths.stop_heartbeats()
-        self._guard = now + _GUARD * association.options.rto_most
-        self._say(now)
+        self._guard = now + _GUARD_RTOS * association.options.rto_most
+        self._send_shutdown(now)
         return True
 
-    def _say(self, now: float) -> None:
+    def _send_shutdown(self, now: float) -> None:
         association = self._association
         path = association.paths.current()
         if association.state is State.SHUTDOWN_SENT:
@@ -68,30 +68,30 @@ class Closing:
         association = self._association
         if self._guard is not None and self._guard <= now:
             association.abort("the shutdown took too long")
-        elif self._timer is not None and self._timer <= now and association.state in SAYING:
+        elif self._timer is not None and self._timer <= now and association.state in SHUTTING_DOWN:
             path = association.paths.current()
             path.back_off()
             if association.paths.failed(path):
                 association.end(What.LOST, "no answer to the shutdown")
             else:
-                self._say(now)
+                self._send_shutdown(now)
 
-    def data_came(self, now: float) -> None:
+    def data_received(self, now: float) -> None:
         """Data after we have said good-bye: say it again, with what has come now."""
         if self._association.state is State.SHUTDOWN_SENT:
-            self._say(now)
+            self._send_shutdown(now)
 
-    def answer_again(self, now: float) -> None:
+    def repeat_shutdown_ack(self, now: float) -> None:
         """The peer has not got our SHUTDOWN ACK, or we have not got its answer."""
-        self._say(now)
+        self._send_shutdown(now)
 
     def on_shutdown(self, chunk: Shutdown, path: Path, now: float) -> None:
         association = self._association
         if association.state is State.SHUTDOWN_SENT:  # both at once
             association.state = State.SHUTDOWN_ACK_SENT
-            self._say(now)
+            self._send_shutdown(now)
         elif association.state is State.SHUTDOWN_ACK_SENT:
-            self.answer_again(now)
+            self.repeat_shutdown_ack(now)
         elif association.state in SENDING:
             if association.state is not State.SHUTDOWN_RECEIVED:
                 association.state = State.SHUTDOWN_RECEIVED
@@ -101,7 +101,7 @@ class Closing:
 
     def on_shutdown_ack(self, chunk: Plain, path: Path, now: float) -> None:
         association = self._association
-        if association.state in SAYING:
+        if association.state in SHUTTING_DOWN:
             association.output.alone(path.address, chunks.encode(Plain(Type.SHUTDOWN_COMPLETE)))
             association.end(What.CLOSED)
 

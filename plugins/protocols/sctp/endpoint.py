@@ -5,12 +5,14 @@ An INIT is answered from what it says and leaves nothing behind; memory is given
 
 from __future__ import annotations
 
+import heapq
+import itertools
+
 import msgspec
 
 from plugins.protocols.sctp import chunks, packets, parameters
 from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.chunks import REFLECTED, Chunk, Init, Listed, Plain, Type
-from plugins.protocols.sctp.deadlines import Deadlines
 from plugins.protocols.sctp.errors import MalformedPacket
 from plugins.protocols.sctp.events import Event, What
 from plugins.protocols.sctp.handshake import Cookie, Offer, Refused, open_cookie, our_init, read_init
@@ -21,12 +23,12 @@ from plugins.protocols.sctp.parameters import Cause, Parameter
 from plugins.protocols.sctp.secret import Secret
 from plugins.protocols.sctp.states import State
 
-_MOST_ANSWERS = 256
+_MAX_ANSWERS = 256
 """Packets without an association that wait to be sent; a flood gets no more answers than that in one turn."""
 _KEY_LIFETIME = 3600.0
 """Seconds after which cookies are signed with another key; longer where a cookie lives longer."""
 _UNANSWERED = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE, Type.COOKIE_ACK, Type.COOKIE_ECHO))
-_MOST_CLOSED = 1024
+_MAX_CLOSED = 1024
 """Associations that ended with a graceful shutdown and whose tags are still known; the oldest is forgotten first."""
 _CLOSED_LIFETIME = 60.0
 """Seconds that such a tag stays known: longer than a packet of the association can still be on its way."""
@@ -70,7 +72,7 @@ class Endpoint:
         """Each with the keys by which ``_by_peer`` knows it."""
         self._touched: dict[Association, None] = {}
         """Those that may have something to send, in the order in which something has happened to them."""
-        self._deadlines = Deadlines()
+        self._deadlines = _Deadlines()
         self._closed: dict[tuple[int, int], float] = {}
         """Peer's port and our tag of associations that ended with a graceful shutdown, and until when they stay here."""
 
@@ -135,7 +137,7 @@ class Endpoint:
     def _remember_closed(self, association: Association, now: float) -> None:
         closed = self._closed
         closed[association.peer_port, association.tag] = now + _CLOSED_LIFETIME
-        while len(closed) > _MOST_CLOSED or next(iter(closed.values())) <= now:
+        while len(closed) > _MAX_CLOSED or next(iter(closed.values())) <= now:
             del closed[next(iter(closed))]
 
     def _forget_addresses(self, association: Association) -> None:
@@ -200,7 +202,7 @@ class Endpoint:
         return association if association is not None and association.state is not State.CLOSED else None
 
     def _answer(self, packet: Packet, source: bytes, tag: int, chunk: Chunk) -> None:
-        if len(self._answers) < _MOST_ANSWERS:
+        if len(self._answers) < _MAX_ANSWERS:
             encoded = chunks.encode(chunk)
             self._answers.append((source, packets.encode(self._port, packet.source, tag, [encoded])))
 
@@ -240,7 +242,7 @@ class Endpoint:
             if association is not None:
                 if association.state is State.SHUTDOWN_ACK_SENT:  # our peer is over, and has begun anew
                     self._touched[association] = None
-                    association.closing.answer_again(now)
+                    association.closing.repeat_shutdown_ack(now)
                     return
                 _no_new_addresses(offer, association)
         except Refused as refused:
@@ -324,6 +326,52 @@ class Endpoint:
         association.accept(cookie, source, now)
         association.events[-1] = Event(what=What.RESTARTED)
         return True
+
+
+class _Deadlines:
+    """When something is due, and for which association."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Association]] = []
+        self._armed: dict[Association, float] = {}
+        """The earliest entry of each."""
+        self._order = itertools.count()
+
+    def arm(self, association: Association) -> None:
+        """See to it that the association is looked at when something is due."""
+        at = association.next_deadline()
+        armed = self._armed.get(association)
+        if at is not None and (armed is None or at < armed):
+            self._armed[association] = at
+            heapq.heappush(self._heap, (at, next(self._order), association))
+
+    def next(self) -> float | None:
+        """Return when ``due`` is to be asked; None: there is nothing."""
+        while self._heap and self._is_void(*self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now: float) -> list[Association]:
+        """Return those for which something is due."""
+        found = []
+        while self._heap and self._heap[0][0] <= now:
+            at, order, association = heapq.heappop(self._heap)
+            if self._is_void(at, order, association):
+                continue
+            del self._armed[association]
+            due = association.next_deadline()
+            if due is not None and due <= now:
+                found.append(association)
+            else:
+                self.arm(association)
+        return found
+
+    def forget(self, association: Association) -> None:
+        """There is nothing more to be due for it."""
+        self._armed.pop(association, None)
+
+    def _is_void(self, at: float, order: int, association: Association) -> bool:
+        return association.state is State.CLOSED or self._armed.get(association) != at
 
 
 def _no_new_addresses(offer: Offer, association: Association) -> None:

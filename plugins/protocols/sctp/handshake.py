@@ -10,9 +10,9 @@ from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Cause, Kind, Parameter, Parameters
 from plugins.protocols.sctp.secret import Secret
 
-_LEAST_WINDOW = 1500
-_MOST_ADDRESSES = 16
-_MOST_REPORTED = 256
+_MIN_WINDOW = 1500
+_MAX_ADDRESSES = 16
+_MAX_REPORTED = 256
 """Bytes of unknown parameters that are reported to the peer; the others are left out (12.4).
 
 The report of a parameter is longer than the parameter, so that the reports of a whole INIT may not fit into a chunk.
@@ -113,9 +113,9 @@ def our_init(
 
 def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, Parameters]:
     """Return what the peer offers, and the parameters that it wants to be told are unknown here.  Raises ``Refused``."""
-    if not init.tag or not init.outbound or not init.inbound or init.window < _LEAST_WINDOW:
+    if not init.tag or not init.outbound or not init.inbound or init.window < _MIN_WINDOW:
         raise Refused(Cause.INVALID_MANDATORY, "INIT without a tag, a stream or a window")
-    counting, unknown = parameters.recognized(init.parameters, _MOST_REPORTED)
+    counting, unknown = parameters.recognized(init.parameters, _MAX_REPORTED)
     for parameter in counting:
         if parameter.kind == Kind.HOST_NAME:
             raise Refused(Cause.UNRESOLVABLE_ADDRESS, "INIT with a host name", parameters.encode([parameter]))
@@ -142,4 +142,4 @@ def _addresses(listed: Parameters, source: bytes) -> list[bytes]:
     for parameter in listed:
         if sizes.get(Kind(parameter.kind)) == len(parameter.value) and parameter.value not in found:
             found.append(parameter.value)
-    return found[:_MOST_ADDRESSES]
+    return found[:_MAX_ADDRESSES]

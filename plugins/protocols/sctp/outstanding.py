@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.protocols.sctp.bundle import Bundle, Bundles
 from plugins.protocols.sctp.chunks import Forward, Sack
 from plugins.protocols.sctp.path import Path
-from plugins.protocols.sctp.ranges import Range, without
 from plugins.protocols.sctp.schedule import Outgoing
 from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
-MISSES = 3
+Range = tuple[int, int]
+"""First and last integer."""
+
+MISSING_REPORTS = 3
 """Reports that a TSN is missing after which it is sent again."""
 
-_MOST_OUTSTANDING = 1 << 15
+_MAX_OUTSTANDING = 1 << 15
 _FORWARD_HEAD, _SKIPPED_STREAM, _SKIPPED_MESSAGE = 8, 4, 8
 """Bytes of FORWARD-TSN without streams, and of each of them; in I-FORWARD-TSN they have more."""
 
@@ -58,19 +62,19 @@ class Outstanding:
     def repeat(self, bundle: Bundle, now: float) -> None:
         """Take note that a bundle goes out again."""
         path = bundle.path
-        bundle.misses = 0
+        bundle.missing_reports = 0
         self.retransmitted += len(bundle.messages)
         if path.timed is not None and bundle.first <= path.timed <= bundle.last:
             path.timed = None  # Karn: an answer could be one to either
         self._sent(bundle, now)
 
     def _sent(self, bundle: Bundle, now: float) -> None:
-        self._fly(bundle, now)
+        self._enter_flight(bundle, now)
         bundle.sends += 1
         bundle.sent_at = now
         bundle.path.last_sent = now
 
-    def _fly(self, bundle: Bundle, now: float) -> None:
+    def _enter_flight(self, bundle: Bundle, now: float) -> None:
         path = bundle.path
         bundle.in_flight = True
         path.flight += bundle.size
@@ -80,9 +84,9 @@ class Outstanding:
 
     def room(self) -> int:
         """Return how many TSNs more a gap block can name (16 bits)."""
-        return _MOST_OUTSTANDING - (self.next_tsn - 1 - self.cumulative)
+        return _MAX_OUTSTANDING - (self.next_tsn - 1 - self.cumulative)
 
-    def holds(self, stream: int) -> bool:
+    def has_unacknowledged(self, stream: int) -> bool:
         """Whether anything of that stream was sent, or given up, and not acknowledged."""
         return any(message.stream == stream for bundle in self.bundles for message in bundle.messages)
 
@@ -107,13 +111,13 @@ class Outstanding:
         for path, flight in before:
             self._adjust(path, gains.get(path, 0), flight, advanced, now)
         if sack.gaps:
-            self._count_misses(newest, advanced, now)
+            self._count_missing_reports(newest, advanced, now)
         self.advance()
         return bool(gains) or advanced
 
     def _adjust(self, path: Path, gain: int, before: int, advanced: bool, now: float) -> None:
-        if path.exit is not None and self.cumulative >= path.exit:
-            path.exit = None
+        if path.recovery_exit is not None and self.cumulative >= path.recovery_exit:
+            path.recovery_exit = None
         if gain:
             path.acknowledged(gain, in_flight_before=before, advanced=advanced)
             path.probing.progressed()
@@ -133,7 +137,7 @@ class Outstanding:
             if not bundle.abandoned:
                 self.bytes -= bundle.size
                 for message in bundle.messages:
-                    message.pieces -= 1
+                    message.fragments -= 1
         del bundles[:count]
         self.cumulative = cumulative
         if self._gaps:
@@ -144,11 +148,11 @@ class Outstanding:
         if path.timed is not None and bundle.first <= path.timed <= bundle.last:
             path.timed = None
             path.measured(now - bundle.sent_at)
-        self._land(bundle)
+        self._leave_flight(bundle)
         if not bundle.abandoned:
             gains[path] = gains.get(path, 0) + bundle.size
 
-    def _land(self, bundle: Bundle) -> None:
+    def _leave_flight(self, bundle: Bundle) -> None:
         if bundle.in_flight:
             bundle.in_flight = False
             bundle.path.flight -= bundle.size
@@ -169,40 +173,40 @@ class Outstanding:
             for bundle in self.bundles.between(*taken_back):
                 bundle.acknowledged = False
                 if not bundle.abandoned:
-                    self._fly(bundle, now)
+                    self._enter_flight(bundle, now)
         for acknowledged in new:
             for bundle in self.bundles.between(*acknowledged):
                 bundle.acknowledged = True
                 self._gained(bundle, gains, now)
         return new[-1][1] if new else self.cumulative
 
-    def _count_misses(self, newest: int, advanced: bool, now: float) -> None:
+    def _count_missing_reports(self, newest: int, advanced: bool, now: float) -> None:
         if not self._gaps:
             return
         missed = []
         for hole in without(((self.cumulative + 1, self._gaps[-1][1]),), self._gaps):
             for bundle in self.bundles.between(*hole):
-                counts = bundle.last < newest or (advanced and bundle.path.exit is not None)
-                if not bundle.in_flight or bundle.fast or not counts:
+                counts = bundle.last < newest or (advanced and bundle.path.recovery_exit is not None)
+                if not bundle.in_flight or bundle.fast_retransmitted or not counts:
                     continue
-                bundle.misses += 1
-                if bundle.misses >= MISSES:
+                bundle.missing_reports += 1
+                if bundle.missing_reports >= MISSING_REPORTS:
                     missed.append(bundle)
         for bundle in missed:
-            bundle.fast = True
-            bundle.path.recover_fast(self.next_tsn - 1)
-            self.lose(bundle, bundle.path, now)
+            bundle.fast_retransmitted = True
+            bundle.path.enter_fast_recovery(self.next_tsn - 1)
+            self.mark_lost(bundle, bundle.path, now)
 
     # ------------------------------------------------------------------ losses
 
-    def lose(self, bundle: Bundle, again: Path, now: float) -> None:
+    def mark_lost(self, bundle: Bundle, retransmit_on: Path, now: float) -> None:
         """Take a bundle for lost: it is sent again on the path ``again``, but for what is given up now."""
-        self._land(bundle)
+        self._leave_flight(bundle)
         if bundle.abandoned:
             return
         if not bundle.limited:
-            bundle.path = again
-            again.is_lost(bundle.first)
+            bundle.path = retransmit_on
+            retransmit_on.is_lost(bundle.first)
             return
         first, last = bundle.first, bundle.last
         for message in [each for each in bundle.messages if each.terms.is_limited()]:
@@ -210,11 +214,11 @@ class Outstanding:
             if (limit is not None and bundle.sends > limit) or (expires is not None and now >= expires):
                 self.abandon(message)
         for left in self.bundles.between(first, last):
-            if left.waits():
-                left.path = again
-                again.is_lost(left.first)
+            if left.awaits_retransmission():
+                left.path = retransmit_on
+                retransmit_on.is_lost(left.first)
 
-    def lose_all(self, path: Path, again: Path, now: float) -> None:
+    def mark_path_lost(self, path: Path, retransmit_on: Path, now: float) -> None:
         """Take all that is under way on ``path``, or waits to be sent again there, for lost (6.3.3)."""
         path.lost.clear()
         self.forward_due = self.advanced > self.cumulative
@@ -222,8 +226,8 @@ class Outstanding:
         while at < len(self.bundles):  # what is given up splits others, behind as well
             bundle = self.bundles[at]
             if bundle.path is path and not bundle.acknowledged and not bundle.abandoned:
-                bundle.fast = False
-                self.lose(bundle, again, now)
+                bundle.fast_retransmitted = False
+                self.mark_lost(bundle, retransmit_on, now)
             at += 1
 
     # ------------------------------------------------------------------ giving up
@@ -232,16 +236,16 @@ class Outstanding:
         """Give a message up, if the peer can be told; return whether it is."""
         if message.abandoned:
             return True
-        if message.pieces_sent and not self.may_forward:
+        if message.fragments_sent and not self.may_forward:
             return False
         message.abandoned = True
         self.abandoned_count += 1
-        if message.pieces_sent:
+        if message.fragments_sent:
             if message.offset < len(message.data):
-                self._stand_for_the_rest(message)
+                self._consume_tsn_for_rest(message)
             for first, last in self._chunks_of(message):
                 for bundle in self.bundles.between(first, last):
-                    self._land(bundle)
+                    self._leave_flight(bundle)
                     bundle.abandoned = True
                     self.bytes -= bundle.size
             self.advance()
@@ -250,7 +254,7 @@ class Outstanding:
     def _chunks_of(self, message: Outgoing) -> list[Range]:
         """Return the TSNs of a message that are outstanding."""
         found: list[Range] = []
-        left = message.pieces
+        left = message.fragments
         at = max(self.bundles.at(message.tsn), 0)
         while left and at < len(self.bundles):
             bundle = self.bundles[at]
@@ -261,7 +265,7 @@ class Outstanding:
             at += 1
         return found
 
-    def _stand_for_the_rest(self, message: Outgoing) -> None:
+    def _consume_tsn_for_rest(self, message: Outgoing) -> None:
         """Use up a TSN for what will not be sent: the peer may have acknowledged all that was, and still waits for more."""
         tsn = self.next_tsn
         self.bundles.append(Bundle(tsn, tsn, [], [message], self.paths[0], abandoned=True))
@@ -304,3 +308,21 @@ class Outstanding:
             ),
             interleaved=self.interleaved,
         )
+
+
+def without(ranges: Sequence[Range], others: Sequence[Range]) -> list[Range]:
+    """Return what of ``ranges`` is in none of the ``others``."""
+    left = []
+    at = 0
+    for first, last in ranges:
+        while at < len(others) and others[at][1] < first:
+            at += 1
+        for other_first, other_last in others[at:]:
+            if other_first > last:
+                break
+            if other_first > first:
+                left.append((first, other_first - 1))
+            first = max(first, other_last + 1)
+        if first <= last:
+            left.append((first, last))
+    return left

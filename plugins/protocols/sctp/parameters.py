@@ -100,13 +100,13 @@ def first(parameters: Parameters, kind: int) -> bytes | None:
     return None
 
 
-def recognized(parameters: Parameters, most_reported: int) -> tuple[Parameters, Parameters]:
+def recognized(parameters: Parameters, max_reported: int) -> tuple[Parameters, Parameters]:
     """Return the parameters that count, and the unknown ones that are to be reported to the sender (3.2.1, 3.2.2).
 
-    The reported ones have ``most_reported`` bytes together, each with a header of its own; others are left out.
+    The reported ones have ``max_reported`` bytes together, each with a header of its own; others are left out.
     """
     counting, reported = [], []
-    room = most_reported
+    room = max_reported
     for parameter in parameters:
         if parameter.kind in _KNOWN:
             counting.append(parameter)

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from plugins.protocols.sctp.sequence import MASK16
 
-_MOST_RANGES = 1000
+_MAX_RANGES = 1000
 """Ranges of TSNs above the first missing one; what would make more is dropped, and comes again."""
 
 
@@ -45,7 +45,7 @@ class Received:
             self._ends[at - 1] = tsn
         elif joins_right:
             self._starts[at] = tsn
-        elif len(self._starts) < _MOST_RANGES and tsn - self.cumulative <= MASK16:
+        elif len(self._starts) < _MAX_RANGES and tsn - self.cumulative <= MASK16:
             self._starts.insert(at, tsn)
             self._ends.insert(at, tsn)
         else:

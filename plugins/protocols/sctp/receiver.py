@@ -9,15 +9,13 @@ from plugins.protocols.sctp.chunks import BEGINNING, ENDING, IMMEDIATE, UNORDERE
 from plugins.protocols.sctp.errors import NoUserData
 from plugins.protocols.sctp.events import Message
 from plugins.protocols.sctp.options import SctpOptions
-from plugins.protocols.sctp.reassembly import LEAST_CHARGE, ByNumber, ByTsn, charge
+from plugins.protocols.sctp.reassembly import MIN_CHARGE, ByNumber, ByTsn, charge
 from plugins.protocols.sctp.received import Received
 from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
-_MOST_DUPLICATES = 50
+_MAX_DUPLICATES = 50
 _PACKETS_PER_SACK = 2
-_LATE_COUNT = (
-    "I-DATA counts pieces from the second on, as Linux does and RFC 8260 does not; set interleaving = false"
-)
+_LATE_COUNT = "I-DATA counts fragments from the second on, as Linux does and RFC 8260 does not; set interleaving = false"
 _WHOLE = BEGINNING | ENDING
 
 
@@ -43,7 +41,7 @@ class Receiver:
         self._by_tsn = ByTsn()
         self._by_number = ByNumber()
         self._skipped: dict[tuple[int, bool], int] = {}
-        """Of streams of I-DATA: the last message that the peer has given up; pieces of it may still be under way."""
+        """Of streams of I-DATA: the last message that the peer has given up; fragments of it may still be under way."""
         self._expected: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """Number of the next message in each stream: of the ordered ones, and of the unordered ones of I-DATA."""
         self._waiting: dict[int, dict[int, Message]] = {}
@@ -99,7 +97,7 @@ class Receiver:
             ):
                 break
             if flags & _WHOLE != _WHOLE:
-                if not flags & BEGINNING and interleaved and not chunk.fragment:
+                if not flags & BEGINNING and interleaved and not chunk.fsn:
                     break
                 self._assemble(tsn + 1, chunk)
                 room -= charge(data)
@@ -111,7 +109,7 @@ class Receiver:
                         break
                     expected[stream] = number + 1
                 self.messages.append(Message(stream, data, chunk.protocol, unordered))
-                taken += max(size, LEAST_CHARGE)
+                taken += max(size, MIN_CHARGE)
             tsn += 1
             at += 1
             if flags & IMMEDIATE:
@@ -128,11 +126,11 @@ class Receiver:
             raise RemoteProtocolError(
                 "DATA and I-DATA mixed" if self.interleaved else "I-DATA was not agreed on"
             )
-        if chunk.interleaved and not chunk.flags & BEGINNING and not chunk.fragment:
+        if chunk.interleaved and not chunk.flags & BEGINNING and not chunk.fsn:
             raise RemoteProtocolError(_LATE_COUNT)
         tsn = unwrapped(chunk.tsn, self.received.cumulative)
         if self.received.knows(tsn):
-            if len(self._duplicates) < _MOST_DUPLICATES:
+            if len(self._duplicates) < _MAX_DUPLICATES:
                 self._duplicates.append(chunk.tsn)
             self.sack_due = now
             return
@@ -152,7 +150,7 @@ class Receiver:
         """Return whether a chunk that is new may be stored (6.2).
 
         What fills a gap was sent before what is stored already, so that a peer that keeps to the window had room for
-        it.  It cannot know that a small chunk counts as ``LEAST_CHARGE`` here: twice the window is room enough for that,
+        it.  It cannot know that a small chunk counts as ``MIN_CHARGE`` here: twice the window is room enough for that,
         and no peer gets more.
         """
         window = self._options.receive_window - self._stored()
@@ -177,7 +175,7 @@ class Receiver:
         elif self.sack_due is None:
             self.sack_due = now + self._options.sack_delay
 
-    def sack(self, most_gaps: int) -> Sack:
+    def sack(self, max_gaps: int) -> Sack:
         """Return the acknowledgement; it counts as sent."""
         self.sack_due = None
         self._packets = 0
@@ -186,13 +184,13 @@ class Receiver:
         return Sack(
             cumulative=self.received.cumulative & MASK32,
             window=self._told_window,
-            gaps=self.received.gaps(most_gaps),
+            gaps=self.received.gaps(max_gaps),
             duplicates=duplicates,
         )
 
-    def sack_size(self, most_gaps: int) -> int:
+    def sack_size(self, max_gaps: int) -> int:
         """Return the bytes of the chunk that ``sack`` makes now."""
-        return 16 + 4 * (min(self.received.ranges(), most_gaps) + len(self._duplicates))
+        return 16 + 4 * (min(self.received.ranges(), max_gaps) + len(self._duplicates))
 
     def _assemble(self, tsn: int, chunk: Data) -> None:
         unordered = bool(chunk.flags & UNORDERED)
@@ -200,17 +198,17 @@ class Receiver:
         if self._skipped and number <= self._skipped.get((chunk.stream, unordered), -1):
             return
         if chunk.flags & BEGINNING and chunk.flags & ENDING:
-            pieces: list[Data] | None = [chunk]
+            fragments: list[Data] | None = [chunk]
         elif self.interleaved:
-            pieces = self._by_number.add((chunk.stream, unordered, number), chunk)
+            fragments = self._by_number.add((chunk.stream, unordered, number), chunk)
         else:
-            pieces = self._by_tsn.add(tsn, chunk)
-        if pieces is None:
+            fragments = self._by_tsn.add(tsn, chunk)
+        if fragments is None:
             return
         message = Message(
             stream=chunk.stream,
-            data=chunk.data if len(pieces) == 1 else b"".join([piece.data for piece in pieces]),
-            protocol=pieces[0].protocol,
+            data=chunk.data if len(fragments) == 1 else b"".join([fragment.data for fragment in fragments]),
+            protocol=fragments[0].protocol,
             unordered=unordered,
         )
         self._deliver(message, number)
@@ -234,13 +232,13 @@ class Receiver:
             return
         self._ready(message)
         if number == expected:
-            self._go_on(message.stream, expected + 1)
+            self._deliver_waiting(message.stream, expected + 1)
 
     def _ready(self, message: Message) -> None:
         self.messages.append(message)
         self._ready_bytes += charge(message.data)
 
-    def _go_on(self, stream: int, expected: int) -> None:
+    def _deliver_waiting(self, stream: int, expected: int) -> None:
         """Deliver what waits in a stream from the number ``expected`` on."""
         waiting = self._waiting.get(stream)
         while waiting and (message := waiting.pop(expected, None)) is not None:
@@ -297,4 +295,4 @@ class Receiver:
             message = waiting.pop(earlier)
             self._waiting_bytes -= charge(message.data)
             self._ready(message)
-        self._go_on(stream, max(number + 1, self._expected[False].get(stream, 0)))
+        self._deliver_waiting(stream, max(number + 1, self._expected[False].get(stream, 0)))

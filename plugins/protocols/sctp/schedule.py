@@ -1,4 +1,4 @@
-"""Which message's piece goes next (RFC 8260, 3).
+"""Which message's fragment goes next (RFC 8260, 3).
 
 Of the streams that have something, one is at the head, and the others wait in one heap; the schedules differ in the keys only.
 Without interleaving a message is finished once it was begun.
@@ -29,7 +29,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     expires: float | None = None
     """The time after which it is not worth sending any more (RFC 3758)."""
     retransmissions: int | None = None
-    """How often each piece is repeated at the most (RFC 7496, 3.1)."""
+    """How often each fragment is repeated at the most (RFC 7496, 3.1)."""
     priority: int | None = None
     """Give it up for messages with a lower number here when the buffer is full (RFC 7496, 3.2)."""
 
@@ -47,19 +47,19 @@ class Outgoing(msgspec.Struct, eq=False):
     terms: Terms
     arrival: int = 0
     number: int = -1
-    """In its stream; given when the first piece is sent."""
+    """In its stream; given when the first fragment is sent."""
     tsn: int = 0
-    """Of the first piece, when that was sent."""
+    """Of the first fragment, when that was sent."""
     offset: int = 0
     """Bytes that were sent."""
-    pieces: int = 0
+    fragments: int = 0
     """Sent and not acknowledged."""
-    pieces_sent: int = 0
+    fragments_sent: int = 0
     abandoned: bool = False
 
     def is_acknowledged(self) -> bool:
         """Whether the peer has all of it."""
-        return self.offset == len(self.data) and not self.pieces and not self.abandoned
+        return self.offset == len(self.data) and not self.fragments and not self.abandoned
 
 
 class Schedule:
@@ -113,7 +113,7 @@ class Schedule:
         self._virtual = entry[0]
         self._head = self._queues[entry[2]]
 
-    def holds(self, stream: int) -> bool:
+    def has_unsent(self, stream: int) -> bool:
         """Whether anything of that stream has not been sent."""
         return any(not message.abandoned for message in self._queues.get(stream, ()))
 
@@ -122,13 +122,13 @@ class Schedule:
         return [message for queue in self._queues.values() for message in queue if not message.abandoned]
 
     def current(self) -> Outgoing | None:
-        """Return the message of which a piece goes next."""
+        """Return the message of which a fragment goes next."""
         while self._head:
             message = self._head[0]
             if not message.abandoned:
                 return message
             self.bytes -= len(message.data) - message.offset
-            self._go_on(finished=True)
+            self._choose_next(finished=True)
         return None
 
     def sent(self, message: Outgoing, size: int) -> None:
@@ -140,9 +140,9 @@ class Schedule:
             self._served[stream] = begun + size / self.weights.get(stream, 1.0)
         finished = message.offset >= len(message.data)
         if finished or self.interleaved:
-            self._go_on(finished=finished)
+            self._choose_next(finished=finished)
 
-    def _go_on(self, *, finished: bool) -> None:
+    def _choose_next(self, *, finished: bool) -> None:
         """Choose the next stream."""
         queue, stream = self._head, self._entry[2]
         if finished:

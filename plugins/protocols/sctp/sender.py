@@ -1,4 +1,4 @@
-"""The sending half of an association: messages are cut into pieces, and fill what windows allow (RFC 9260, 6.1, 6.9).
+"""The sending half of an association: messages are cut into fragments, and fill what windows allow (RFC 9260, 6.1, 6.9).
 
 What comes first in a packet is what was lost; then new data, in the order of the schedule.
 """
@@ -20,7 +20,7 @@ from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
 _DATA, _I_DATA = int(Type.DATA), int(Type.I_DATA)
 _pack_data, _pack_i_data = DATA.pack, I_DATA.pack
-_LEAST_PIECE = 64
+_MIN_FRAGMENT = 64
 """Bytes below which a message is not cut to use up the rest of a packet."""
 
 
@@ -35,11 +35,11 @@ class Sender:
         self.peer_window = 0
         """As the peer told it last, outstanding data included."""
         self.interleaved = False
-        self.hurried = False
+        self.immediate_acks = False
         """Whether acknowledgements are wanted at once: the association is to be shut down."""
         self.paused: frozenset[int] = frozenset()
         """Streams that are being reset: messages for them are held until ``resume``."""
-        self._held: list[Outgoing] = []
+        self._paused_messages: list[Outgoing] = []
         self._probe: Bundle | None = None
         """What was sent although the peer's window was too small for it (6.1, A)."""
         self._options = options
@@ -66,7 +66,7 @@ class Sender:
         if terms.priority is not None:
             self._make_room(terms.priority, sum(map(len, bodies)))
         if stream in self.paused:
-            self._held += messages
+            self._paused_messages += messages
         else:
             self.schedule.push(messages, stream)
         return messages
@@ -78,21 +78,25 @@ class Sender:
                 for numbers in self._numbers:
                     numbers.pop(stream, None)
         self.paused = frozenset()
-        held, self._held = self._held, []
-        for message in held:
+        messages, self._paused_messages = self._paused_messages, []
+        for message in messages:
             self.schedule.push((message,), message.stream)
 
-    def holds(self, stream: int) -> bool:
+    def has_unacknowledged(self, stream: int) -> bool:
         """Whether the peer lacks anything of that stream, or has not said that it knows what was given up: that has a number."""
-        return self.schedule.holds(stream) or self.outstanding.holds(stream)
+        return self.schedule.has_unsent(stream) or self.outstanding.has_unacknowledged(stream)
 
     def buffered(self) -> int:
         """Return the bytes that wait to be sent or acknowledged."""
-        return self.schedule.bytes + self.outstanding.bytes + sum(len(each.data) for each in self._held)
+        return (
+            self.schedule.bytes
+            + self.outstanding.bytes
+            + sum(len(each.data) for each in self._paused_messages)
+        )
 
     def is_empty(self) -> bool:
         """Whether the peer has acknowledged all, or does not wait for it any more."""
-        return not self._held and self.schedule.current() is None and not self.outstanding.bundles
+        return not self._paused_messages and self.schedule.current() is None and not self.outstanding.bundles
 
     def _make_room(self, priority: int, size: int) -> None:
         """Give up messages of less importance, the least first, until ``size`` bytes fit (RFC 7496, 3.2)."""
@@ -121,7 +125,7 @@ class Sender:
                 if (
                     probe.size <= sack.window
                 ):  # it was refused when there was no room for it, and now there is
-                    self.outstanding.lose(probe, probe.path, now)
+                    self.outstanding.mark_lost(probe, probe.path, now)
                 else:
                     self._probe = probe
             if self.is_refused():
@@ -140,7 +144,7 @@ class Sender:
     def fill(self, path: Path, room: int, now: float, *, fresh: bool) -> list[bytes]:
         """Return the parts of chunks of ``room`` bytes together at the most; new data only if it is to be ``fresh``."""
         taken = self._fill_again(path, room, now) if path.lost else []
-        if fresh and self.schedule.current() is not None and not path.lost and path.flight < path.window:
+        if fresh and self.schedule.current() is not None and not path.lost and path.flight < path.cwnd:
             taken += self._fill_fresh(path, room - sum(map(len, taken)), now, alone=not taken)
         if taken:
             path.free_packet = False
@@ -152,7 +156,7 @@ class Sender:
         bundles = self.outstanding.bundles
         while path.lost and path.may_send():
             bundle = bundles.find(path.lost[0])
-            if bundle is not None and bundle.path is path and bundle.waits():
+            if bundle is not None and bundle.path is path and bundle.awaits_retransmission():
                 fitting = bundle.fitting(room)
                 if not fitting and (taken or room < path.probing.size - HEADER.size & ~3):
                     break
@@ -190,7 +194,7 @@ class Sender:
             if flight + size > self.peer_window and (
                 flight or (self.peer_window <= 0 and outstanding.bundles)
             ):
-                break  # a window that is closed is probed with one piece, when nothing else is under way
+                break  # a window that is closed is probed with one fragment, when nothing else is under way
             space -= self._chunk(message, size, tsn, parts)
             messages.append(message)
             tsn += 1
@@ -215,7 +219,7 @@ class Sender:
 
     def _part(self, size: int, space: int, largest: int, *, alone: bool) -> int:
         """Return how much of ``size`` bytes to send now that not all may; 0 when it is better begun in the next packet."""
-        if space < _LEAST_PIECE or (not alone and size <= largest):
+        if space < _MIN_FRAGMENT or (not alone and size <= largest):
             return 0
         return min(space, largest) & ~3
 
@@ -234,12 +238,12 @@ class Sender:
                 message.number = 0
         message.offset = end = offset + size
         if end == len(data):
-            flags |= ENDING | (IMMEDIATE if terms.immediate or self.hurried else 0)
+            flags |= ENDING | (IMMEDIATE if terms.immediate or self.immediate_acks else 0)
         if size != len(data):
             data = data[offset:end]
         stream, number = message.stream, message.number
         if self.interleaved:
-            last = message.pieces_sent if offset else message.protocol
+            last = message.fragments_sent if offset else message.protocol
             length = I_DATA.size + size
             parts.append(_pack_i_data(_I_DATA, flags, length, tsn & MASK32, stream, 0, number & MASK32, last))
         else:
@@ -248,6 +252,6 @@ class Sender:
                 _pack_data(_DATA, flags, length, tsn & MASK32, stream, number & MASK16, message.protocol)
             )
         parts.append(data + bytes(-size & 3) if size & 3 else data)
-        message.pieces += 1
-        message.pieces_sent += 1
+        message.fragments += 1
+        message.fragments_sent += 1
         return length + (-size & 3)

@@ -26,7 +26,7 @@ SENDING = (State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED)
 """Data goes out, and acknowledgements of it come in."""
 RECEIVING = (State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_SENT)
 """Data comes in."""
-EMPTYING = (State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED)
+DRAINING = (State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED)
 """The good-bye waits for the last acknowledgement."""
-SAYING = (State.SHUTDOWN_SENT, State.SHUTDOWN_ACK_SENT)
+SHUTTING_DOWN = (State.SHUTDOWN_SENT, State.SHUTDOWN_ACK_SENT)
 """The good-bye is repeated until it is answered (T2-shutdown)."""

@@ -19,7 +19,7 @@ from plugins.protocols.sctp.schedule import Outgoing, Terms
 from plugins.protocols.sctp.states import OPEN, State
 
 READ_SIZE = 64 * 1024
-"""What is larger is read in pieces."""
+"""What is larger is read in fragments."""
 _ANSWER = 1024
 """Bytes that the socket module reads of an option at the most."""
 _ORDINARY = Terms()
@@ -63,10 +63,10 @@ class SystemAssociation:
         self.sender = self._new_sender()
         self._inbox: list[Message] = []
         self.left: list[Message] = []
-        self._pieces: dict[int, list[bytes]] = {}
+        self._fragments: dict[int, list[bytes]] = {}
         """By stream: of messages whose end has not been read."""
-        self._pieces_size = 0
-        self._news: list[bytes] = []
+        self._fragments_size = 0
+        self._notification: list[bytes] = []
         """The same of a notification."""
 
     def _new_sender(self) -> SystemSender:
@@ -106,7 +106,7 @@ class SystemAssociation:
 
     # ------------------------------------------------------------------ the host's side
 
-    def is_held(self) -> bool:
+    def has_messages(self) -> bool:
         """Whether messages were read that the conversation has not taken."""
         return bool(self._inbox)
 
@@ -125,7 +125,7 @@ class SystemAssociation:
         return count
 
     def read(self, reads: int, buffer: memoryview) -> None:
-        """Read what has come, messages and news, with so many system calls at the most."""
+        """Read what has come, messages and notification, with so many system calls at the most."""
         for _ in range(reads):
             if self.state is State.CLOSED:
                 return
@@ -141,7 +141,7 @@ class SystemAssociation:
                 return
             whole = bool(flags & socket.MSG_EOR)
             if flags & MSG_NOTIFICATION:
-                self._on_news(bytes(buffer[:size]), whole=whole)
+                self._on_notification(bytes(buffer[:size]), whole=whole)
             else:
                 self._on_data(bytes(buffer[:size]), ancillary, whole=whole)
 
@@ -152,74 +152,74 @@ class SystemAssociation:
         self.bytes_in += len(data)
         stream, protocol, unordered = layout.received(ancillary)
         if not whole:
-            self._pieces.setdefault(stream, []).append(data)
-            self._pieces_size += len(data)
-            if self._pieces_size > self._options.max_message:
+            self._fragments.setdefault(stream, []).append(data)
+            self._fragments_size += len(data)
+            if self._fragments_size > self._options.max_message:
                 self.abort(f"a message of more than {self._options.max_message} bytes")
             return
-        if stream in self._pieces:
-            pieces = self._pieces.pop(stream)
-            self._pieces_size -= sum(map(len, pieces))
-            data = b"".join((*pieces, data))
+        if stream in self._fragments:
+            fragments = self._fragments.pop(stream)
+            self._fragments_size -= sum(map(len, fragments))
+            data = b"".join((*fragments, data))
         self._inbox.append(Message(stream, data, protocol, unordered))
 
-    # ------------------------------------------------------------------ news
+    # ------------------------------------------------------------------ notification
 
-    def _on_news(self, data: bytes, *, whole: bool) -> None:
-        self._news.append(data)
+    def _on_notification(self, data: bytes, *, whole: bool) -> None:
+        self._notification.append(data)
         if not whole:
             return
-        news = notifications.decode(b"".join(self._news))
-        self._news.clear()
-        match news:
+        notification = notifications.decode(b"".join(self._notification))
+        self._notification.clear()
+        match notification:
             case notifications.AssociationChange():
-                self._on_change(news)
+                self._on_change(notification)
             case notifications.AddressChange():
-                self._on_address(news)
+                self._on_address(notification)
             case notifications.Dry():
                 self.sender.ran_dry()
             case notifications.Failed():
-                self.sender.failed(news.context)
+                self.sender.failed(notification.context)
             case notifications.ShuttingDown():
                 self.state = State.SHUTDOWN_RECEIVED
                 self.events.append(Event(what=What.SHUTTING_DOWN))
             case notifications.PartialAborted():
-                self._pieces_size -= sum(map(len, self._pieces.pop(news.stream, ())))
+                self._fragments_size -= sum(map(len, self._fragments.pop(notification.stream, ())))
             case notifications.RemoteError():
-                self.events.append(Event(what=What.PEER_ERROR, detail=str([news.cause])))
+                self.events.append(Event(what=What.PEER_ERROR, detail=str([notification.cause])))
 
-    def _on_change(self, news: notifications.AssociationChange) -> None:
-        if news.change == Change.COMM_UP:
-            self._on_up(news, What.UP)
-        elif news.change == Change.RESTART:
+    def _on_change(self, notification: notifications.AssociationChange) -> None:
+        if notification.change == Change.COMM_UP:
+            self._on_up(notification, What.UP)
+        elif notification.change == Change.RESTART:
             self.sender = self._new_sender()
             self.left += self._inbox
-            self._inbox, self._pieces, self._pieces_size = [], {}, 0
-            self._on_up(news, What.RESTARTED)
-        elif news.change == Change.SHUTDOWN_COMP:
+            self._inbox, self._fragments, self._fragments_size = [], {}, 0
+            self._on_up(notification, What.RESTARTED)
+        elif notification.change == Change.SHUTDOWN_COMP:
             self.end(What.CLOSED)
-        elif news.change in (Change.COMM_LOST, Change.CANT_STR_ASSOC):
-            self.end(What.LOST, _words(news.causes) or self._error())
+        elif notification.change in (Change.COMM_LOST, Change.CANT_STR_ASSOC):
+            self.end(What.LOST, _abort_text(notification.causes) or self._error())
 
-    def _on_up(self, news: notifications.AssociationChange, what: What) -> None:
+    def _on_up(self, notification: notifications.AssociationChange, what: What) -> None:
         sock, sender = self.socket, self.sender
         try:
             status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
             known = sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER)
             send_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        except OSError:  # it is over already, as later news say
+        except OSError:  # it is over already, as later notification say
             return
         self.state = State.ESTABLISHED
-        sender.streams = min(sender.streams, news.streams_out)
+        sender.streams = min(sender.streams, notification.streams_out)
         sender.peer_window = min(layout.STATUS.unpack_from(status)[2], send_buffer)
         for stream in range(sender.streams):
             sender.rank(stream, 0)
         self.paths = PeerAddresses([PeerAddress(address) for address in layout.peer_addresses(known)])
         self.events.append(Event(what=what))
 
-    def _on_address(self, news: notifications.AddressChange) -> None:
+    def _on_address(self, notification: notifications.AddressChange) -> None:
         for path in self.paths.all:
-            if path.address == news.address and news.state == (
+            if path.address == notification.address and notification.state == (
                 Reachability.AVAILABLE if path.is_down else Reachability.UNREACHABLE
             ):
                 path.is_down = not path.is_down
@@ -231,11 +231,13 @@ class SystemAssociation:
         return os.strerror(number) if number else "connection lost"
 
 
-def _words(causes: bytes) -> str:
+def _abort_text(causes: bytes) -> str:
     """Return what an ABORT says; empty: there was none."""
     try:
         found = parameters.decode(causes)
     except MalformedPacket:
         found = ()
-    said = ", ".join(cause.value.decode("ascii", "replace")[:200] or f"cause {cause.kind}" for cause in found)
-    return f"aborted by the peer: {said}" if found else ""
+    texts = ", ".join(
+        cause.value.decode("ascii", "replace")[:200] or f"cause {cause.kind}" for cause in found
+    )
+    return f"aborted by the peer: {texts}" if found else ""

@@ -13,20 +13,20 @@ from struct import Struct
 from typing import Any
 
 from kernel.contracts.engine import Host
-from plugins.engines.sctp.carrier import packed
 from plugins.engines.sctp.conversation import Conversation
 from plugins.engines.sctp.conversation_host import ConversationHost, Converse
 from plugins.engines.sctp.options import SctpEngineOptions
 from plugins.engines.sctp.system import layout
 from plugins.engines.sctp.system.association import READ_SIZE, SystemAssociation
-from plugins.engines.sctp.system.sockets import BACKLOG, Opener
+from plugins.engines.sctp.system.sockets import BACKLOG, SocketFactory
+from plugins.engines.sctp.transport import packed
 from plugins.protocols.sctp.states import State
 
-READS_A_TURN = 32
-ACCEPTS_A_TURN = 16
-ACCEPT_AGAIN = 0.1
+READS_PER_TURN = 32
+ACCEPTS_PER_TURN = 16
+ACCEPT_RETRY = 0.1
 """Seconds after an association could not be accepted."""
-LOOK_AGAIN = 0.05
+POLL_INTERVAL = 0.05
 """Seconds between looks at what the peer has, while the socket is not read and the system's news of it neither."""
 _ABORTING = Struct("ii").pack(1, 0)
 """SO_LINGER: closing ends what there still is."""
@@ -50,11 +50,11 @@ class SystemHost(ConversationHost[SystemAssociation]):
         super().__init__(host, engine, options, converse)
         self.bytes_in = self.bytes_out = 0
         self._plain = options.address.startswith("plain+")
-        self._opener = Opener(options, hosts, port=port or 0, udp_port=udp_port)
+        self._opener = SocketFactory(options, hosts, port=port or 0, udp_port=udp_port)
         self._buffer = memoryview(bytearray(READ_SIZE))
-        self._watched: dict[SystemAssociation, tuple[bool, bool]] = {}
+        self._watches: dict[SystemAssociation, tuple[bool, bool]] = {}
         """Of each open socket: whether it is watched for something to read, and for room."""
-        self._going_on: set[SystemAssociation] = set()
+        self._scheduled: set[SystemAssociation] = set()
         """Those that have their turn again soon."""
         first = self._opener.open()
         self.port, self.udp_port = first.getsockname()[1], udp_port
@@ -78,24 +78,24 @@ class SystemHost(ConversationHost[SystemAssociation]):
         conversation = self._converse(self, association)
         assert conversation is not None
         self.conversations[association] = conversation
-        places = b"".join(layout.socket_address(address, port) for address in addresses)
+        targets = b"".join(layout.socket_address(address, port) for address in addresses)
         try:
-            made.setsockopt(layout.IPPROTO_SCTP, layout.Option.CONNECTX, places)
+            made.setsockopt(layout.IPPROTO_SCTP, layout.Option.CONNECTX, targets)
         except BlockingIOError:
             pass
         except OSError as error:
             conversation.fail(f"cannot connect to {conversation.peer}: {error.strerror}")
         return conversation
 
-    def say_good_bye(self) -> None:
+    def close_all(self) -> None:
         """Let all conversations end when their peers have everything; nobody else may begin one."""
         self._stop_listening()
-        super().say_good_bye()
+        super().close_all()
 
     def close(self) -> None:
         """Give the sockets back."""
         self._stop_listening()
-        for association in list(self._watched):
+        for association in list(self._watches):
             self._drop(association)
 
     def _stop_listening(self) -> None:
@@ -109,32 +109,32 @@ class SystemHost(ConversationHost[SystemAssociation]):
 
     def _keep(self, sock: socket.socket, addresses: list[bytes], port: int) -> SystemAssociation:
         association = SystemAssociation(sock, addresses, port, self._options, tracks=self._plain)
-        self._watched[association] = False, False
+        self._watches[association] = False, False
         self._watch(association)
         return association
 
     def _watch(self, association: SystemAssociation) -> None:
         """Watch a socket for what is waited for; the timer stands in for news that are not read."""
-        held = association.is_held()
-        wanted = not held, association.sender.blocked
-        if self._watched[association] != wanted:
-            self._watched[association] = wanted
+        unread = association.has_messages()
+        wanted = not unread, association.sender.blocked
+        if self._watches[association] != wanted:
+            self._watches[association] = wanted
             self.host.poller.watch(
                 association.socket.fileno(),
                 readable=partial(self._on_readable, association) if wanted[0] else None,
                 writable=partial(self.flush, association) if wanted[1] else None,
             )
-            self._look_again(association, wanted=held)
+            self._arm_poll(association, wanted=unread)
 
-    def _look_again(self, association: SystemAssociation, *, wanted: bool) -> None:
-        when = self.host.now() + LOOK_AGAIN if wanted else None
-        self.host.set_timer(when, partial(self._look, association), association)
+    def _arm_poll(self, association: SystemAssociation, *, wanted: bool) -> None:
+        when = self.host.now() + POLL_INTERVAL if wanted else None
+        self.host.set_timer(when, partial(self._poll, association), association)
 
     def _drop(self, association: SystemAssociation) -> None:
-        if self._watched.pop(association, None) is not None:
+        if self._watches.pop(association, None) is not None:
             self.bytes_in += association.bytes_in
             self.bytes_out += association.sender.bytes
-            self._look_again(association, wanted=False)
+            self._arm_poll(association, wanted=False)
             self.host.poller.watch(association.socket.fileno(), readable=None, writable=None)
             if not association.finishes:
                 association.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTING)
@@ -150,41 +150,41 @@ class SystemHost(ConversationHost[SystemAssociation]):
         self.host.set_timer(again, self._accept, self)
 
     def _on_incoming(self) -> None:
-        for _ in range(ACCEPTS_A_TURN):
+        for _ in range(ACCEPTS_PER_TURN):
             if self._listening is None:
                 return
             try:
-                made, place = self._listening.accept()
+                made, address = self._listening.accept()
             except BlockingIOError:
                 return
             except OSError:  # it has gone again, or there are no descriptors for now
-                self._accept(again=self.host.now() + ACCEPT_AGAIN)
+                self._accept(again=self.host.now() + ACCEPT_RETRY)
                 return
             made.setblocking(False)
-            association = self._keep(made, [packed(place[0])], place[1])
-            self._go_on(association)
+            association = self._keep(made, [packed(address[0])], address[1])
+            self._advance(association)
 
     def _on_readable(self, association: SystemAssociation) -> None:
-        association.read(READS_A_TURN, self._buffer)
-        self._go_on(association)
+        association.read(READS_PER_TURN, self._buffer)
+        self._advance(association)
 
-    def _go_on(self, association: SystemAssociation) -> None:
+    def _advance(self, association: SystemAssociation) -> None:
         """See what has become of an association, and send what there is to send."""
-        self._going_on.discard(association)
-        if association not in self._watched:
+        self._scheduled.discard(association)
+        if association not in self._watches:
             return
         self._progress(association, self.host.now())
-        self._leaving.clear()
+        self._ended.clear()
         if association in self.conversations:
             self.flush(association)
         else:
             self._drop(association)
 
-    def _look(self, association: SystemAssociation) -> None:
-        if association in self._watched:
-            self._look_again(association, wanted=True)
+    def _poll(self, association: SystemAssociation) -> None:
+        if association in self._watches:
+            self._arm_poll(association, wanted=True)
             association.sender.ran_dry()
-            self._go_on(association)
+            self._advance(association)
 
     # ------------------------------------------------------------------ what goes
 
@@ -192,21 +192,21 @@ class SystemHost(ConversationHost[SystemAssociation]):
         return partial(self.flush, association)
 
     def flush(self, association: SystemAssociation) -> None:
-        """Hand over what the system takes; a lane that has more to give does so when its neighbours had their turn."""
-        if association not in self._watched:
+        """Hand over what the system takes; a stream that has more to give does so when its neighbours had their turn."""
+        if association not in self._watches:
             return
         if association not in self.conversations:
             self._drop(association)
             return
         handed = association.hand_over(self.host.now())
         self._watch(association)
-        if (handed or association.state is State.CLOSED) and association not in self._going_on:
-            self._going_on.add(association)
-            self.host.soon(partial(self._go_on, association))
+        if (handed or association.state is State.CLOSED) and association not in self._scheduled:
+            self._scheduled.add(association)
+            self.host.soon(partial(self._advance, association))
 
     def statistics(self) -> dict[str, int]:
         """Bytes of messages."""
-        there = list(self._watched)
+        there = list(self._watches)
         return {
             "bytes_in": self.bytes_in + sum(each.bytes_in for each in there),
             "bytes_out": self.bytes_out + sum(each.sender.bytes for each in there),

@@ -75,7 +75,7 @@ UDP_ENCAPS = Struct("@i0P128sH0P")
 MEMINFO = Struct("=9I")
 """The sixth: bytes that are queued and not acknowledged, each message's own overhead included."""
 STATUS = Struct("=iiIHHHHI")
-"""Id, state, peer's window, pieces unacknowledged and pending, streams in, out, largest piece."""
+"""Id, state, peer's window, fragments unacknowledged and pending, streams in, out, largest piece."""
 _GETADDRS = Struct("=iI")
 
 _SNDINFO = Struct("=HH4sIi")
@@ -115,12 +115,12 @@ def socket_address(address: bytes, port: int) -> bytes:
     return _SOCKADDR.pack(socket.AF_INET6, port.to_bytes(2, "big")) + bytes(4) + address + bytes(4)
 
 
-def address_of(place: bytes) -> bytes:
+def address_of(sockaddr: bytes) -> bytes:
     """Return the address in a ``sockaddr``; empty for one of a strange family."""
-    (family,) = _FAMILY.unpack_from(place)
+    (family,) = _FAMILY.unpack_from(sockaddr)
     if family == socket.AF_INET:
-        return place[4:8]
-    return place[8:24] if family == socket.AF_INET6 else b""
+        return sockaddr[4:8]
+    return sockaddr[8:24] if family == socket.AF_INET6 else b""
 
 
 def peer_addresses(answer: bytes) -> list[bytes]:

@@ -98,8 +98,8 @@ def decode(data: bytes) -> Notification | None:
         change, _, streams, _, _ = _ASSOC_CHANGE.unpack_from(data)
         return AssociationChange(change, streams, data[_ASSOC_CHANGE.size :])
     if kind == Kind.PEER_ADDR_CHANGE:
-        place, state, _ = _PEER_ADDR_CHANGE.unpack_from(data)
-        return AddressChange(address_of(place), state)
+        sockaddr, state, _ = _PEER_ADDR_CHANGE.unpack_from(data)
+        return AddressChange(address_of(sockaddr), state)
     if kind == Kind.REMOTE_ERROR:
         return RemoteError(_REMOTE_ERROR.unpack_from(data)[0])
     if kind == Kind.PARTIAL_DELIVERY_EVENT:

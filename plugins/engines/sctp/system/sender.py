@@ -2,7 +2,7 @@
 
 The system tells when all is acknowledged (SCTP_SENDER_DRY_EVENT), and what it has given up, and nothing about single messages.  So a
 message that nobody waits for counts as sent once the system has it.  Others wait until it is dry; if it has not been for
-``LONGEST``, it gets nothing more until it is.
+``MAX_ACK_WAIT``, it gets nothing more until it is.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import socket
 from plugins.engines.sctp.system import layout
 from plugins.protocols.sctp.schedule import Name, Outgoing, Schedule, Terms
 
-LONGEST = 0.1
+MAX_ACK_WAIT = 0.1
 """Seconds that an acknowledgement may be waited for before the system is left to run dry."""
-MESSAGES_A_TURN = 256
+MESSAGES_PER_TURN = 256
 
 
 class SystemSender:
@@ -56,11 +56,11 @@ class SystemSender:
         return self._schedule.current() is None
 
     def hand_over(self, now: float) -> int:
-        """Give the system what it takes, up to ``MESSAGES_A_TURN``; return how many messages that were.  Raises ``OSError``."""
+        """Give the system what it takes, up to ``MESSAGES_PER_TURN``; return how many messages that were.  Raises ``OSError``."""
         count = 0
         self.blocked = False
-        while count < MESSAGES_A_TURN and (message := self._schedule.current()) is not None:
-            if self._waiting and now - self._since > LONGEST:
+        while count < MESSAGES_PER_TURN and (message := self._schedule.current()) is not None:
+            if self._waiting and now - self._since > MAX_ACK_WAIT:
                 break
             expires = message.terms.expires
             if expires is not None and expires <= now:
@@ -93,7 +93,7 @@ class SystemSender:
                 self._since = now
             self._context = context
             self._waiting[context] = message
-            message.pieces = 1
+            message.fragments = 1
 
     # ------------------------------------------------------------------ what the system tells
 
@@ -104,7 +104,7 @@ class SystemSender:
         )[5]
         if not queued:
             for message in self._waiting.values():
-                message.pieces = 0
+                message.fragments = 0
             self._waiting.clear()
 
     def failed(self, context: int) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernel.hosting.datagram_wire import want_buffer
-from plugins.engines.sctp.carrier import packed
 from plugins.engines.sctp.options import HostedSctp, SctpEngineOptions
 from plugins.engines.sctp.system import layout
 from plugins.engines.sctp.system.layout import IPPROTO_SCTP, Option
 from plugins.engines.sctp.system.notifications import Kind
+from plugins.engines.sctp.transport import packed
 
 BACKLOG = 128
 _UDP_PORT = Path("/proc/sys/net/sctp/udp_port")
@@ -24,7 +24,7 @@ SCHEDULERS = {"first-come": 0, "priority": 1, "round-robin": 2, "fair": 2}
 _NOT_THE_SYSTEMS = ("packet_size", "packet_most", "receive_window")
 
 
-class Opener:
+class SocketFactory:
     """Makes sockets with the options and the addresses of one side."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Opener:
             self._hosts.sort(key=lambda host: ":" not in host)
         self._port = port
         self._udp_port = udp_port
-        self._told = False
+        self._warned = False
 
     def open(self) -> socket.socket:
         """Return a bound socket that does not block; ``OSError`` says what does not go, and why."""
@@ -53,7 +53,7 @@ class Opener:
         except BaseException:
             made.close()
             raise
-        self._told = True
+        self._warned = True
         return made
 
     def _create(self) -> socket.socket:
@@ -62,13 +62,13 @@ class Opener:
         except OSError as error:
             if error.errno not in _NO_SCTP:
                 raise
-            text = 'carrier = "system": this system has no SCTP, or has not loaded it (modprobe sctp); carrier = "udp" needs none'
+            text = 'transport = "system": this system has no SCTP, or has not loaded it (modprobe sctp); transport = "udp" needs none'
             raise OSError(error.errno, text) from None
         made.setblocking(False)
         return made
 
     def _warn(self, text: str) -> None:
-        if not self._told:
+        if not self._warned:
             self.warnings.append(text)
 
     def _set(self, made: socket.socket) -> None:
@@ -81,7 +81,7 @@ class Opener:
                 self._warn(warning)
         for name in _NOT_THE_SYSTEMS:
             if getattr(options.sctp, name) != getattr(HostedSctp(), name):
-                self._warn(f'carrier = "system": {name} is the system\'s to choose')
+                self._warn(f'transport = "system": {name} is the system\'s to choose')
         for kind in Kind:
             made.setsockopt(IPPROTO_SCTP, Option.EVENT, layout.EVENT.pack(0, kind, 1))
         made.setsockopt(IPPROTO_SCTP, Option.RECVRCVINFO, 1)
@@ -103,8 +103,8 @@ class Opener:
             made.bind((first, self._port))
             port = made.getsockname()[1]
             for host in others:
-                place = layout.socket_address(packed(host), port)
-                made.setsockopt(IPPROTO_SCTP, Option.BINDX_ADD, place)
+                sockaddr = layout.socket_address(packed(host), port)
+                made.setsockopt(IPPROTO_SCTP, Option.BINDX_ADD, sockaddr)
         except OSError as error:
             where = f"port {self._port} of {', '.join(self._hosts)}"
             raise OSError(error.errno, f"cannot bind SCTP to {where}: {error.strerror}") from None

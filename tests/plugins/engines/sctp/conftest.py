@@ -5,7 +5,7 @@ import pytest
 from kernel.testing.fixtures import kernel_factory
 from tests.plugins.engines.sctp.plans import has_system
 
-__all__ = ["carrier", "kernel_factory", "system"]
+__all__ = ["kernel_factory", "system", "transport"]
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def system() -> None:
 
 
 @pytest.fixture(params=["udp", "system"])
-def carrier(request: pytest.FixtureRequest) -> str:
+def transport(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if name == "system":
         request.getfixturevalue("system")

@@ -143,7 +143,7 @@ def main(role: str, address: str, options: dict[str, Any], *files: str) -> None:
     mode = "dial" if role in DIALLING else "listen"
     engine = EnginePlan(name="net", kind="sctp", options={"address": address, "mode": mode, **options})
     if role in PATIENT:
-        opening.FAREWELL = TIMEOUT
+        opening.CLOSE_TIMEOUT = TIMEOUT
     ROLES[role](engine, *files)
 
 

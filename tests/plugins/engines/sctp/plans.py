@@ -21,10 +21,10 @@ ANY = {"udp": "127.0.0.1:0/0", "system": "127.0.0.1:0"}
 
 
 def listener(
-    place: str | None = None, *, framing: str = "backend", carrier: str = "udp", **options: Any
+    place: str | None = None, *, framing: str = "backend", transport: str = "udp", **options: Any
 ) -> EnginePlan:
-    address = f"{framing}+sctp://{place or ANY[carrier]}"
-    settings = {"address": address, "mode": "listen", "carrier": carrier, "sctp": QUICK}
+    address = f"{framing}+sctp://{place or ANY[transport]}"
+    settings = {"address": address, "mode": "listen", "transport": transport, "sctp": QUICK}
     return EnginePlan(name="net", kind="sctp", options={**settings, **options})
 
 

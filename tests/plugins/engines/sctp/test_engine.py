@@ -49,13 +49,13 @@ def pair(
     return sending, receiving, events
 
 
-def test_what_a_message_is_arrives(kernel_factory: KernelFactory, carrier: str) -> None:
+def test_what_a_message_is_arrives(kernel_factory: KernelFactory, transport: str) -> None:
     sending, receiving, _ = pair(
         kernel_factory,
         route("net", "app"),
         here=(route("app", "net"),),
         stream_window=64 * 1024,
-        carrier=carrier,
+        transport=transport,
     )
     source, sink = sending.open("app"), receiving.open("app")
     envelope = Envelope(key="k", priority=3, persistent=True, properties={"headers": {"a": 1}})
@@ -73,17 +73,17 @@ def test_what_a_message_is_arrives(kernel_factory: KernelFactory, carrier: str) 
 
 @pytest.mark.parametrize("confirm", [False, True])
 def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
-    kernel_factory: KernelFactory, confirm: bool, carrier: str
+    kernel_factory: KernelFactory, confirm: bool, transport: str
 ) -> None:
     """A feed for each of four destinations; one of them reads nothing, and far more comes for it than fits anywhere."""
     waiting: dict[str, Any] = {"confirm": confirm, "marks": {"high": 50, "stall_timeout": math.inf}}
     receiving = kernel_factory(
-        listener(stream_window=64 * 1024, carrier=carrier),
+        listener(stream_window=64 * 1024, transport=transport),
         *(route("net", f"to{n}", match=(f"{n}",), **waiting) for n in range(4)),
     )
     feeds = [route(f"feed{n}", "net", **waiting) for n in range(4)]
     sending = kernel_factory(
-        dialler(receiving.address_of("net"), stream_buffer=64 * 1024, carrier=carrier), *feeds
+        dialler(receiving.address_of("net"), stream_buffer=64 * 1024, transport=transport), *feeds
     )
     sources = [sending.open(f"feed{n}") for n in range(4)]
     sinks = [receiving.open(f"to{n}") for n in range(4)]
@@ -100,16 +100,16 @@ def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
 
 @pytest.mark.parametrize("framing", ["backend", "plain"])
 def test_what_a_peer_that_has_left_has_sent_waits_for_who_reads_it(
-    kernel_factory: KernelFactory, framing: str, carrier: str
+    kernel_factory: KernelFactory, framing: str, transport: str
 ) -> None:
     """The destination takes nothing until the peer is gone, and far more has come by then than its pipe holds."""
     news, events = Events(), Events()
     receiving = kernel_factory(
-        listener(framing=framing, carrier=carrier),
+        listener(framing=framing, transport=transport),
         route("net", "app", marks={"high": 50, "stall_timeout": math.inf}),
         on_event=news,
     )
-    there = dialler(receiving.address_of("net"), framing=framing, carrier=carrier)
+    there = dialler(receiving.address_of("net"), framing=framing, transport=transport)
     sending = kernel_factory(there, route("app", "net"), on_event=events)
     events.wait("connected")
     source, sink = sending.open("app"), receiving.open("app")
@@ -122,13 +122,13 @@ def test_what_a_peer_that_has_left_has_sent_waits_for_who_reads_it(
 
 
 def test_both_ways_at_once_and_many_dialler_on_one_socket(
-    kernel_factory: KernelFactory, carrier: str
+    kernel_factory: KernelFactory, transport: str
 ) -> None:
-    serving = kernel_factory(listener(carrier=carrier), route("net", "app"), route("app", "net"))
+    serving = kernel_factory(listener(transport=transport), route("net", "app"), route("app", "net"))
     everywhere = serving.open("app")
     diallers = [
         kernel_factory(
-            dialler(serving.address_of("net"), streams=2, carrier=carrier),
+            dialler(serving.address_of("net"), streams=2, transport=transport),
             route("net", "app"),
             route("app", "net"),
         )
@@ -151,13 +151,13 @@ def test_more_associations_than_allowed_are_refused(kernel_factory: KernelFactor
     assert "too many associations" in events.wait("retrying").detail
 
 
-def test_subscriptions_decide_what_travels(kernel_factory: KernelFactory, carrier: str) -> None:
+def test_subscriptions_decide_what_travels(kernel_factory: KernelFactory, transport: str) -> None:
     serving = kernel_factory(
-        listener(carrier=carrier), route("app", "net", router="by-key"), route("net", "ready")
+        listener(transport=transport), route("app", "net", router="by-key"), route("net", "ready")
     )
     ready = serving.open("ready")
     subscriber = kernel_factory(
-        dialler(serving.address_of("net"), subscriptions=("fruit.*", "end"), carrier=carrier),
+        dialler(serving.address_of("net"), subscriptions=("fruit.*", "end"), transport=transport),
         route("net", "app"),
         route("hello", "net"),
     )
@@ -170,12 +170,14 @@ def test_subscriptions_decide_what_travels(kernel_factory: KernelFactory, carrie
 
 
 def test_a_message_that_the_peer_would_not_take_is_refused_and_holds_up_nothing(
-    kernel_factory: KernelFactory, carrier: str
+    kernel_factory: KernelFactory, transport: str
 ) -> None:
-    receiving = kernel_factory(listener(max_message=1000, carrier=carrier), route("net", "app", confirm=True))
+    receiving = kernel_factory(
+        listener(max_message=1000, transport=transport), route("net", "app", confirm=True)
+    )
     events = Events()
     sending = kernel_factory(
-        dialler(receiving.address_of("net"), carrier=carrier),
+        dialler(receiving.address_of("net"), transport=transport),
         route("app", "net", confirm=True),
         on_event=events,
     )
@@ -190,16 +192,16 @@ def test_a_message_that_the_peer_would_not_take_is_refused_and_holds_up_nothing(
 
 
 def test_what_has_expired_is_not_sent_and_what_is_to_be_confirmed_is(
-    kernel_factory: KernelFactory, carrier: str
+    kernel_factory: KernelFactory, transport: str
 ) -> None:
     """Nobody takes anything until long after the messages have expired; the stream's window is full by then."""
     for confirm in (False, True):
         receiving = kernel_factory(
-            listener(stream_window=64 * 1024, carrier=carrier),
+            listener(stream_window=64 * 1024, transport=transport),
             route("net", "app", confirm=confirm, marks={"high": 1}),
         )
         sending = kernel_factory(
-            dialler(receiving.address_of("net"), stream_buffer=64 * 1024, carrier=carrier),
+            dialler(receiving.address_of("net"), stream_buffer=64 * 1024, transport=transport),
             route("app", "net", confirm=confirm, marks={"high": 1000}),
         )
         source, sink = sending.open("app"), receiving.open("app")
@@ -231,13 +233,13 @@ def test_nobody_there_is_told_with_the_peer(kernel_factory: KernelFactory) -> No
     assert "no answer from 127.0.0.1:5000 within 0.3 s" in told.detail
 
 
-def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory, carrier: str) -> None:
+def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory, transport: str) -> None:
     sending, receiving, events = pair(
         kernel_factory,
         route("net", "app", confirm=True),
         here=(route("app", "net", confirm=True),),
         framing="plain",
-        carrier=carrier,
+        transport=transport,
     )
     source, sink = sending.open("app"), receiving.open("app")
     bodies = [b"%d" % number for number in range(2000)]
@@ -289,7 +291,7 @@ def test_raw_ip_takes_a_right(kernel_factory: KernelFactory, monkeypatch: pytest
             raise PermissionError(1, "Operation not permitted")
         return real(family, kind, *rest, **others)
 
-    monkeypatch.setattr("plugins.engines.sctp.carrier.socket.socket", refusing)
+    monkeypatch.setattr("plugins.engines.sctp.transport.socket.socket", refusing)
     events = Events()
-    kernel_factory(listener("127.0.0.1:5000", carrier="raw"), wait=False, on_event=events)
+    kernel_factory(listener("127.0.0.1:5000", transport="raw"), wait=False, on_event=events)
     assert "CAP_NET_RAW" in events.wait("failed").detail

@@ -107,7 +107,7 @@ BAD = {
     "a confirmation of what was not sent": [GREETING, (1, Kind.CONFIRM, EIGHT)],
     "a number that is none": [GREETING, (1, Kind.CONFIRM, b"\0")],
     "a window that shrinks": [GREETING, (1, Kind.WINDOW, bytes(8))],
-    "too large a message": [GREETING, *[(1, Kind.PIECE, bytes(32_000))] * 10],
+    "too large a message": [GREETING, *[(1, Kind.FRAGMENT, bytes(32_000))] * 10],
     "more than the window allows": [GREETING, *[(1, Kind.UNIT, b"\xff" + (60_000).to_bytes(8, "big") + bytes(60_000))] * 20],
     "a pattern that is none": [GREETING, (0, Kind.SUBSCRIBE, b"\xff")],
 }  # fmt: skip

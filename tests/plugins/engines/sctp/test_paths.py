@@ -51,8 +51,8 @@ def start(lan: Lan, dials: str, listens: str) -> tuple[subprocess.Popen[str], su
         system = lan.members[0 if dials == "system" else 1]
         command = ["ip", "netns", "exec", system, "sh", "-c", "echo 9899 > /proc/sys/net/sctp/udp_port"]
         subprocess.run(command, check=True)
-    here = {"carrier": dials, "addresses": HERE, "reconnect": RECONNECT}
-    receiver = lan.python(1, PROGRAM, "receive", place, json.dumps({**options, "carrier": listens}))
+    here = {"transport": dials, "addresses": HERE, "reconnect": RECONNECT}
+    receiver = lan.python(1, PROGRAM, "receive", place, json.dumps({**options, "transport": listens}))
     sender = lan.python(0, PROGRAM, "send", place, json.dumps({**options, **here}))
     until(sender, "connected")
     return sender, receiver

@@ -32,7 +32,7 @@ pytestmark = [
 LINKS = {"e0": "t0", "e1": "t1"}
 """Interfaces of the second member's, and the taps that the guest has instead."""
 OPTIONS: dict[str, Any] = {
-    "carrier": "raw",
+    "transport": "raw",
     "streams": FEEDS,
     "reconnect": RECONNECT,
     "sctp": {
@@ -41,7 +41,7 @@ OPTIONS: dict[str, Any] = {
         "rto_least": 0.25,  # Linux acknowledges after 0.2 s
         "rto_most": 1.0,
         "path_tries": 2,
-        "interleaving": False,  # Linux 6.1 numbers the pieces in a way of its own
+        "interleaving": False,  # Linux 6.1 numbers the fragments in a way of its own
     },
 }
 DIALS = f"plain+sctp://{','.join(THERE)}:{PORT}"

@@ -67,16 +67,16 @@ def test_the_system_and_ours_understand_each_other(
     if dials != listens and not may_meet_ours():
         pytest.skip("net.sctp.udp_port is 0, or lo brings several datagrams as one, which Linux 6.1 dies of")
     events = Events()
-    there = kernel_factory(listener(carrier=listens, streams=FEEDS), route("net", "app"), on_event=events)
+    there = kernel_factory(listener(transport=listens, streams=FEEDS), route("net", "app"), on_event=events)
     place = there.address_of("net") + (f"/{UDP_PORT.read_text().strip()}" if dials == "udp" else "")
-    with kernel_factory(dialler(place, carrier=dials, streams=FEEDS), *FEED_ROUTES) as here:
+    with kernel_factory(dialler(place, transport=dials, streams=FEEDS), *FEED_ROUTES) as here:
         feeds(here, there)
     assert events.wait("disconnected").detail == "closed by the peer"
 
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_contract(check: Callable[[EngineSubject], None], kernel_factory: KernelFactory) -> None:
-    listens, dials = partial(listener, carrier="system"), partial(dialler, carrier="system")
+    listens, dials = partial(listener, transport="system"), partial(dialler, transport="system")
     check(EngineSubject(listen=listens, dial=dials, kernels=kernel_factory))
 
 
@@ -85,7 +85,7 @@ def test_unordered_and_expiring_messages_arrive_when_there_is_room(kernel_factor
         kernel_factory,
         route("net", "app"),
         here=(route("app", "net"),),
-        carrier="system",
+        transport="system",
         stream_buffer=64 * 1024,
     )
     source, sink = sending.open("app"), receiving.open("app")
@@ -102,7 +102,7 @@ def test_a_priority_is_told_to_the_system(kernel_factory: KernelFactory) -> None
         kernel_factory,
         route("net", "app"),
         here=(route("app", "net"),),
-        carrier="system",
+        transport="system",
         sctp={"schedule": "priority"},
     )
     source, sink = sending.open("app"), receiving.open("app")
@@ -113,15 +113,15 @@ def test_a_priority_is_told_to_the_system(kernel_factory: KernelFactory) -> None
 
 def test_nobody_there_is_told_at_once(kernel_factory: KernelFactory) -> None:
     events = Events()
-    kernel_factory(dialler("127.0.0.1:9", carrier="system", connect_timeout=60.0), on_event=events)
+    kernel_factory(dialler("127.0.0.1:9", transport="system", connect_timeout=60.0), on_event=events)
     assert events.wait("retrying").detail == "Connection refused"
 
 
 def test_one_too_many_is_ended_at_once(kernel_factory: KernelFactory) -> None:
-    _, serving, _ = pair(kernel_factory, route("net", "app"), carrier="system", max_associations=1)
+    _, serving, _ = pair(kernel_factory, route("net", "app"), transport="system", max_associations=1)
     events = Events()
     place = serving.address_of("net")
-    kernel_factory(dialler(place, carrier="system"), route("app", "net"), on_event=events)
+    kernel_factory(dialler(place, transport="system"), route("app", "net"), on_event=events)
     assert "aborted by the peer" in events.wait("retrying").detail
     assert serving.statistics().engines[0].counters["refused"] >= 1
 
@@ -134,7 +134,7 @@ def test_plain_messages_that_are_not_taken_hold_up_no_others(kernel_factory: Ker
         route("back", "net", confirm=True),
         here=(route("app", "net", marks={"high": 10}), route("net", "answers", confirm=True)),
         framing="plain",
-        carrier="system",
+        transport="system",
         stream_window=64 * 1024,
         stream_buffer=64 * 1024,
         streams=1,
@@ -154,9 +154,9 @@ def test_plain_messages_that_are_not_taken_hold_up_no_others(kernel_factory: Ker
 def test_sockets_are_given_back(kernel_factory: KernelFactory) -> None:
     before = set(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        there = kernel_factory(listener(carrier="system"), route("net", "app", confirm=True))
+        there = kernel_factory(listener(transport="system"), route("net", "app", confirm=True))
         with kernel_factory(
-            dialler(there.address_of("net"), carrier="system"), route("app", "net", confirm=True)
+            dialler(there.address_of("net"), transport="system"), route("app", "net", confirm=True)
         ) as here:
             here.open("app").send(b"x", timeout=TIMEOUT)
             assert bodies_of(there.open("app"), 1) == [b"x"]
@@ -179,7 +179,7 @@ def test_a_peer_that_begins_anew_has_a_conversation_of_its_own(kernel_factory: K
     if UDP_PORT.read_text().strip() == "0":
         pytest.skip("net.sctp.udp_port is 0")
     events = Events()
-    there = kernel_factory(listener(carrier="system"), route("net", "app"), on_event=events)
+    there = kernel_factory(listener(transport="system"), route("net", "app"), on_event=events)
     sink = there.open("app")
     place = f"{there.address_of('net')}/{UDP_PORT.read_text().strip()}"
     at = 0
@@ -212,7 +212,7 @@ def keeper() -> Iterator[Start]:
 
     def start(place: str, file: str) -> str:
         kill()
-        options = json.dumps({"carrier": "system"})
+        options = json.dumps({"transport": "system"})
         command = [sys.executable, "-m", "tests.plugins.engines.sctp.kernel_program", "keep"]
         program = subprocess.Popen(
             [*command, f"backend+sctp://{place}", options, file], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -235,7 +235,7 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
     place = keeper("127.0.0.1:0", str(file))
     events = Events()
     sending = kernel_factory(
-        dialler(place, carrier="system"), route("app", "net", confirm=True), on_event=events
+        dialler(place, transport="system"), route("app", "net", confirm=True), on_event=events
     )
     source, total = sending.open("app"), 2000
     for number in range(total):

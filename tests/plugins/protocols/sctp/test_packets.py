@@ -68,13 +68,13 @@ GOLDEN = {
     "cookie echo": (Plain(Type.COOKIE_ECHO, b"cookie"), "0a 00 000a 636f6f6b6965 0000"),
     "cookie ack": (Plain(Type.COOKIE_ACK), "0b 00 0004"),
     "shutdown complete": (Plain(Type.SHUTDOWN_COMPLETE, b"", 1), "0e 01 0004"),
-    # RFC 8260, 2.1: the first piece has the protocol where the others have their number.
+    # RFC 8260, 2.1: the first fragment has the protocol where the others have their number.
     "i-data, first": (
         Data(tsn=1, stream=2, number=3, flags=0x02, protocol=4, data=b"x", interleaved=True),
         "40 02 0015 00000001 0002 0000 00000003 00000004 78 000000",
     ),
     "i-data, later": (
-        Data(tsn=2, stream=2, number=3, flags=0x01, fragment=1, data=b"y", interleaved=True),
+        Data(tsn=2, stream=2, number=3, flags=0x01, fsn=1, data=b"y", interleaved=True),
         "40 01 0015 00000002 0002 0000 00000003 00000001 79 000000",
     ),
     "forward-tsn": (

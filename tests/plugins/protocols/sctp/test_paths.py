@@ -94,16 +94,16 @@ def test_each_path_has_a_window_of_its_own() -> None:
     first, second = ours.paths.all
     ours.send_many(0, [bytes(1000)] * 200)
     network.run_until(lambda: len(network.b.messages) == 200)
-    assert first.window > 2 * second.window
-    before = second.window
+    assert first.cwnd > 2 * second.cwnd
+    before = second.cwnd
     network.cut[0] = True
     ours.send_many(0, [bytes(1000)] * 20)
     network.run_until(lambda: len(network.b.messages) == 220)
     assert (
-        first.window == QUICK.packet_size
+        first.cwnd == QUICK.packet_size
     )  # it has timed out (RFC 9260, 7.2.3); what was lost went over the other
-    assert second.window >= before
-    assert first.threshold < 1 << 20 < second.threshold
+    assert second.cwnd >= before
+    assert first.ssthresh < 1 << 20 < second.ssthresh
 
 
 def test_heartbeats_notice_a_peer_that_is_gone_without_data() -> None:
@@ -140,25 +140,25 @@ def test_the_time_out_follows_the_round_trip() -> None:
 
 def test_the_window_opens_slowly_then_linearly_and_halves_on_a_loss() -> None:
     under_test = path()
-    assert under_test.window == 4404  # min(4 * 1200, max(2 * 1200, 4404)): RFC 9260, 7.2.1
+    assert under_test.cwnd == 4404  # min(4 * 1200, max(2 * 1200, 4404)): RFC 9260, 7.2.1
     under_test.acknowledged(3000, in_flight_before=4404, advanced=True)
-    assert under_test.window == 7404
+    assert under_test.cwnd == 7404
     under_test.acknowledged(100_000, in_flight_before=7404, advanced=True)
-    assert under_test.window == 7404 + 32 * 1200  # one acknowledgement counts as a burst at the most
+    assert under_test.cwnd == 7404 + 32 * 1200  # one acknowledgement counts as a burst at the most
     under_test.acknowledged(3000, in_flight_before=100, advanced=True)
-    assert under_test.window == 7404 + 32 * 1200
-    under_test.window = 20_000
-    under_test.recover_fast(50)
-    assert (under_test.window, under_test.threshold) == (10_000, 10_000)
-    under_test.recover_fast(60)
-    assert under_test.window == 10_000
-    under_test.exit = None
-    under_test.window = 10_001
+    assert under_test.cwnd == 7404 + 32 * 1200
+    under_test.cwnd = 20_000
+    under_test.enter_fast_recovery(50)
+    assert (under_test.cwnd, under_test.ssthresh) == (10_000, 10_000)
+    under_test.enter_fast_recovery(60)
+    assert under_test.cwnd == 10_000
+    under_test.recovery_exit = None
+    under_test.cwnd = 10_001
     for _ in range(10):
         under_test.acknowledged(1001, in_flight_before=10_001, advanced=True)
-    assert under_test.window == 11_201
+    assert under_test.cwnd == 11_201
     under_test.timed_out()
-    assert (under_test.window, under_test.threshold) == (1200, 5600)
+    assert (under_test.cwnd, under_test.ssthresh) == (1200, 5600)
 
 
 def test_one_loss_among_many_is_repaired_without_a_time_out() -> None:
@@ -170,7 +170,7 @@ def test_one_loss_among_many_is_repaired_without_a_time_out() -> None:
         ours.send(0, bytes(1000))
     network.run_until(lambda: len(network.b.messages) == 200)
     assert ours.sender.outstanding.retransmitted == 1
-    assert ours.paths.all[0].threshold < 1 << 20
+    assert ours.paths.all[0].ssthresh < 1 << 20
     assert network.now - begun < 0.5
     assert network.b.endpoint.statistics.malformed == 1
 
@@ -181,8 +181,8 @@ def test_a_long_pause_closes_the_window_again() -> None:
     for _ in range(400):
         ours.send(0, bytes(1000))
     network.run_until(lambda: len(network.b.messages) == 400)
-    wide = ours.paths.all[0].window
+    wide = ours.paths.all[0].cwnd
     network.run(60.0)
     ours.send(0, b"x")
     network.run(0.5)
-    assert ours.paths.all[0].window < wide
+    assert ours.paths.all[0].cwnd < wide

@@ -114,7 +114,7 @@ def test_probes_are_told_from_other_packets() -> None:
 def test_no_more_packets_go_at_once_than_the_limit_and_all_go_in_the_end(burst: int) -> None:
     network = Network(a=msgspec.structs.replace(QUICK, burst=burst))
     ours, _ = network.open()
-    ours.paths.all[0].window = 1 << 20
+    ours.paths.all[0].cwnd = 1 << 20
     ours.send_many(0, [bytes(1100)] * 100)
     assert len(network.a.endpoint.data_to_send(network.now)) == burst
     network.run_until(lambda: len(network.b.messages) == 100, most=60)

@@ -25,23 +25,23 @@ def receiver(first: int = 1, *, interleaved: bool = False, window: int = 1 << 20
 messages = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), min_size=1, max_size=12)
 
 
-def pieces_of(sizes: list[tuple[int, int, bool]], first: int, *, interleaved: bool) -> list[Data]:
-    """Chunks of messages (stream, pieces, unordered); each says which message and which piece it is."""
+def fragments_of(sizes: list[tuple[int, int, bool]], first: int, *, interleaved: bool) -> list[Data]:
+    """Chunks of messages (stream, fragments, unordered); each says which message and which fragment it is."""
     made: list[Data] = []
     numbers: dict[tuple[int, bool], int] = {}
     for index, (stream, count, unordered) in enumerate(sizes):
         number = numbers.get((stream, unordered), 0)
         numbers[stream, unordered] = number + 1
-        for piece in range(count):
-            flags = 0x02 * (piece == 0) | 0x01 * (piece == count - 1) | 0x04 * unordered
+        for fragment in range(count):
+            flags = 0x02 * (fragment == 0) | 0x01 * (fragment == count - 1) | 0x04 * unordered
             made.append(
                 Data(
                     tsn=(first + len(made)) & MASK,
                     stream=stream,
                     number=0 if unordered and not interleaved else number,
                     flags=flags,
-                    fragment=piece if interleaved else 0,
-                    data=b"%d.%d " % (index, piece),
+                    fsn=fragment if interleaved else 0,
+                    data=b"%d.%d " % (index, fragment),
                     interleaved=interleaved,
                 )
             )
@@ -53,14 +53,15 @@ def test_any_order_gives_whole_messages_in_the_order_of_each_stream(
     sizes: list[tuple[int, int, bool]], first: int, interleaved: bool, chance: random.Random
 ) -> None:
     under_test = receiver(first, interleaved=interleaved)
-    made = pieces_of(sizes, first, interleaved=interleaved)
+    made = fragments_of(sizes, first, interleaved=interleaved)
     again = [*made, *chance.sample(made, len(made) // 2)]
     chance.shuffle(again)
     for chunk in again:
         under_test.on_data(chunk, 0.0)
     got = under_test.take(0.0)
     whole = [
-        b"".join(b"%d.%d " % (index, piece) for piece in range(size[1])) for index, size in enumerate(sizes)
+        b"".join(b"%d.%d " % (index, fragment) for fragment in range(size[1]))
+        for index, size in enumerate(sizes)
     ]
     assert sorted(message.data for message in got) == sorted(whole)
     for stream in range(4):
@@ -96,7 +97,7 @@ def test_gap_blocks_name_exactly_what_has_come(numbers: list[int], first: int) -
 
 def test_the_second_packet_is_acknowledged_at_once_and_one_alone_later() -> None:
     under_test = receiver()
-    first, second, third = pieces_of([(0, 1, False)] * 3, 1, interleaved=False)
+    first, second, third = fragments_of([(0, 1, False)] * 3, 1, interleaved=False)
     under_test.on_data(first, 10.0)
     under_test.packet_done(10.0)
     assert under_test.sack_due == pytest.approx(10.2)
@@ -118,7 +119,7 @@ def test_more_gaps_than_are_kept_are_dropped_and_come_again() -> None:
 
 def test_what_the_peer_has_given_up_is_not_waited_for() -> None:
     under_test = receiver()
-    made = pieces_of([(0, 3, False), (0, 1, False), (1, 2, False)], 1, interleaved=False)
+    made = fragments_of([(0, 3, False), (0, 1, False), (1, 2, False)], 1, interleaved=False)
     for chunk in (made[0], made[3], made[4]):
         under_test.on_data(chunk, 0.0)
     assert under_test.take(0.0) == []
@@ -131,7 +132,7 @@ def test_what_the_peer_has_given_up_is_not_waited_for() -> None:
 
 def test_what_the_peer_has_given_up_of_interleaved_messages() -> None:
     under_test = receiver(interleaved=True)
-    made = pieces_of([(0, 2, False), (0, 1, False), (2, 2, True)], 1, interleaved=True)
+    made = fragments_of([(0, 2, False), (0, 1, False), (2, 2, True)], 1, interleaved=True)
     for chunk in (made[0], made[2], made[3]):
         under_test.on_data(chunk, 0.0)
     skipped = ((0, 0, False), (2, 0, True))
@@ -143,7 +144,7 @@ def test_what_the_peer_has_given_up_of_interleaved_messages() -> None:
 @pytest.mark.parametrize("unordered", [False, True])
 def test_a_late_piece_of_an_interleaved_message_that_was_given_up_is_not_kept(unordered: bool) -> None:
     under_test = receiver(interleaved=True)
-    first, _, last, other = pieces_of([(0, 3, unordered), (1, 1, False)], 1, interleaved=True)
+    first, _, last, other = fragments_of([(0, 3, unordered), (1, 1, False)], 1, interleaved=True)
     under_test.on_data(first, 0.0)
     under_test.on_forward(Forward(cumulative=2, skipped=((0, 0, unordered),), interleaved=True), 0.0)
     under_test.on_data(other, 0.0)
@@ -155,7 +156,7 @@ def test_a_late_piece_of_an_interleaved_message_that_was_given_up_is_not_kept(un
 
 @pytest.mark.parametrize("agreed", [False, True])
 def test_data_of_the_kind_that_was_not_agreed_on_is_refused(agreed: bool) -> None:
-    (chunk,) = pieces_of([(0, 1, False)], 1, interleaved=not agreed)
+    (chunk,) = fragments_of([(0, 1, False)], 1, interleaved=not agreed)
     with pytest.raises(RemoteProtocolError):
         receiver(interleaved=agreed).on_data(chunk, 0.0)
     with pytest.raises(RemoteProtocolError):
@@ -164,10 +165,10 @@ def test_data_of_the_kind_that_was_not_agreed_on_is_refused(agreed: bool) -> Non
 
 def test_pieces_that_are_counted_as_linux_does_are_refused_rather_than_put_together_wrongly() -> None:
     under_test = receiver(interleaved=True)
-    first, second, _ = pieces_of([(0, 3, False)], 1, interleaved=True)
+    first, second, _ = fragments_of([(0, 3, False)], 1, interleaved=True)
     under_test.on_data(first, 0.0)
     with pytest.raises(RemoteProtocolError, match="RFC 8260"):
-        under_test.on_data(msgspec.structs.replace(second, fragment=0), 0.0)
+        under_test.on_data(msgspec.structs.replace(second, fsn=0), 0.0)
 
 
 def test_a_stream_that_there_is_not_is_told_and_acknowledged() -> None:

@@ -62,7 +62,7 @@ def test_what_is_given_up_on_more_streams_than_a_packet_names_holds_nothing_up(o
     many = msgspec.structs.replace(options, streams_out=1000)
     network = Network(a=many, b=many)
     ours, _ = network.open()
-    ours.paths.all[0].window = 1 << 20
+    ours.paths.all[0].cwnd = 1 << 20
     network.cut[0] = True
     given_up = [ours.send(stream, b"old", terms=Terms(expires=network.now + 0.05)) for stream in range(600)]
     network.run(0.06)
@@ -104,9 +104,9 @@ def test_a_full_buffer_gives_the_least_important_up() -> None:
 
 
 def order(
-    name: Name, streams: list[tuple[int, int]], *, interleaved: bool, piece: int = 100, **made: dict
+    name: Name, streams: list[tuple[int, int]], *, interleaved: bool, fragment: int = 100, **made: dict
 ) -> str:
-    """The streams in which pieces of at most ``piece`` bytes go, for messages (stream, bytes)."""
+    """The streams in which fragments of at most ``fragment`` bytes go, for messages (stream, bytes)."""
     schedule = Schedule(name)
     schedule.interleaved = interleaved
     schedule.priorities.update(made.get("priorities", {}))
@@ -115,7 +115,7 @@ def order(
         schedule.push([Outgoing(stream, bytes(size), 0, Terms())], stream)
     found = ""
     while (message := schedule.current()) is not None:
-        size = min(piece, len(message.data) - message.offset)
+        size = min(fragment, len(message.data) - message.offset)
         message.offset += size
         schedule.sent(message, size)
         found += str(message.stream)

@@ -54,11 +54,11 @@ def _built() -> dict[str, tuple[Any, Any]]:
             _data(bytes(0xFFFF - 16)),
             Data(tsn=1, stream=0, number=0, flags=0, data=bytes(0xFFFF - 16)),
         ),
-        "I-DATA, a piece in the middle": (
+        "I-DATA, a fragment in the middle": (
             s.SCTPChunkIData(tsn=5, stream_id=1, reserved_16=0xABCD, message_id=ALL, ppid_fsn=ALL, data=b"mid"),
-            Data(tsn=5, stream=1, number=ALL, flags=0, data=b"mid", fragment=ALL, interleaved=True),
+            Data(tsn=5, stream=1, number=ALL, flags=0, data=b"mid", fsn=ALL, interleaved=True),
         ),
-        "I-DATA, the first piece": (
+        "I-DATA, the first fragment": (
             s.SCTPChunkIData(tsn=5, stream_id=1, message_id=2, ppid_fsn=ALL, beginning=1, data=b""),
             Data(tsn=5, stream=1, number=2, flags=2, data=b"", protocol=ALL, interleaved=True),
         ),

@@ -148,7 +148,7 @@ def test_interleaved_messages_of_one_piece_come_back(wire: Wire, loss: float) ->
 
 
 def test_interleaved_messages_of_more_pieces_are_refused(wire: Wire) -> None:
-    """Linux 6.1 gives the second piece the number 0, which by RFC 8260 (2.1) is the first one's."""
+    """Linux 6.1 gives the second fragment the number 0, which by RFC 8260 (2.1) is the first one's."""
     wire.begin(7, 0.0, msgspec.structs.replace(INTERLEAVED, packet_size=3000))
     wire.connect().send(0, bytes(2000))
     wire.run_until(lambda: wire.told(What.LOST))
@@ -208,7 +208,7 @@ def test_unordered_messages_come_back_as_such(wire: Wire) -> None:
 def test_linux_slows_down_when_it_is_told_of_a_mark(wire: Wire) -> None:
     wire.begin(1, 0.0, msgspec.structs.replace(OPTIONS, ecn=True))
     association = wire.connect()
-    congestion = association.output.congestion
+    congestion = association.output.ecn
     assert congestion.agreed
     wire.marks = True
     association.send(0, b"x")

@@ -221,7 +221,7 @@ class Peer:
         return bool(sent == len(data))
 
     def receive(self) -> Iterator[Received]:
-        """Take what has been delivered; pieces of large messages are put together."""
+        """Take what has been delivered; fragments of large messages are put together."""
         parts: list[bytes] = []
         while self._socket:
             buffer = ctypes.create_string_buffer(_BUFFER)

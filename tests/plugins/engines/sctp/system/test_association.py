@@ -10,7 +10,7 @@ from plugins.engines.sctp.options import HostedSctp, SctpEngineOptions
 from plugins.engines.sctp.system import layout
 from plugins.engines.sctp.system.association import READ_SIZE, SystemAssociation
 from plugins.engines.sctp.system.layout import Option
-from plugins.engines.sctp.system.sender import LONGEST, MESSAGES_A_TURN
+from plugins.engines.sctp.system.sender import MAX_ACK_WAIT, MESSAGES_PER_TURN
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.schedule import Terms
 from plugins.protocols.sctp.states import State
@@ -22,7 +22,7 @@ READS = 100
 def association(*incoming: Any, tracks: bool = False, **options: Any) -> tuple[SystemAssociation, Scripted]:
     """One that is up, and has read what there is."""
     sock = Scripted(UP, *incoming)
-    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", carrier="system", **options)
+    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", transport="system", **options)
     made = SystemAssociation(sock, [PEER[0]], 5000, settings, tracks=tracks)  # type: ignore[arg-type]
     made.read(READS, memoryview(bytearray(READ_SIZE)))
     return made, sock
@@ -48,7 +48,7 @@ def test_it_is_up_with_what_was_agreed() -> None:
 def test_one_that_is_over_before_the_news_that_it_is_up_were_read_is_over() -> None:
     sock = Scripted(UP, news("01800000 18000000 0100 000c 0000 0000 00000000 000c0004"))
     sock.gone = True
-    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", carrier="system")
+    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", transport="system")
     made = SystemAssociation(sock, [PEER[0]], 5000, settings, tracks=False)  # type: ignore[arg-type]
     made.read(READS, memoryview(bytearray(READ_SIZE)))
     assert whats(made) == [What.LOST]
@@ -156,7 +156,7 @@ def test_a_peer_that_begins_anew_gets_nothing_of_before() -> None:
 
 def test_nothing_goes_before_it_is_up() -> None:
     sock = Scripted()
-    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", carrier="system")
+    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", transport="system")
     made = SystemAssociation(sock, [PEER[0]], 5000, settings, tracks=False)  # type: ignore[arg-type]
     made.send(0, b"early")
     assert made.hand_over(0.0) == 0
@@ -206,9 +206,9 @@ def test_streams_take_turns_for_what_room_there_is() -> None:
 
 def test_a_turn_is_bounded() -> None:
     made, _ = association()
-    for _ in range(MESSAGES_A_TURN + 5):
+    for _ in range(MESSAGES_PER_TURN + 5):
         made.send(0, b"x")
-    assert made.hand_over(0.0) == MESSAGES_A_TURN
+    assert made.hand_over(0.0) == MESSAGES_PER_TURN
     assert made.hand_over(0.0) == 5
 
 
@@ -230,13 +230,13 @@ def test_the_system_is_left_to_run_dry_when_it_has_not_been_for_long() -> None:
     made.send(0, b"first")
     made.hand_over(0.0)
     second = made.send(1, b"second")
-    assert made.hand_over(LONGEST) == 1
+    assert made.hand_over(MAX_ACK_WAIT) == 1
     third = made.send(2, b"third")
-    assert made.hand_over(LONGEST * 1.5) == 0
+    assert made.hand_over(MAX_ACK_WAIT * 1.5) == 0
     sock.queued = 0
     read(made, sock, DRY)
     assert second.is_acknowledged()
-    assert made.hand_over(LONGEST * 1.5) == 1
+    assert made.hand_over(MAX_ACK_WAIT * 1.5) == 1
     assert not third.is_acknowledged()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from plugins.engines.sctp.system import sockets
-from plugins.engines.sctp.system.host import ACCEPT_AGAIN, SystemHost
+from plugins.engines.sctp.system.host import ACCEPT_RETRY, SystemHost
 from tests.plugins.engines.sctp.system.test_sockets import Strange, options
 
 
@@ -55,7 +55,7 @@ def test_who_cannot_be_accepted_is_looked_at_again_a_moment_later(monkeypatch: p
     readable()
     assert thread.watched[9] is None
     when, again = thread.timers[host]
-    assert when == 100.0 + ACCEPT_AGAIN
+    assert when == 100.0 + ACCEPT_RETRY
     again()
     assert thread.watched[9] is not None
     host.close()

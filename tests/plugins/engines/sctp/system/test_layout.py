@@ -17,7 +17,7 @@ from plugins.engines.sctp.system.sockets import SCHEDULERS, settings
 V4, V6 = bytes((127, 0, 0, 1)), bytes(15) + b"\1"
 OPTIONS = SctpEngineOptions(
     address="backend+sctp://127.0.0.1:5000",
-    carrier="system",
+    transport="system",
     streams=10,
     sctp=HostedSctp(
         streams_in=300,

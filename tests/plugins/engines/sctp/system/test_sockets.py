@@ -12,7 +12,7 @@ from kernel.testing.fixtures import KernelFactory
 from plugins.engines.sctp.options import HostedSctp, SctpEngineOptions
 from plugins.engines.sctp.system import layout, sockets
 from plugins.engines.sctp.system.layout import Option
-from plugins.engines.sctp.system.sockets import Opener
+from plugins.engines.sctp.system.sockets import SocketFactory
 from tests.events import Events
 from tests.plugins.engines.sctp.plans import dialler, listener
 
@@ -66,11 +66,11 @@ def strange(monkeypatch: pytest.MonkeyPatch) -> type[Strange]:
 
 
 def options(**others: Any) -> SctpEngineOptions:
-    return SctpEngineOptions(address="backend+sctp://127.0.0.1:5000", carrier="system", **others)
+    return SctpEngineOptions(address="backend+sctp://127.0.0.1:5000", transport="system", **others)
 
 
 @pytest.mark.parametrize(
-    "plan", [listener("127.0.0.1:0", carrier="system"), dialler("127.0.0.1:5", carrier="system")]
+    "plan", [listener("127.0.0.1:0", transport="system"), dialler("127.0.0.1:5", transport="system")]
 )
 def test_a_system_without_sctp_is_told_what_to_do(
     plan: Any, kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch
@@ -87,25 +87,25 @@ def test_a_system_without_sctp_is_told_what_to_do(
     kernel_factory(plan, wait=False, on_event=events)
     detail = events.wait("failed").detail
     assert "modprobe sctp" in detail
-    assert 'carrier = "udp"' in detail
+    assert 'transport = "udp"' in detail
 
 
 def test_what_the_system_does_not_know_is_told_once(strange: type[Strange]) -> None:
     strange.unknown = (Option.ECN_SUPPORTED,)
-    opener = Opener(
+    opener = SocketFactory(
         options(sctp=HostedSctp(packet_size=1400, receive_window=8192)), ["127.0.0.1"], port=0, udp_port=None
     )
     opener.open()
     opener.open()
     assert opener.warnings == [
-        'carrier = "system": packet_size is the system\'s to choose',
-        'carrier = "system": receive_window is the system\'s to choose',
+        'transport = "system": packet_size is the system\'s to choose',
+        'transport = "system": receive_window is the system\'s to choose',
         "the system's SCTP does not take ECN_SUPPORTED: Protocol not available",
     ]
 
 
 def test_all_addresses_are_bound_to_one_port(strange: type[Strange]) -> None:
-    Opener(options(), ["127.0.0.1", "::1", "127.0.0.2"], port=0, udp_port=None).open()
+    SocketFactory(options(), ["127.0.0.1", "::1", "127.0.0.2"], port=0, udp_port=None).open()
     (made,) = strange.made
     assert made.family == socket.AF_INET6
     assert made.bound == ("::1", 0)
@@ -114,7 +114,7 @@ def test_all_addresses_are_bound_to_one_port(strange: type[Strange]) -> None:
 
 def test_an_address_that_is_not_ours_is_told(strange: type[Strange]) -> None:
     strange.foreign = (bytes((10, 0, 0, 9)),)
-    opener = Opener(options(), ["127.0.0.1", "10.0.0.9"], port=5000, udp_port=None)
+    opener = SocketFactory(options(), ["127.0.0.1", "10.0.0.9"], port=5000, udp_port=None)
     with pytest.raises(OSError, match=r"cannot bind SCTP to port 5000 of 127.0.0.1, 10.0.0.9: Cannot assign"):
         opener.open()
     assert strange.made[0].closed
@@ -125,7 +125,7 @@ def test_packets_over_udp_take_a_port_of_the_systems(
 ) -> None:
     port = tmp_path / "udp_port"
     monkeypatch.setattr(sockets, "_UDP_PORT", port)
-    opener = Opener(options(), ["127.0.0.1"], port=0, udp_port=9900)
+    opener = SocketFactory(options(), ["127.0.0.1"], port=0, udp_port=9900)
     for said in (None, "0\n"):
         if said is not None:
             port.write_text(said)

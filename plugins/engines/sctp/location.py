@@ -14,7 +14,7 @@ UDP_PORT = 9899
 """Where SCTP is expected over UDP (RFC 6951, 6.1)."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Location(msgspec.Struct, frozen=True):
     """Where one side of an association is."""
 
     hosts: tuple[str, ...]
@@ -22,7 +22,7 @@ class Place(msgspec.Struct, frozen=True):
     port: int
     """Of SCTP; 0: any."""
     udp_port: int | None = None
-    """Of UDP, 0: any; None: what is usual with the carrier."""
+    """Of UDP, 0: any; None: what is usual with the transport."""
 
     def __str__(self) -> str:
         text = f"{','.join(map(bracketed, self.hosts))}:{self.port}"
@@ -34,15 +34,15 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def parse_sctp_address(text: str) -> tuple[Address, Place]:
+def parse_sctp_address(text: str) -> tuple[Address, Location]:
     """Read ``framing+sctp://host,host:port/udp-port``; ``ValueError`` says what is wrong with it."""
     address = parse_address(text, (TRANSPORT,))
     if address.protocol not in FRAMINGS:
         raise ValueError(
             f"{text!r}: messages travel over SCTP as {' or '.join(FRAMINGS)}, not {address.protocol!r}"
         )
-    place, slash, udp_port = address.place.partition("/")
-    hosts, colon, port = place.rpartition(":")
+    location, slash, udp_port = address.place.partition("/")
+    hosts, colon, port = location.rpartition(":")
     if not colon or not _is_port(port) or (slash and not _is_port(udp_port)):
         raise ValueError(
             f"{text!r}: {address.place!r} is no host,host:port/udp-port, as in 10.0.0.1,10.1.0.1:5000/{UDP_PORT}"
@@ -50,7 +50,7 @@ def parse_sctp_address(text: str) -> tuple[Address, Place]:
     found = tuple(_host(text, host) for host in hosts.split(","))
     if len(found) > 1 and "" in found:
         raise ValueError(f"{text!r}: no host means every interface, and stands alone")
-    return address, Place(found, int(port), int(udp_port) if slash else None)
+    return address, Location(found, int(port), int(udp_port) if slash else None)
 
 
 def _is_port(text: str) -> bool:

@@ -12,7 +12,7 @@ from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.sequence import MASK32, unwrapped
 
 
-class Notification:
+class Ecn:
     """Both halves of it."""
 
     def __init__(self, *, agreed: bool = False) -> None:
@@ -44,7 +44,7 @@ class Notification:
         tsn = unwrapped(_tsn(chunk), outstanding.next_tsn)
         bundle = outstanding.bundles.find(tsn)
         if tsn < outstanding.next_tsn:
-            (path if bundle is None else bundle.path).notified(tsn, outstanding.next_tsn - 1)
+            (path if bundle is None else bundle.path).congestion_notified(tsn, outstanding.next_tsn - 1)
         return _encode(Type.REDUCED, tsn)
 
 

@@ -22,7 +22,7 @@ def test_a_mark_halves_the_window_once_and_nothing_is_sent_again() -> None:
     network = Network(a=MARKED, b=MARKED)
     ours, theirs = network.open()
     (path,) = ours.paths.all
-    path.window, path.threshold = 32_000, 16_000  # the slow start is over
+    path.cwnd, path.ssthresh = 32_000, 16_000  # the slow start is over
     seen: list[int] = []
     marked: list[int] = []
 
@@ -30,7 +30,7 @@ def test_a_mark_halves_the_window_once_and_nothing_is_sent_again() -> None:
         kinds = [chunks.kind_of(chunk) for chunk in packets.decode(packet).chunks]
         seen.extend(kinds)
         if Type.I_DATA in kinds and seen.count(Type.I_DATA) > 60 and len(marked) < 3:
-            marked.append(path.window)
+            marked.append(path.cwnd)
             return True
         return False
 
@@ -38,13 +38,13 @@ def test_a_mark_halves_the_window_once_and_nothing_is_sent_again() -> None:
     ours.send_many(0, [bytes(1000)] * 200)
     network.run_until(lambda: bool(marked))
     network.run_until(lambda: Type.REDUCED in seen)
-    assert 16_000 <= path.threshold < 32_000
-    assert marked[0] // 2 <= path.window < marked[0] * 0.75  # three marks in one window count once
+    assert 16_000 <= path.ssthresh < 32_000
+    assert marked[0] // 2 <= path.cwnd < marked[0] * 0.75  # three marks in one window count once
     network.run_until(lambda: ours.sender.is_empty())
     network.run(1.0)
     assert len(network.b.messages) == 200
-    assert path.threshold >= 4 * MARKED.packet_size
-    assert theirs.output.congestion.echo() == b""
+    assert path.ssthresh >= 4 * MARKED.packet_size
+    assert theirs.output.ecn.echo() == b""
     assert ours.sender.outstanding.retransmitted == 0
 
 
@@ -62,7 +62,7 @@ def test_the_mark_is_told_until_it_was_heard() -> None:
         assert [chunks.kind_of(chunk) for chunk in packets.decode(packet).chunks] == [Type.SACK, Type.ECHO]
     network.inject(network.a, packet, bytes((10, 0, 0, 2)))
     network.run(0.05)
-    assert theirs.output.congestion.echo() == b""
+    assert theirs.output.ecn.echo() == b""
 
 
 @pytest.mark.parametrize("ours, theirs", [(MARKED, QUICK), (QUICK, MARKED), (QUICK, QUICK)])
@@ -72,5 +72,5 @@ def test_without_consent_marks_are_nothing(ours: object, theirs: object) -> None
     network.marks = lambda packet: True
     sending.send_many(0, [bytes(1000)] * 50)
     network.run_until(lambda: len(network.b.messages) == 50)
-    assert not sending.output.congestion.agreed
-    assert sending.paths.all[0].threshold > 1 << 20
+    assert not sending.output.ecn.agreed
+    assert sending.paths.all[0].ssthresh > 1 << 20

@@ -1,4 +1,4 @@
-"""A lane: a stream each way, between an association and a port."""
+"""A stream: a stream each way, between an association and a port."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from kernel.contracts.engine import Port
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.engines.sctp.framing import BackendFraming, Framing, Greeting, Kind, PlainFraming
-from plugins.engines.sctp.lane_input import LaneInput
-from plugins.engines.sctp.lane_output import LaneOutput, Limits
+from plugins.engines.sctp.stream_input import StreamInput
+from plugins.engines.sctp.stream_output import Limits, StreamOutput
 
 if TYPE_CHECKING:
     from plugins.engines.sctp.conversation import Conversation
 
-_DATA = (Kind.UNIT, Kind.COUNTED, Kind.PIECE)
+_DATA = (Kind.UNIT, Kind.COUNTED, Kind.FRAGMENT)
 
 
-class Lane:
+class SctpStream:
     """The owner of the port, or whom its owner passes everything on to."""
 
     def __init__(self, conversation: Conversation, stream: int) -> None:
@@ -27,8 +27,10 @@ class Lane:
         plain = conversation.plain
         self._framing: Framing = PlainFraming() if plain else BackendFraming(options.max_message)
         window = None if plain else options.stream_window
-        self.input = LaneInput(self._framing, self._tell, max_message=options.max_message, window=window)
-        self.output: LaneOutput | None = None
+        self.input = StreamInput(
+            self._framing, self._send_control, max_message=options.max_message, window=window
+        )
+        self.output: StreamOutput | None = None
 
     def open(self, port: Port, greeting: Greeting) -> None:
         """Begin with that port, and with what the peer has said."""
@@ -41,13 +43,13 @@ class Lane:
             largest=conversation.association.sender.peer_window if plain else greeting.max_message,
             protocol_id=options.protocol_id if plain else None,
         )
-        self.output = LaneOutput(
+        self.output = StreamOutput(
             conversation.association,
             self._stream,
             self._framing,
             port,
             limits,
-            tell=self._tell,
+            tell=self._send_control,
             now=conversation.host.now,
             on_refused=conversation.refuse,
         )
@@ -60,9 +62,9 @@ class Lane:
         self._conversation.host.set_timer(None, self._on_expiry, self)
 
     @property
-    def held_bytes(self) -> int:
+    def pending_bytes(self) -> int:
         """What the port has not taken."""
-        return self.input.held_bytes
+        return self.input.pending_bytes
 
     def pending(self) -> bool:
         """Whether the peer lacks something."""
@@ -89,16 +91,16 @@ class Lane:
 
     def on_progress(self) -> None:
         """The association has news: there may be room to send."""
-        self._go_on()
+        self._advance()
 
     # ------------------------------------------------------------------ the port's owner
 
     def on_output(self) -> None:
         """The pipes have something."""
-        if self._go_on():
+        if self._advance():
             self._conversation.flush()
 
-    def _go_on(self) -> bool:
+    def _advance(self) -> bool:
         output = self.output
         if output is None or self._port is None or not self._conversation.may_send():
             return False
@@ -117,13 +119,13 @@ class Lane:
     def _on_expiry(self) -> None:
         """The association gives messages up when it comes to them."""
         self._conversation.flush()
-        if self._go_on():
+        if self._advance():
             self._conversation.flush()
 
     def on_writable(self) -> None:
         """The pipes have room."""
         if self._port is not None:
-            self.input.go_on()
+            self.input.resume()
             if self._conversation.plain:
                 self._conversation.progress(self._conversation.host.now())
             self._conversation.flush()
@@ -134,10 +136,10 @@ class Lane:
             self.input.on_confirmed(count)
             self._conversation.flush()
 
-    def _tell(self, kind: Kind, number: int) -> None:
+    def _send_control(self, kind: Kind, number: int) -> None:
         if self._conversation.plain:
             return
-        self._conversation.tell(self._stream, kind, number.to_bytes(8, "big"))
+        self._conversation.send_control(self._stream, kind, number.to_bytes(8, "big"))
 
 
 def _number(payload: bytes) -> int:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.engines.sctp.place import Place, parse_sctp_address
+from plugins.engines.sctp.location import Location, parse_sctp_address
 
 
 @pytest.mark.parametrize(
     "text,framing,place",
     [
-        ("backend+sctp://10.0.0.1:5000", "backend", Place(("10.0.0.1",), 5000, None)),
-        ("plain+sctp://a.example,10.0.0.2:7/9900", "plain", Place(("a.example", "10.0.0.2"), 7, 9900)),
-        ("backend+sctp://[::1],127.0.0.1:0/0", "backend", Place(("::1", "127.0.0.1"), 0, 0)),
-        ("backend+sctp://:5000", "backend", Place(("",), 5000, None)),
+        ("backend+sctp://10.0.0.1:5000", "backend", Location(("10.0.0.1",), 5000, None)),
+        ("plain+sctp://a.example,10.0.0.2:7/9900", "plain", Location(("a.example", "10.0.0.2"), 7, 9900)),
+        ("backend+sctp://[::1],127.0.0.1:0/0", "backend", Location(("::1", "127.0.0.1"), 0, 0)),
+        ("backend+sctp://:5000", "backend", Location(("",), 5000, None)),
     ],
 )
-def test_an_address_is_read_and_written_alike(text: str, framing: str, place: Place) -> None:
+def test_an_address_is_read_and_written_alike(text: str, framing: str, place: Location) -> None:
     address, found = parse_sctp_address(text)
     assert (address.protocol, found) == (framing, place)
     assert f"{framing}+sctp://{found}" == text

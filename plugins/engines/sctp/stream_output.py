@@ -1,4 +1,4 @@
-"""The sending half of a lane: from the pipes of a port to a stream, as much as its window and its buffer have room for.
+"""The sending half of a stream: from the pipes of a port to a stream, as much as its window and its buffer have room for.
 
 What is waited for to be confirmed goes reliably and in order, whatever its envelope says.  Else a message with an ``expiration``
 is given up when it has not arrived by then (RFC 3758), and one with a property ``unordered`` may overtake others.
@@ -16,14 +16,14 @@ from kernel.contracts.engine import Port
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.sctp.any_association import AnyAssociation
-from plugins.engines.sctp.framing import PIECE, Framing, Kind
+from plugins.engines.sctp.framing import FRAGMENT, Framing, Kind
 from plugins.protocols.backend.refusals import Refusals
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 
 BATCH = 64 * 1024
 """About how many bytes are taken from the pipes at once."""
-BATCHES_A_TURN = 8
-"""How many a lane may send before its neighbours have their turn."""
+BATCHES_PER_TURN = 8
+"""How many a stream may send before its neighbours have their turn."""
 
 _ORDINARY = Terms()
 _UNORDERED = Terms(unordered=True)
@@ -42,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of ``plain``, whose peer does not confirm: what it has acknowledged counts as confirmed."""
 
 
-class LaneOutput:
+class StreamOutput:
     """What goes out on one stream.
 
     ``tell(kind, number)`` sends a word to the peer; ``on_refused(why)`` is called when a message is not sent because the peer would
@@ -95,7 +95,7 @@ class LaneOutput:
     def go_on(self) -> bool:
         """Take from the pipes what there is room for; True: there is more to be taken in another turn."""
         port = self._port
-        for _ in range(BATCHES_A_TURN):
+        for _ in range(BATCHES_PER_TURN):
             self._push()
             if self._units or not self._has_room():
                 return False
@@ -162,12 +162,12 @@ class LaneOutput:
         plain = self._protocol_id is not None
         kind = self._protocol_id if self._protocol_id is not None else Kind.COUNTED if counted else Kind.UNIT
         for unit in self._framing.encode(batch, droppable=terms is not _ORDINARY):
-            if plain or len(unit) <= PIECE:
+            if plain or len(unit) <= FRAGMENT:
                 self._units.append((unit, kind, terms, int(plain and counted)))
                 continue
-            last = (len(unit) - 1) // PIECE * PIECE
-            for at in range(0, last, PIECE):
-                self._units.append((unit[at : at + PIECE], Kind.PIECE, _ORDINARY, 0))
+            last = (len(unit) - 1) // FRAGMENT * FRAGMENT
+            for at in range(0, last, FRAGMENT):
+                self._units.append((unit[at : at + FRAGMENT], Kind.FRAGMENT, _ORDINARY, 0))
             self._units.append((unit[last:], kind, _ORDINARY, 0))
 
     def _terms(self, envelope: Envelope) -> Terms:

@@ -1,4 +1,4 @@
-"""Carriers: what brings packets of SCTP to a peer and from it.
+"""Transport: what brings packets of SCTP to a peer and from it.
 
 Addresses are 4 or 16 bytes, as the protocol has them.  Over UDP a packet travels as it is (RFC 6951, 5.2); there is a socket for
 each of our addresses, so that a packet leaves from the one that it is to come from.
@@ -16,7 +16,7 @@ _DISCARD = 9
 _ANY = {bytes(4), bytes(16)}
 
 
-class Carrier:
+class Transport:
     """Sockets of one side."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Carrier:
         same_family = (wire for own, wire in self._by_address.items() if len(own) == len(address))
         return found or next(same_family, self.wires[0])
 
-    def place_of(self, address: bytes, udp_port: int) -> Address:
+    def socket_address(self, address: bytes, udp_port: int) -> Address:
         """Return where the socket is to send to."""
         return unpacked(address), 0 if self._raw else udp_port
 
@@ -103,7 +103,7 @@ class Carrier:
         try:
             return socket.socket(family, socket.SOCK_RAW, IPPROTO_SCTP)
         except PermissionError as error:
-            text = 'carrier = "raw" takes the right to open raw sockets (CAP_NET_RAW); "udp" does not'
+            text = 'transport = "raw" takes the right to open raw sockets (CAP_NET_RAW); "udp" does not'
             raise PermissionError(error.errno, text) from None
 
 

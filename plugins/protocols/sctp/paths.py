@@ -59,7 +59,7 @@ class Paths:
     # ------------------------------------------------------------------ health
 
     def failed(self, path: Path) -> bool:
-        """Count a time-out on a path; return whether the association is beyond hope."""
+        """Count a time-out on a path; return whether the association is lost."""
         path.errors += 1
         if path.confirmed:
             self.errors += 1

@@ -175,8 +175,8 @@ def test_what_the_peer_refuses_is_told() -> None:
     with pytest.raises(LocalProtocolError, match="0 to 63"):
         ours.send(64, b"x")
     theirs.sender.paused = frozenset((9,))  # busy
-    theirs._resetting._wanted[Kind.OUTGOING_RESET] = (9,)
-    theirs.sender.schedule.holds = lambda stream: True  # type: ignore[method-assign]
+    theirs._reconfiguration._queued[Kind.OUTGOING_RESET] = (9,)
+    theirs.sender.schedule.has_unsent = lambda stream: True  # type: ignore[method-assign]
     ours.reset_streams(2, theirs=True)
     network.run(1.0)
     (refused,) = network.a.told(What.RESET_REFUSED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.protocols.sctp.ranges import Range, without
+from plugins.protocols.sctp.outstanding import Range, without
 
 numbers = st.sets(st.integers(0, 40))
 

@@ -1,4 +1,4 @@
-"""Resetting streams, so that their messages count from 0 again, and adding some (RFC 6525).
+"""Reconfiguration streams, so that their messages count from 0 again, and adding some (RFC 6525).
 
 One request of ours is under way at a time, and repeated until it is answered; messages for streams that we reset wait meanwhile.  Of the
 peer's requests, those to reset its streams and to add some are done, and one to reset ours; others are denied.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OUTGOING = Struct(">III")
 _PAIR = Struct(">II")
-_MOST_STREAMS = 200
+_MAX_STREAMS = 200
 """In one request, which has to fit into a packet."""
 NOTHING_TO_DO, PERFORMED, DENIED, BAD_NUMBER, IN_PROGRESS = 0, 1, 2, 5, 6
 _DEFINITE = frozenset((NOTHING_TO_DO, PERFORMED))
@@ -37,7 +37,7 @@ def _streams(value: bytes) -> tuple[int, ...]:
     return tuple(int.from_bytes(value[at : at + 2], "big") for at in range(0, len(value) - 1, 2))
 
 
-class Resetting:
+class Reconfiguration:
     """The part of an association that resets streams."""
 
     def __init__(self, association: Association) -> None:
@@ -48,16 +48,16 @@ class Resetting:
         self._association = association
         self._number = association.first_tsn
         """Of our next request."""
-        self._wanted: dict[Kind, tuple[int, ...]] = {}
+        self._queued: dict[Kind, tuple[int, ...]] = {}
         """What is to be asked for, and of which streams."""
         self._in_reply_to = 0
         self._request: bytes | None = None
-        """Under way; what it asks for is ``_kind`` of ``_asked``."""
+        """Under way; what it asks for is ``_kind`` of ``_requested``."""
         self._kind = Kind.OUTGOING_RESET
-        self._asked: tuple[int, ...] = ()
+        self._requested: tuple[int, ...] = ()
         self._expected = 0
         """Number of the peer's next request."""
-        self._answer = Parameter(Kind.RECONFIGURATION_RESPONSE)
+        self._response = Parameter(Kind.RECONFIGURATION_RESPONSE)
         self._deferred: tuple[int, int, tuple[int, ...]] | None = None
         """The number of a request of the peer's, the TSN that it waits for, and its streams."""
 
@@ -72,60 +72,60 @@ class Resetting:
         """Reset streams of ours as soon as the peer has all that was queued before, or need not wait for it.  Raises ``LocalProtocolError``."""
         sender = self._association.sender
         self._check(Kind.OUTGOING_RESET, streams, sender.streams)
-        self._wanted[Kind.OUTGOING_RESET] = tuple(sorted(streams))
+        self._queued[Kind.OUTGOING_RESET] = tuple(sorted(streams))
         sender.paused = frozenset(streams)
 
     def ask_for_reset(self, streams: set[int]) -> None:
         """Ask the peer to reset streams of his.  Raises ``LocalProtocolError``."""
         receiver = self._association.receiver
         self._check(Kind.INCOMING_RESET, streams, receiver.streams if receiver is not None else 0)
-        self._wanted[Kind.INCOMING_RESET] = tuple(sorted(streams))
+        self._queued[Kind.INCOMING_RESET] = tuple(sorted(streams))
 
     def add(self, count: int) -> None:
         """Ask the peer to allow us more streams.  Raises ``LocalProtocolError``."""
-        there_are = self._association.sender.streams
+        current = self._association.sender.streams
         self._check(Kind.ADD_OUTGOING, {0}, 1)
-        if not 0 < count <= MASK16 - there_are:
-            raise LocalProtocolError(f"1 to {MASK16 - there_are} streams can be added to {there_are}")
-        self._wanted[Kind.ADD_OUTGOING] = tuple(range(there_are, there_are + count))
+        if not 0 < count <= MASK16 - current:
+            raise LocalProtocolError(f"1 to {MASK16 - current} streams can be added to {current}")
+        self._queued[Kind.ADD_OUTGOING] = tuple(range(current, current + count))
 
-    def _check(self, kind: Kind, streams: set[int], there_are: int) -> None:
+    def _check(self, kind: Kind, streams: set[int], available: int) -> None:
         """Raise if this cannot be asked for now."""
         if not self.agreed or self._association.state is not State.ESTABLISHED:
             raise LocalProtocolError(
                 "streams cannot be reset or added: the peer does not know how, or it is not the time"
             )
-        if not streams or max(streams) >= there_are or min(streams) < 0 or len(streams) > _MOST_STREAMS:
-            raise LocalProtocolError(f"1 to {_MOST_STREAMS} streams of 0 to {there_are - 1} can be reset")
-        if kind in self._wanted or (self._request is not None and self._kind is kind):
+        if not streams or max(streams) >= available or min(streams) < 0 or len(streams) > _MAX_STREAMS:
+            raise LocalProtocolError(f"1 to {_MAX_STREAMS} streams of 0 to {available - 1} can be reset")
+        if kind in self._queued or (self._request is not None and self._kind is kind):
             raise LocalProtocolError("this was asked for already; wait for the event that says the outcome")
 
-    def go_on(self, now: float) -> bool:
+    def send_requests(self, now: float) -> bool:
         """Ask, if nothing is in the way; return whether that was done now."""
         if self._request is not None:
             return False
-        for kind, streams in self._wanted.items():
-            if kind is Kind.OUTGOING_RESET and any(map(self._association.sender.holds, streams)):
+        for kind, streams in self._queued.items():
+            if kind is Kind.OUTGOING_RESET and any(map(self._association.sender.has_unacknowledged, streams)):
                 continue
-            del self._wanted[kind]
-            self._kind, self._asked = kind, streams
-            parameter = Parameter(kind, _four(self._number) + self._rest())
+            del self._queued[kind]
+            self._kind, self._requested = kind, streams
+            parameter = Parameter(kind, _four(self._number) + self._request_body())
             self._request = chunks.encode(Listed(Type.RE_CONFIG, (parameter,)))
-            self._ask(now)
+            self._send_request(now)
             return True
         return False
 
-    def _rest(self) -> bytes:
+    def _request_body(self) -> bytes:
         """Return what stands behind the number in the request (RFC 6525, 4.1, 4.2, 4.5)."""
         if self._kind is Kind.ADD_OUTGOING:
-            return len(self._asked).to_bytes(2, "big") + b"\0\0"
-        streams = b"".join(stream.to_bytes(2, "big") for stream in self._asked)
+            return len(self._requested).to_bytes(2, "big") + b"\0\0"
+        streams = b"".join(stream.to_bytes(2, "big") for stream in self._requested)
         if self._kind is Kind.INCOMING_RESET:
             return streams
         last = self._association.sender.outstanding.next_tsn - 1
         return _four(self._in_reply_to) + _four(last) + streams
 
-    def _ask(self, now: float) -> None:
+    def _send_request(self, now: float) -> None:
         assert self._request is not None
         path = self._association.paths.current()
         self._association.output.reply(path.address, self._request)
@@ -140,34 +140,34 @@ class Resetting:
         if association.state not in SENDING:
             self.timer = None
         elif association.paths.failed(path):
-            association.end(What.LOST, "no answer to a stream's reset")
+            association.end(What.LOST, "no response to a stream's reset")
         else:
-            self._ask(now)
+            self._send_request(now)
 
     def _on_response(self, value: bytes) -> None:
         if len(value) < _PAIR.size:
             raise RemoteProtocolError("a re-configuration response that is too short")
         number, result = _PAIR.unpack_from(value)
         if result != IN_PROGRESS:  # else it is asked again in time
-            self._over(number, done=result in _DEFINITE)
+            self._finish_request(number, done=result in _DEFINITE)
 
-    def _over(self, number: int, *, done: bool) -> None:
+    def _finish_request(self, number: int, *, done: bool) -> None:
         """Our request of that number is answered, if it is under way."""
         if self._request is None or number != self._number & MASK32:
             return
         self._number += 1
         self._request = self.timer = None
-        sender, streams = self._association.sender, self._asked
+        sender, streams = self._association.sender, self._requested
         if self._kind is Kind.ADD_OUTGOING:
             sender.streams += len(streams) if done else 0
-            self._tell(What.STREAMS_ADDED if done else What.ADDING_REFUSED, streams, "ours")
+            self._report(What.STREAMS_ADDED if done else What.ADDING_REFUSED, streams, "ours")
         elif self._kind is Kind.OUTGOING_RESET:
             sender.resume(reset=done)
-            self._tell(What.STREAMS_RESET if done else What.RESET_REFUSED, streams, "ours")
+            self._report(What.STREAMS_RESET if done else What.RESET_REFUSED, streams, "ours")
         elif not done:  # if it is, that is told when they are reset
-            self._tell(What.RESET_REFUSED, streams, "the peer's")
+            self._report(What.RESET_REFUSED, streams, "the peer's")
 
-    def _tell(self, what: What, streams: tuple[int, ...], whose: str) -> None:
+    def _report(self, what: What, streams: tuple[int, ...], whose: str) -> None:
         self._association.events.append(Event(what=what, streams=streams, detail=whose))
 
     # ------------------------------------------------------------------ theirs
@@ -190,20 +190,20 @@ class Resetting:
         if number == self._expected:
             self._expected += 1
             self._in_reply_to = number
-            self._answered(number, self._do(parameter, number))
+            self._set_response(number, self._perform_request(parameter, number))
         elif number != self._expected - 1:
-            answer = Parameter(Kind.RECONFIGURATION_RESPONSE, _PAIR.pack(number & MASK32, BAD_NUMBER))
-            self._send(answer, path)
+            response = Parameter(Kind.RECONFIGURATION_RESPONSE, _PAIR.pack(number & MASK32, BAD_NUMBER))
+            self._send_response(response, path)
             return
-        self._send(self._answer, path)
+        self._send_response(self._response, path)
 
-    def _answered(self, number: int, result: int) -> None:
-        self._answer = Parameter(Kind.RECONFIGURATION_RESPONSE, _PAIR.pack(number & MASK32, result))
+    def _set_response(self, number: int, result: int) -> None:
+        self._response = Parameter(Kind.RECONFIGURATION_RESPONSE, _PAIR.pack(number & MASK32, result))
 
-    def _send(self, answer: Parameter, path: Path) -> None:
-        self._association.output.reply(path.address, chunks.encode(Listed(Type.RE_CONFIG, (answer,))))
+    def _send_response(self, response: Parameter, path: Path) -> None:
+        self._association.output.reply(path.address, chunks.encode(Listed(Type.RE_CONFIG, (response,))))
 
-    def _do(self, parameter: Parameter, number: int) -> int:
+    def _perform_request(self, parameter: Parameter, number: int) -> int:
         """Return the result."""
         association, value = self._association, parameter.value
         receiver = association.receiver
@@ -211,10 +211,10 @@ class Resetting:
         if parameter.kind == Kind.OUTGOING_RESET and len(value) >= _OUTGOING.size:
             _, in_reply_to, wire_last = _OUTGOING.unpack_from(value)
             if self._kind is Kind.INCOMING_RESET:
-                self._over(in_reply_to, done=True)
+                self._finish_request(in_reply_to, done=True)
             last = unwrapped(wire_last, receiver.received.cumulative)
             self._deferred = (number, last, _streams(value[12:]))
-            return PERFORMED if self._perform() else IN_PROGRESS
+            return PERFORMED if self._reset_if_complete() else IN_PROGRESS
         if parameter.kind == Kind.INCOMING_RESET:
             return self._reset_for_peer(set(_streams(value[4:])))
         if parameter.kind == Kind.ADD_OUTGOING and len(value) >= 6:
@@ -224,20 +224,20 @@ class Resetting:
     def _reset_for_peer(self, streams: set[int]) -> int:
         """The peer asks for a reset of ours."""
         try:
-            self.reset(streams or set(range(min(self._association.sender.streams, _MOST_STREAMS))))
+            self.reset(streams or set(range(min(self._association.sender.streams, _MAX_STREAMS))))
         except LocalProtocolError:
             return DENIED
         return PERFORMED
 
-    def data_came(self, path: Path) -> None:
+    def data_received(self, path: Path) -> None:
         """Data, or the news that there will be none: a request may have waited for it."""
         if self._deferred is not None:
             number = self._deferred[0]
-            if self._perform():
-                self._answered(number, PERFORMED)
-                self._send(self._answer, path)
+            if self._reset_if_complete():
+                self._set_response(number, PERFORMED)
+                self._send_response(self._response, path)
 
-    def _perform(self) -> bool:
+    def _reset_if_complete(self) -> bool:
         """Reset the peer's streams, if all that was sent before has come."""
         assert self._deferred is not None
         assert self._association.receiver is not None
@@ -246,5 +246,5 @@ class Resetting:
             return False
         self._deferred = None
         self._association.receiver.reset_streams(streams)
-        self._tell(What.STREAMS_RESET, streams, "the peer's")
+        self._report(What.STREAMS_RESET, streams, "the peer's")
         return True
