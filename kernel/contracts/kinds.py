@@ -7,15 +7,18 @@ defines a subclass of ``Kind`` and announces it with a ``KindGroup``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from typing import Protocol as Interface
 
 import msgspec
 
 from kernel.contracts.engine import Engine
 from kernel.contracts.router import Router
+
+if TYPE_CHECKING:
+    import socket
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +169,24 @@ def _no_kinds(group: KindGroup[AnyKind]) -> Mapping[str, AnyKind]:
     return MappingProxyType({})
 
 
+class BoundSockets(Interface):
+    """Sockets that listen already (``kernel.hosting.listener.listen_on`` makes them)."""
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """One for each address family."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where they listen, with the port that the system chose."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening; harmless when done already.  Any thread."""
+        ...
+
+
 class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     """All that ``EngineKind.create`` is told."""
 
@@ -175,5 +196,8 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     """An instance of the kind's options class."""
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""
+    bound: BoundSockets | None = None
+    """Where to listen, for an engine whose maker has bound its address beforehand.  The kernel closes them when the engine
+    is removed; until then each life of the engine accepts on them."""
     kinds: KindsOf = _no_kinds
     """``kinds(group)``: what plugins have registered for a group that this engine's plugin announces."""

@@ -1,4 +1,8 @@
-"""Listener: accepts connections, and survives running out of descriptors."""
+"""Listener: accepts connections, and survives running out of descriptors.
+
+``listen_on`` binds beforehand: an address that is taken is then the error of whoever asked for it, and not that of an engine
+in another thread.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import stat
 from collections.abc import Callable
 
 from kernel.contracts.engine import EngineEvent, Host
-from kernel.hosting.address import Address
+from kernel.contracts.kinds import BoundSockets
+from kernel.hosting.address import Address, parse_address
 
 ACCEPTS_A_TURN = 64
 PAUSE = 0.1
@@ -20,18 +25,64 @@ _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 OnAccept = Callable[[socket.socket, str], None]
 
 
+BACKLOG = 1024
+
+
+class Bound:
+    """Sockets that listen on one address (``BoundSockets``); connections wait in the backlog until a listener accepts them."""
+
+    def __init__(self, address: Address, backlog: int = BACKLOG) -> None:
+        self._path = address.place if address.transport == "unix" else None
+        self.sockets = _listen(address, backlog)
+        self._file = _identity(self._path)
+
+    @property
+    def address(self) -> str:
+        """Where they listen, with the port that the system chose."""
+        if self._path is not None:
+            return self._path
+        host, port = self.sockets[0].getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def close(self) -> None:
+        """Stop listening, and remove the file of a unix socket; harmless when done already.  Any thread."""
+        for sock in self.sockets:
+            sock.close()
+        self.sockets = []
+        if self._path is not None and self._file is not None and _identity(self._path) == self._file:
+            try:
+                os.unlink(self._path)
+            except FileNotFoundError:
+                pass
+
+
+def listen_on(address: str | Address, backlog: int = BACKLOG) -> Bound:
+    """Bind and listen; ``OSError`` says why that cannot be.  For ``Kernel.add_engine`` or a ``Listener``."""
+    return Bound(parse_address(address) if isinstance(address, str) else address, backlog)
+
+
 class Listener:
-    """Listening sockets of one address, hosted passively."""
+    """Listening sockets of one address, hosted passively.
+
+    Given ``bound`` sockets it accepts on these, and leaves them open at its end: an engine that lives again listens on
+    the same port, and connections wait meanwhile.
+    """
 
     def __init__(
-        self, host: Host, engine: str, address: Address, on_accept: OnAccept, backlog: int = 1024
+        self,
+        host: Host,
+        engine: str,
+        address: Address,
+        on_accept: OnAccept,
+        backlog: int = BACKLOG,
+        bound: BoundSockets | None = None,
     ) -> None:
         self._host = host
         self._engine = engine
         self._on_accept = on_accept
-        self._path = address.place if address.transport == "unix" else None
-        self._sockets = _listen(address, backlog)
-        self._file = _identity(self._path)
+        self._own = Bound(address, backlog) if bound is None else None
+        self._bound: BoundSockets = bound or self._own  # type: ignore[assignment]  # one of them is there
+        self._sockets = list(self._bound.sockets)
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
         self.refused = 0
         """Connections that were turned away for want of a descriptor."""
@@ -41,23 +92,17 @@ class Listener:
     @property
     def address(self) -> str:
         """Where we listen, with the port that the system chose."""
-        if self._path is not None:
-            return self._path
-        host, port = self._sockets[0].getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return self._bound.address
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop accepting, and listening too on what it has bound itself."""
         for sock in self._sockets:
-            self._host.poller.watch(sock.fileno(), readable=None, writable=None)
+            if sock.fileno() >= 0:
+                self._host.poller.watch(sock.fileno(), readable=None, writable=None)
             self._host.set_timer(None, _nothing, sock)
-            sock.close()
         self._sockets = []
-        if self._path is not None and self._file is not None and _identity(self._path) == self._file:
-            try:
-                os.unlink(self._path)
-            except FileNotFoundError:
-                pass
+        if self._own is not None:
+            self._own.close()
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None

@@ -19,6 +19,9 @@ from kernel.threads.supervisor import EngineState, supervise
 
 _log = logging.getLogger(__name__)
 
+LINGER_LOOK = 0.01
+"""Seconds between two looks whether an engine that lingers has written everything."""
+
 
 class _Life:
     """One engine's time here; the next of its name waits for its end."""
@@ -43,6 +46,8 @@ class EngineThread:
         self._dispatcher = dispatcher
         self._report = report
         self._lives: dict[str, _Life] = {}
+        self._lingering: dict[int, EngineState] = {}
+        """Engines that were removed and may still write what they have."""
         self._nursery: trio.Nursery | None = None
         self._loop: Loop | None = None
         self._leaving = False
@@ -76,10 +81,15 @@ class EngineThread:
         self.mailbox.post(partial(self._start, state, make_engine, restart or BackoffOptions()))
         return state
 
-    def remove(self, name: str, on_gone: Callable[[], Any] | None = None) -> None:
-        """Let an engine go; ``on_gone`` is called in this thread when it has."""
+    def remove(self, name: str, on_gone: Callable[[], Any] | None = None, linger: float = 0.0) -> None:
+        """Let an engine go; ``on_gone`` is called in this thread when it has.
+
+        It has ``linger`` seconds to write what it has, and what waits in the pipes that lead to it.
+        """
         state = self.states.pop(name, None)  # now: one more of that name may be added at once
-        self.mailbox.post(partial(self._remove, state, on_gone))
+        if state is not None and linger > 0:
+            self._lingering[id(state)] = state
+        self.mailbox.post(partial(self._remove, state, on_gone, linger))
 
     @property
     def turns(self) -> int:
@@ -96,14 +106,7 @@ class EngineThread:
 
     def pending(self) -> bool:
         """Whether an engine still has something to write.  Any thread; a guess while it works."""
-        for state in list(self.states.values()):
-            has_pending = getattr(state.engine, "pending", None)
-            try:
-                if has_pending is not None and has_pending():
-                    return True
-            except Exception:  # a bad engine is not waited for, and holds up no other
-                _log.exception("engine %s: pending() failed", state.name)
-        return False
+        return any(map(_pending, [*self.states.values(), *self._lingering.values()]))
 
     def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
         if self._nursery is not None:
@@ -140,13 +143,35 @@ class EngineThread:
         assert self._loop is not None  # we are called from inside ``run``
         return EngineHost(engine, self._loop, self.slot, self._dispatcher, nursery, self._report)
 
-    def _remove(self, state: EngineState | None, on_gone: Callable[[], Any] | None) -> None:
+    def _remove(self, state: EngineState | None, on_gone: Callable[[], Any] | None, linger: float) -> None:
         life = self._lives.get(state.name) if state is not None else None
-        if life is not None and life.state is state:
+        if life is not None and life.state is state and self._nursery is not None:
             life.on_gone = on_gone
-            life.scope.cancel()
-        elif on_gone is not None:
+            if linger > 0:
+                self._nursery.start_soon(self._let_linger, life, linger)
+            else:
+                life.scope.cancel()
+            return
+        if state is not None:
+            self._lingering.pop(id(state), None)
+        if on_gone is not None:
             on_gone()
+
+    async def _let_linger(self, life: _Life, seconds: float) -> None:
+        """Cancel an engine when all is written that it has to write, at the latest in ``seconds``."""
+        state = life.state
+        try:
+            with trio.move_on_after(seconds):
+                while state.state == "running" and (  # noqa: ASYNC110 - nobody tells when a pipe is empty
+                    self._has_input(state.name) or _pending(state)
+                ):
+                    await trio.sleep(LINGER_LOOK)
+        finally:
+            self._lingering.pop(id(state), None)
+            life.scope.cancel()
+
+    def _has_input(self, engine: str) -> bool:
+        return any(pipe.engine == engine and pipe.more() for _, _, _, pipe in self._dispatcher.pipes())
 
     def _stop(self) -> None:
         if self._loop is not None and not self._leaving:
@@ -157,6 +182,15 @@ class EngineThread:
             return
         self._loop.stop_when(may_stop)
         self._loop.set_timer(self._loop.now() + seconds, self._stop, self, _raise)
+
+
+def _pending(state: EngineState) -> bool:
+    has_pending = getattr(state.engine, "pending", None)
+    try:
+        return has_pending is not None and bool(has_pending())
+    except Exception:  # a bad engine is not waited for, and holds up no other
+        _log.exception("engine %s: pending() failed", state.name)
+        return False
 
 
 def _nothing() -> None:

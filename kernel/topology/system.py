@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.engine import EngineEvent
+from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
 from kernel.contracts.key_trie import key_filter
-from kernel.contracts.kinds import EngineKind, EngineSetup, Side
+from kernel.contracts.kinds import BoundSockets, EngineKind, EngineSetup, Side
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
@@ -46,6 +46,10 @@ class Kernel:
         """Called with what engines report, in their threads: connected, failed, retrying ..."""
         self._threads: dict[str, Any] = {}
         self._homes: dict[str, Any] = {}
+        self._bound: dict[str, BoundSockets] = {}
+        """What the engines listen on that somebody bound for them, by name."""
+        self._released: list[BoundSockets] = []
+        """The same of engines that were removed and have not gone yet."""
         self._apis: list[Any] = []
         self._specs: list[tuple[RoutePlan, RouteSpec]] = []
         self._state = "new"
@@ -115,6 +119,8 @@ class Kernel:
         """Wait until everything is gone after ``close``; False when it is not within ``timeout`` seconds."""
         if not all(thread.join(timeout) for thread in self._threads.values()):
             return False
+        for bound in (*self._bound.values(), *self._released):
+            bound.close()
         for api in self._apis:
             api.dispose()
         self.dispatcher.dispose()
@@ -214,6 +220,8 @@ class Kernel:
         """Open an API by its name in the topology (one object a thread); options may override the plan's."""
         self._running()
         planned = self.plan.engine(name)
+        if planned is None and name in self._homes:
+            raise UnknownName(f"{name!r} is an engine: applications open APIs")
         if planned is not None and planned.kind not in self.registry.apis:
             raise UnknownName(f"{name!r} is an engine of kind {planned.kind!r}: applications open APIs")
         kind_name = api or (planned.kind if planned else "native")
@@ -239,37 +247,93 @@ class Kernel:
         thread.start()
         self.plan = msgspec.structs.replace(self.plan, threads=(*self.plan.threads, plan))
 
-    def add_engine(self, plan: EnginePlan) -> None:
-        """Start an engine, or make a name known that applications may open."""
+    def add_engine(self, plan: EnginePlan, bound: BoundSockets | None = None) -> None:
+        """Start an engine, or make a name known that applications may open.
+
+        ``bound`` is where a listener is to listen, bound by the caller (``kernel.hosting.listener.listen_on``), so that
+        an address that is taken is an error there.  It belongs to the kernel from now on.
+        """
         self._running()
-        if self.plan.engine(plan.name) is not None:
-            raise KernelError(f"there is an engine {plan.name!r} already")
+        self._refuse_known(plan.name)
         self.plan = msgspec.structs.replace(self.plan, engines=(*self.plan.engines, plan))
         if plan.kind in self.registry.apis:
             return
         installed = self.registry.engine_for(plan.kind, plan.options)
         kind: EngineKind = installed.kind if installed else self.registry.kind("engines", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
+        self._add(plan.name, options, kind.create, plan.thread, bound)
+
+    def host(
+        self,
+        name: str,
+        make_engine: Callable[[EngineSetup], Engine],
+        thread: str | None = None,
+        bound: BoundSockets | None = None,
+    ) -> None:
+        """Start an engine that the caller makes, of no kind that a plan could name.
+
+        ``make_engine`` is called in the thread (of that name, else the one with the fewest engines), again for each new
+        life after a failure.  Routes lead to and from ``name`` as to any engine.  The engine is not part of ``plan``, so
+        ``apply`` leaves it alone as long as its thread stays; ``remove_engine`` lets it go.  ``bound``: as for ``add_engine``.
+        """
+        self._running()
+        self._refuse_known(name)
+        self._add(name, None, make_engine, thread, bound)
+
+    def _refuse_known(self, name: str) -> None:
+        if self.plan.engine(name) is not None or name in self._homes:
+            raise KernelError(f"there is an engine {name!r} already")
+
+    def _add(
+        self,
+        name: str,
+        options: Any,
+        make_engine: Callable[[EngineSetup], Engine],
+        thread_name: str | None,
+        bound: BoundSockets | None,
+    ) -> None:
         setup = EngineSetup(
-            name=plan.name,
+            name=name,
             options=options,
             make_protocol=self._protocol_maker(),
+            bound=bound,
             kinds=self.registry.kinds,
         )
-        thread = self._threads[plan.thread] if plan.thread else self._least_loaded()
-        self._homes[plan.name] = thread
-        thread.add(plan.name, lambda: kind.create(setup))
+        if thread_name and thread_name not in self._threads:
+            raise UnknownName(f"there is no thread {thread_name!r}")
+        thread = self._threads[thread_name] if thread_name else self._least_loaded()
+        self._homes[name] = thread
+        if bound is not None:
+            self._bound[name] = bound
+        thread.add(name, lambda: make_engine(setup))
 
-    def remove_engine(self, name: str) -> None:
-        """Let an engine go; the routes stay, for others or for its return."""
+    def remove_engine(self, name: str, linger: float = 0.0, on_gone: Callable[[], Any] | None = None) -> None:
+        """Let an engine go; the routes stay, for others or for its return.  Returns at once.
+
+        The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called when it has gone, in
+        its thread; it may not wait or raise.
+        """
         self._running()
-        if self.plan.engine(name) is None:
+        if self.plan.engine(name) is None and name not in self._homes:
             raise UnknownName(f"there is no engine {name!r}")
         kept = tuple(engine for engine in self.plan.engines if engine.name != name)
         self.plan = msgspec.structs.replace(self.plan, engines=kept)
         home = self._homes.pop(name, None)
+        bound = self._bound.pop(name, None)
+        if bound is not None:
+            self._released.append(bound)
+
+        def gone() -> None:
+            if bound is not None:
+                bound.close()
+                self._released.remove(bound)
+            if on_gone is not None:
+                on_gone()
+
         if home is not None:
-            home.remove(name)
+            home.remove(name, gone, linger)
+        else:
+            gone()
 
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines; applies to those that are there and those that will come."""
@@ -322,6 +386,8 @@ class Kernel:
             gone.stop()
             gone.join()
             gone.mailbox.bell.close()
+            for name in [name for name, home in self._homes.items() if home is gone]:  # made by code
+                del self._homes[name]
             kept = tuple(kept for kept in self.plan.threads if kept.name != thread.name)
             self.plan = msgspec.structs.replace(self.plan, threads=kept)
         for thread in change.threads_added:

@@ -27,6 +27,7 @@ class StreamListener:
         self._name = setup.name
         self._options = setup.options
         self._address = parse_address(setup.options.address)
+        self._bound = setup.bound
         self._make_protocol = setup.make_protocol
         self._counters = StreamStatistics()
         self._connections: dict[StreamHost, Port | None] = {}
@@ -42,7 +43,7 @@ class StreamListener:
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled."""
         self._host = host
-        listener = Listener(host, self._name, self._address, self._on_accept)
+        listener = Listener(host, self._name, self._address, self._on_accept, bound=self._bound)
         try:
             task_status.started(listener.address)
             await trio.sleep_forever()
