@@ -1,8 +1,8 @@
-"""Message, envelope and run: what flows through the kernel.
+"""Message, envelope and batch: what flows through the kernel.
 
 What many messages have in common lives once, in an immutable :class:`Envelope` that is compared
 by identity.  Messages that follow each other under one envelope travel as one :class:`Batch`: a list
-of bodies and one reference.  Pipes, routers, codecs and the journal work on runs, so that what is
+of bodies and one reference.  Pipes, routers, codecs and the journal work on batches, so that what is
 decided or written about an envelope is decided and written once a batch (decision 0001).
 
 :class:`Message` is the view of a single message that an application sees.  Nothing on the way
@@ -53,9 +53,9 @@ PLAIN = Envelope()
 class Batch(msgspec.Struct, gc=False):
     """Consecutive messages under one envelope.
 
-    ``bodies`` belongs to the run: a reader may slice it but never change it, because the same run
+    ``bodies`` belongs to the batch: a reader may slice it but never change it, because the same batch
     may be on its way to a thousand subscribers.  ``size`` is the sum of the body sizes in bytes.
-    In a ``multipart`` run each body is a tuple of parts.
+    In a ``multipart`` batch each body is a tuple of parts.
 
     ``width`` is the size of each body in bytes, if all have one; 0: they differ, or nobody has looked.  Who
     makes a batch mostly knows, and the encoders and the journal go by it: to look again costs each 15 ns a message.

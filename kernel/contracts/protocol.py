@@ -1,6 +1,6 @@
 """Protocol: one conversation with one peer, without any input or output of its own (sans-I/O).
 
-Bytes go in and runs of messages come out, and the other way round.  Time is handed in as ``now``
+Bytes go in and batches of messages come out, and the other way round.  Time is handed in as ``now``
 (seconds of a monotonic clock), chance as a seed at construction; a protocol never asks for either.
 A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
 """

@@ -1,4 +1,4 @@
-"""Hold: runs that wait in a route for a pipe that can take them, in order."""
+"""Hold: batches that wait in a route for a pipe that can take them, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-process host: one end of a connection between two engines of one kernel.  Runs pass as they are: no bytes, no copies."""
+"""In-process host: one end of a connection between two engines of one kernel.  Batches pass as they are: no bytes, no copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARKS = WaterMarks(high=4 * _AT_ONCE)
 
 
 class InprocEnd:
-    """One end of a connection: moves runs between its port and the pipes to and from the other end."""
+    """One end of a connection: moves batches between its port and the pipes to and from the other end."""
 
     def __init__(self, host: Host, peer: str) -> None:
         self.peer = peer

@@ -1,4 +1,4 @@
-"""Run reader: hands out what came in batches, one message or many at a time, without copying what is left each time."""
+"""Message reader: hands out what came in batches, one message or many at a time, without copying what is left each time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MessageReader:
         self._envelope: Envelope = PLAIN
         self._multipart = False
         self.bodies: Iterator[Any] = self._raw
-        """The rest of the run that is being read, body by body; the parts of a multi-part message are joined."""
+        """The rest of the batch that is being read, body by body; the parts of a multi-part message are joined."""
 
     def add(self, batches: Iterable[Batch]) -> None:
         """Put batches behind those that are here."""

@@ -14,7 +14,7 @@ one of the two always sees the other.  Without it, a processor may delay a store
 miss.  Between the two steps each side therefore takes the lock of the queue: the writer by its append, others by
 ``rotate(0)``, which changes nothing (docs/decisions/0017-flags-and-looks.md).
 
-Besides runs the queue may hold *loose* bodies: single messages under the ``PLAIN`` envelope, appended
+Besides batches the queue may hold *bare* bodies: single messages under the ``PLAIN`` envelope, appended
 by an application's ``send`` without even a batch around them.  ``take`` makes batches of them.  Bare bodies
 are small (``WaterMarks.bare_limit``) and are counted in messages only.
 """
@@ -213,7 +213,7 @@ class Pipe:
         )
 
     def _make_room(self, batch: Batch) -> bool:
-        """Apply ``when_full`` for ``run``; return whether it is to be written."""
+        """Apply ``when_full`` for ``batch``; return whether it is to be written."""
         when_full = self.marks.when_full
         if when_full == "block" and not self.suspended:
             return True  # the writer was told to stop and this was already on its way
@@ -228,7 +228,7 @@ class Pipe:
             if type(oldest) is Batch:
                 count, size = len(oldest.bodies), oldest.size
                 self.batches_written -= 1
-            else:  # loose: its bytes were never counted
+            else:  # a bare body: its bytes were never counted
                 count, size = 1, 0
             self.written -= count
             self.written_bytes -= size
@@ -248,7 +248,9 @@ class Pipe:
             waiting = len(items)
         if self.marks.when_full == "drop-oldest":
             taken = self._take_singly(most, waiting)
-        elif self.batches_written == self.batches_taken:  # looked at after the length: all of these are loose
+        elif (
+            self.batches_written == self.batches_taken
+        ):  # looked at after the length: all of these are bare bodies
             taken = [pop() for _ in range(min(most, waiting))]
         elif most >= self.written - self.taken:
             taken = [pop() for _ in range(waiting)]

@@ -39,9 +39,11 @@ HOPS = (
     Hop(
         "kernel/hosting/stream_host.py",
         "StreamHost.on_output",
-        "the poll thread takes all that waits as one run",
+        "the poll thread takes all that waits as one batch",
     ),
-    Hop("plugins/protocols/backend/connection.py", "BackendConnection.send_batches", "the run becomes bytes"),
+    Hop(
+        "plugins/protocols/backend/connection.py", "BackendConnection.send_batches", "the batch becomes bytes"
+    ),
     Hop("kernel/hosting/wire.py", "PlainWire.send", "the bytes go to the socket, in one system call"),
     Hop(
         "kernel/hosting/stream_host.py",
@@ -49,7 +51,9 @@ HOPS = (
         "the other kernel's poll thread reads them",
     ),
     Hop(
-        "plugins/protocols/backend/connection.py", "BackendConnection.receive_data", "the bytes become a run"
+        "plugins/protocols/backend/connection.py",
+        "BackendConnection.receive_data",
+        "the bytes become a batch",
     ),
     Hop("kernel/dispatcher/port.py", "Port.send", "the routes say whose pipe gets it"),
     Hop("plugins/apis/native/channel.py", "Channel.receive", "the other application has the message"),

@@ -1,4 +1,4 @@
-"""Publisher: runs from the routes on their way to the server, with confirms."""
+"""Publisher: batches from the routes on their way to the server, with confirms."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class Committer:
 
 
 def chunks(batches: list[Stamped], most_rows: int, most_bytes: int) -> Iterator[list[Stamped]]:
-    """Divide runs into commits: so many rows and bytes, or a single message that is larger."""
+    """Divide batches into commits: so many rows and bytes, or a single message that is larger."""
     chunk: list[Stamped] = []
     rows = size = 0
     for batch, ts, source in batches:

@@ -1,4 +1,4 @@
-"""Playback: when which run is due, and what position that makes.  Knows no clock and no port: it is asked."""
+"""Playback: when which batch is due, and what position that makes.  Knows no clock and no port: it is asked."""
 
 from __future__ import annotations
 

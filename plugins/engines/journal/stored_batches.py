@@ -1,4 +1,4 @@
-"""Stored batches back into runs."""
+"""Record batches of a journal back into batches of messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TimedBatch = tuple[int, Batch]
 
 
 class StoredBatches:
-    """Makes runs of stored batches; equal envelopes become the same object, so that runs of one flow are seen as such."""
+    """Makes batches of what is stored.  Equal envelopes become one object, so that messages of one flow are seen as such."""
 
     def __init__(self) -> None:
         self._envelopes: dict[tuple[Any, ...], Envelope] = {}
@@ -26,7 +26,7 @@ class StoredBatches:
         self._of_dictionary: list[Envelope] = []
 
     def of(self, stored: pa.RecordBatch) -> list[TimedBatch]:
-        """Return the messages of a stored batch: a batch for each stretch of one envelope and one time."""
+        """Return the messages of a record batch: a batch for each stretch of one envelope and one time."""
         if not stored.num_rows:
             return []
         column = stored.column("envelope")
@@ -69,7 +69,7 @@ class StoredBatches:
 
 
 def _borders(*columns: pa.Array) -> list[int]:
-    """Return where a new run begins: at 0, and wherever one of these columns, which are not empty, changes."""
+    """Return where a new batch begins: at 0, and wherever one of these columns, which are not empty, changes."""
     count = len(columns[0])
     changes = None
     for column in columns:

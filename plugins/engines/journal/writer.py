@@ -1,6 +1,6 @@
 """Writer: appends to the journal in a directory.  One thread at a time, one process at a time.
 
-Knows nothing of engines and pipes: whoever has runs can write a journal.
+Knows nothing of engines and pipes: whoever has batches can write a journal.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class JournalWriter:
         return self._last_ts
 
     def append(self, batches: Sequence[tuple[Any, int, Source]]) -> Entry:
-        """Commit ``(run, ts, source)`` as one batch: see ``RecordBatchEncoder.encode``.
+        """Commit ``(batch, ts, source)`` as one record batch: see ``RecordBatchEncoder.encode``.
 
         Raises ``DiskFull``, and ``ValueError`` when ``ts`` is before that of a row that is there.  The rows are with the
         operating system when this returns; ``sync`` makes them survive a loss of power.

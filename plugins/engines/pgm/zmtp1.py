@@ -31,7 +31,7 @@ def header(size: int, flags: int = 0) -> bytes:
 
 
 class Zmtp1Encoder:
-    """Runs to the data of packets, which have ``tsdu_size`` bytes at the most."""
+    """Batches to the data of packets, which have ``tsdu_size`` bytes at the most."""
 
     def __init__(self, tsdu_size: int, *, keys: bool = False) -> None:
         self._piece = tsdu_size - _OFFSET
@@ -101,7 +101,7 @@ def _message(parts: Sequence[Any]) -> bytes:
 
 
 class Zmtp1Decoder:
-    """Data of one source's packets to runs.  After a loss it goes on with the next whole message."""
+    """Data of one source's packets to batches.  After a loss it goes on with the next whole message."""
 
     def __init__(self, max_message: int, *, keys: bool = False) -> None:
         self.malformed = 0

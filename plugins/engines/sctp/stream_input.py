@@ -1,6 +1,6 @@
 """The receiving half of a stream: from the user messages of a stream to a port, and back-pressure on the way.
 
-While the port's pipes are full, runs are kept here, and the peer is not told that it may send more on this stream.
+While the port's pipes are full, batches are kept here, and the peer is not told that it may send more on this stream.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The in-process transport: two engines of one kernel, back to back.  No socket, no bytes, no copy of any body.
 
-The protocol of the address is not spoken, since there is no wire: runs pass from port to port as they are.  Who
+The protocol of the address is not spoken, since there is no wire: batches pass from port to port as they are.  Who
 listens under which name is written in the host's ``rendezvous``, which belongs to one kernel.
 """
 

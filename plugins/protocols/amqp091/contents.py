@@ -1,4 +1,4 @@
-"""Contents: messages that arrive frame by frame, on their way to become runs.
+"""Contents: messages that arrive frame by frame, on their way to become batches.
 
 The slow way, with all its checks.  Each message read here teaches the reader of batches, so that in a
 steady flow only the first message of a flow, and those cut by the end of a buffer, come this way.

@@ -1,6 +1,6 @@
 """Conversation: what both sides of a connection have in common.
 
-Three layers, from the wire up: ``FrameStream`` collects whole frames; ``_read_batches`` hands runs of
+Three layers, from the wire up: ``FrameStream`` collects whole frames; ``_read_batches`` hands batches of
 messages and acknowledgements to their readers, and everything else comes to ``_frame``; the handlers
 check it against the states and make events.  A fault is raised as ``ConnectionFault`` and becomes
 connection.close in one place, ``_fail``.

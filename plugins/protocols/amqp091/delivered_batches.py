@@ -1,7 +1,7 @@
 """Batches of basic.deliver, read without looking at single frames: published_batches.py for the other side.
 
 The difference is the delivery tag in the middle of the method frame.  A batch has consecutive tags, so
-that one number tells them all; a gap (messages of another consumer between) begins a new run.
+that one number tells them all; a gap (messages of another consumer between) begins a new batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a connection tells its owner.  One call of ``receive_data`` gives a list of these, in order.
 
-Everything that carries messages carries a whole :class:`~kernel.contracts.message.Run`: consecutive
+Everything that carries messages carries a whole :class:`~kernel.contracts.message.Batch`: consecutive
 messages under byte-equal method and header frames are one event, share one envelope, and are counted
 once.
 """

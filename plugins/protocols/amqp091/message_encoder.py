@@ -56,7 +56,7 @@ class Prefix:
 
 
 class MessageEncoder:
-    """Encodes runs into ``out``, the list of buffers that are to be written."""
+    """Encodes batches into ``out``, the list of buffers that are to be written."""
 
     def __init__(self, out: list[Buffer], frame_max: int) -> None:
         self.out = out
@@ -69,7 +69,7 @@ class MessageEncoder:
         self._copy_limit = min(COPY_LIMIT, self.largest_payload)
 
     def deliver(self, channel: int, deliveries: Iterable[Delivery]) -> None:
-        """Encode runs with basic.deliver, each under consecutive tags."""
+        """Encode batches with basic.deliver, each under consecutive tags."""
         prefixes = self._prefixes
         limit = self._copy_limit
         pieces: list[Buffer] = []
@@ -82,7 +82,7 @@ class MessageEncoder:
                 )
             bodies = _bodies_of(batch) if batch.multipart else batch.bodies
             if len(bodies) == 1 and 0 < (size := len(bodies[0])) <= limit:
-                # Feeds with mixed keys come as runs of one: all of them make one buffer.
+                # Feeds with mixed keys come as batches of one: all of them make one buffer.
                 before, between, after = prefix.before, prefix.between, prefix.after
                 pieces += (prefix.pack(before, first_tag, between, size, after, size), bodies[0], END_OCTET)
                 continue

@@ -1,4 +1,4 @@
-"""Decoder of the backend protocol: bytes to runs and control frames, in any chunking, in linear time."""
+"""Decoder of the backend protocol: bytes to batches and control frames, in any chunking, in linear time."""
 
 from __future__ import annotations
 

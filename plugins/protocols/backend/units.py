@@ -20,7 +20,7 @@ NUMBER = bytes(4)
 
 
 class UnitEncoder:
-    """Runs to units of ``unit_size`` bytes, if they can be had as small."""
+    """Batches to units of ``unit_size`` bytes, if they can be had as small."""
 
     def __init__(self, unit_size: int) -> None:
         self._size = unit_size
@@ -74,7 +74,7 @@ def _envelope_frame(envelope: Envelope) -> bytes:
 
 
 class UnitDecoder:
-    """Units of one source to runs."""
+    """Units of one source to batches."""
 
     def __init__(self, max_message: int) -> None:
         self.malformed = 0

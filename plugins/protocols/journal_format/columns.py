@@ -15,7 +15,7 @@ from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.packing import PackedBodies
 
 Batches: TypeAlias = Sequence[tuple[Any, int, Source]]
-"""Runs, when they came, and where from."""
+"""Batches, when they came, and where from."""
 
 _COUNTING = 65536
 _NUMBERS = pa.Array.from_buffers(pa.int64(), _COUNTING, [None, pa.py_buffer(array("q", range(_COUNTING)))])
@@ -33,7 +33,7 @@ def offsets_from(first: int, rows: int) -> pa.Array:
 
 def filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], rows: int) -> pa.Array:
     """Return each of these numbers as often as its count says.  ``code``: of ``array``."""
-    if len(values) == rows:  # runs of one
+    if len(values) == rows:  # batches of one
         numbers = array(code, values)
     elif values.count(values[0]) == len(values):
         numbers = array(code, values[:1]) * rows

@@ -66,7 +66,7 @@ class PackedBodies(Sequence[bytes]):
 
 
 class Packer:
-    """Packs runs, into memory that is used again as soon as nobody holds what is in it.  One thread."""
+    """Packs batches, into memory that is used again as soon as nobody holds what is in it.  One thread."""
 
     def __init__(self) -> None:
         self._free: list[bytearray] = []

@@ -1,4 +1,4 @@
-"""A batch: runs in, the bytes of one commit out (``commit.py`` reads them back).
+"""A record batch: batches in, the bytes of one commit out (``commit.py`` reads them back).
 
 A commit is one dictionary message (the batch's envelopes) and one record batch message of the Arrow IPC stream
 format.  The record batch's custom metadata has eight hexadecimal digits: the CRC-32 of the commit with these digits at
@@ -61,7 +61,7 @@ class RecordBatchEncoder:
         self._rooms = Rooms()
 
     def encode(self, offset: int, batches: Batches, position: int = 0) -> EncodedRecordBatch:
-        """Encode ``(run, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
+        """Encode ``(batch, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
 
         ``ts`` is in microseconds since 1970 UTC and never goes back (``ValueError``); a batch has ``bodies``, ``envelope`` and
         ``multipart``.  ``position``: where in a file it is likely to stand.
@@ -70,7 +70,7 @@ class RecordBatchEncoder:
         indices, table = self._envelopes(batches, counts)
         stamps = [ts for _, ts, _ in batches]
         if stamps != sorted(stamps):
-            raise ValueError("the runs of a commit are to be in the order of their times")
+            raise ValueError("the batches of a commit are to be in the order of their times")
         rows = sum(counts)
         parts, bodies = self._bodies.make(batches, rows)
         record_batch = pa.RecordBatch.from_arrays(

@@ -136,7 +136,7 @@ def test_every_message_is_taken_or_counted_as_dropped(steps: list[tuple[int, int
 # ---------------------------------------------------------------------- order, runs and bare bodies
 
 
-def test_loose_bodies_and_batches_keep_their_order() -> None:
+def test_bare_bodies_and_batches_keep_their_order() -> None:
     pipe, _, _ = make_pipe()
     keyed = Envelope(key="k")
     assert pipe.credit() > 3
@@ -153,7 +153,7 @@ def test_loose_bodies_and_batches_keep_their_order() -> None:
     ]
 
 
-def test_a_grant_of_loose_places_counts_until_it_is_given_back() -> None:
+def test_credit_for_bare_bodies_counts_until_it_is_given_back() -> None:
     pipe, _, _ = make_pipe(high=10)
     assert pipe.credit() == 10
     assert pipe.full()
@@ -161,7 +161,7 @@ def test_a_grant_of_loose_places_counts_until_it_is_given_back() -> None:
     assert pipe.depth() == 0
 
 
-def test_no_loose_places_are_granted_by_a_full_pipe_until_it_is_read() -> None:
+def test_a_full_pipe_gives_no_credit_until_it_is_read() -> None:
     pipe, _, to_writer = make_pipe(high=2)
     pipe.write(run(b"1", b"2"))
     assert pipe.credit() == 0
@@ -171,7 +171,7 @@ def test_no_loose_places_are_granted_by_a_full_pipe_until_it_is_read() -> None:
     assert pipe.credit() == 2
 
 
-def test_bytes_are_balanced_after_loose_bodies() -> None:
+def test_bytes_are_balanced_after_bare_bodies() -> None:
     pipe, _, _ = make_pipe(high=100, high_bytes=10_000)
     for _ in range(50):
         grant = pipe.credit()
@@ -293,8 +293,8 @@ def test_confirmed_taken_and_waiting_make_up_what_was_written(steps: list[tuple[
 
 
 @pytest.mark.parametrize("high", [8, 32_768])
-@pytest.mark.parametrize("loose", [False, True], ids=["runs", "loose"])
-def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose: bool) -> None:  # noqa: C901
+@pytest.mark.parametrize("bare", [False, True], ids=["batches", "bare"])
+def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, bare: bool) -> None:  # noqa: C901
     total = 40_000
     reader_box, writer_box = Mailbox(), Mailbox()
     pipe = Pipe(
@@ -323,7 +323,7 @@ def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, loose:
         written = 0
         while written < total:
             writer_box.process()
-            if loose:
+            if bare:
                 grant = pipe.credit()
                 if not grant:
                     wait(writer_box)

@@ -23,7 +23,7 @@ _MOST_JOINED_BYTES = 64 * 1024
 
 
 class Collected(msgspec.Struct):
-    """Definitions, runs and settled messages, in the order in which they came."""
+    """Definitions, batches and settled messages, in the order in which they came."""
 
     notes: list[tuple[Kind, bytes]] = []
     batches: list[tuple[Batch, list[Held], Place]] = []

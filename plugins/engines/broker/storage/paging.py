@@ -93,7 +93,7 @@ def _found_in(piece: Piece, kept: Kept, wanted: Intervals) -> list[Found]:
 
 
 def _joined(found: list[Found]) -> list[Found]:
-    """Make one of neighbours that have everything in common: single messages become runs again."""
+    """Make one of neighbours that have everything in common: single messages become batches again."""
     joined: list[Found] = []
     for one in found:
         first, bodies, envelope, expires, piece = one

@@ -1,6 +1,6 @@
 """What a message costs as an object, and as a part of a batch: the figures of docs/decisions/0001-batches-not-messages.md.
 
-python -m benchmarks.run_costs
+python -m benchmarks.batch_costs
 """
 
 from __future__ import annotations
