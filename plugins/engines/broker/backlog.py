@@ -162,7 +162,7 @@ class Backlog:
         return span
 
     def _lane_of(self, span: Span) -> deque[Any]:
-        return self.lanes[min(span.batch.envelope.priority, len(self.lanes) - 1)]
+        return self.lanes[max(0, min(span.batch.envelope.priority, len(self.lanes) - 1))]
 
 
 def _share(batch: Batch, most_bytes: int) -> int:

@@ -7,7 +7,7 @@ forgets the answers of the exchanges that lead there; of the exchange itself, th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kernel.contracts.message import Envelope
@@ -47,9 +47,26 @@ _NOTHING: _Found = (), ()
 class Routes:
     """Finds queues for envelopes."""
 
-    __slots__ = ("_by_envelope", "_by_key", "_exchanges", "_queues", "_vhost", "changes", "exchange_changes")
+    __slots__ = (
+        "_by_envelope",
+        "_by_key",
+        "_check",
+        "_exchanges",
+        "_queues",
+        "_vhost",
+        "changes",
+        "exchange_changes",
+    )
 
-    def __init__(self, vhost: str, exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue]) -> None:
+    def __init__(
+        self,
+        vhost: str,
+        exchanges: Mapping[str, Exchange],
+        queues: Mapping[str, Queue],
+        check: Callable[[Envelope], None],
+    ) -> None:
+        """``check`` refuses envelopes that the store cannot write."""
+        self._check = check
         self._vhost = vhost
         self._exchanges = exchanges
         self._queues = queues
@@ -100,7 +117,7 @@ class Routes:
         self._by_envelope.clear()
 
     def find(self, envelope: Envelope) -> Route:
-        """Return the route of messages under this envelope; refuse a missing exchange."""
+        """Return the route of messages under this envelope; refuse a missing exchange, and what cannot be stored."""
         route = self._by_envelope.get(envelope)
         if route is not None:
             return route
@@ -115,6 +132,8 @@ class Routes:
             queues = tuple(dict.fromkeys(queues))
             sinks = tuple(dict.fromkeys(sinks))
             without_copies = without_blind_copies(envelope)
+        if queues:
+            self._check(without_copies or envelope)
         if len(self._by_envelope) >= _MOST_ENVELOPES:
             self._by_envelope.clear()
         route = self._by_envelope[envelope] = Route(queues, without_copies, sinks)

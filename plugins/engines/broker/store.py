@@ -6,11 +6,12 @@ The broker calls it in the order in which things happened; the store decides how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
 if TYPE_CHECKING:
+    from kernel.contracts.message import Envelope
     from plugins.engines.broker.arguments import QueuePolicy
     from plugins.engines.broker.backlog import Item
     from plugins.engines.broker.binding import Binding
@@ -23,7 +24,7 @@ UNLIMITED = 1 << 62
 
 
 class Store(Interface):
-    """What the broker tells a store.  Called by the broker's thread; may not raise, and waits for reading alone."""
+    """What the broker tells a store.  Called by the broker's thread; only reading waits, only checks raise."""
 
     promises: int
     """Counts changes of definitions: a client is told of one when it is safe."""
@@ -56,6 +57,14 @@ class Store(Interface):
 
     def flush(self) -> None:
         """The end of a turn: what was told may be on its way."""
+        ...
+
+    def check_envelope(self, envelope: Envelope) -> None:
+        """Refuse (``PreconditionFailed``) an envelope that could not be written; asked before messages are taken."""
+        ...
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments of a durable thing that could not be written; asked before it is made."""
         ...
 
     def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
@@ -124,6 +133,12 @@ class EmptyStore:
 
     def flush(self) -> None:
         """Write nothing."""
+
+    def check_envelope(self, envelope: Envelope) -> None:
+        """Nothing is written."""
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Nothing is written."""
 
     def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
         """Keep nothing."""

@@ -56,7 +56,7 @@ class VirtualHost:
         self.exchanges: dict[str, Exchange] = make_system_exchanges(self.queues)
         self.touched: list[Queue] = []
         """Queues to be looked after in this turn."""
-        self.routes = Routes(name, self.exchanges, self.queues)
+        self.routes = Routes(name, self.exchanges, self.queues, self.store.check_envelope)
         self._owned: dict[object, list[Queue]] = {}
         self.messages_in = self.messages_unrouted = 0
 
@@ -100,7 +100,10 @@ class VirtualHost:
             span.envelope, reason, queue.name, exchange, policy.dead_letter_key, self.broker.clock(now)
         )
         batch = span.as_batch().under(envelope)
-        queues, _, sinks = self.routes.find(envelope)
+        try:
+            queues, _, sinks = self.routes.find(envelope)
+        except PreconditionFailed:  # with the entry in x-death it is nested too deep for the store
+            return
         _publish_to(sinks, batch, now)
         for target in queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
@@ -144,6 +147,8 @@ class VirtualHost:
             )
             return exchange
         check_exchange_arguments(name, self.name, arguments)
+        if durable:
+            self.store.check_arguments(arguments)
         exchange = Exchange(
             name,
             kind,
@@ -215,6 +220,8 @@ class VirtualHost:
         if identity in exchange.bindings:
             return
         binding = Binding(source=exchange, destination=destination, key=key, arguments=arguments)
+        if binding.durable:
+            self.store.check_arguments(arguments)
         exchange.add(binding)
         destination.incoming[identity] = binding
         self.routes.forget_binding(binding)
@@ -298,6 +305,8 @@ class VirtualHost:
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
     ) -> Queue:
         """Return a new queue, whatever its name: a reply address, one that a store has kept."""
+        if durable:
+            self.store.check_arguments(arguments)
         queue = Queue(
             name,
             self,

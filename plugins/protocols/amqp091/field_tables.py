@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.timestamp import Timestamp
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.fields import short_string
 
@@ -22,10 +23,6 @@ MAXIMUM_DEPTH = 32
 """A table nested deeper is refused: a few kilobytes could otherwise exhaust the stack."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Timestamp(int):
-    """A timestamp (seconds since 1970) that lies beyond what datetime can hold; some peers send milliseconds."""
 
 
 def decode_timestamp(seconds: int) -> datetime | Timestamp:

@@ -8,8 +8,14 @@ from pathlib import Path
 from kernel.contracts.engine import EngineEvent, Host
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.resources import machine_memory, octets
+from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.store_options import StoreOptions
+from plugins.protocols.amqp091.stored import StoredProperties
+
+_AMQP = StoredProperties()
+_CODECS = Codecs([_AMQP], _AMQP)
+"""Whatever listeners there are: what an AMQP client has published is read after the last AMQP listener went, too."""
 
 
 def open_store(
@@ -32,6 +38,7 @@ def open_store(
             queue_bytes=options.queue_bytes,
             all_queues_bytes=octets(options.all_queues_bytes, machine_memory()),
         ),
+        _CODECS,
         clock_ahead=clock_ahead,
         post=host.post,
         on_done=on_done,

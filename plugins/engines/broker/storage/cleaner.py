@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernel.contracts.message import batch_of
-from plugins.engines.broker.storage.framing import Damage, Kind, Record, RecordReader
+from plugins.engines.broker.storage.framing import Damage, Record, RecordReader
 from plugins.engines.broker.storage.group import Group, Moved
 from plugins.engines.broker.storage.intervals import Intervals
-from plugins.engines.broker.storage.message_records import Entry, decode_head, decode_messages
+from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, Entry, decode_head, decode_messages
 from plugins.engines.broker.storage.page import Page, Piece
 from plugins.engines.broker.storage.segment import Segment
 
@@ -83,7 +83,7 @@ class Cleaner:
             for record in self._records:
                 if isinstance(record, Damage):
                     self.log.has_damage(source, record)
-                elif record.kind == Kind.MESSAGES:
+                elif record.kind in MESSAGE_KINDS:
                     self._save(record, group)
                 budget -= record.stop - record.start
                 if budget <= 0:
@@ -126,6 +126,7 @@ class Cleaner:
         if not alive:
             return
         messages = decode_messages(record.payload)
+        envelope = self.log.current_envelope(record.kind, messages.envelope)
         begins = group.size
         for low, high in Intervals((start, stop) for _, start, stop in alive).ranges():
             entries = [
@@ -134,7 +135,7 @@ class Cleaner:
                 if low <= start < high
             ]
             batch = batch_of(messages.bodies[low:high])
-            self.log.add_messages(group, entries, batch, messages.envelope, messages.priority)
+            self.log.add_messages(group, entries, batch, envelope, messages.priority)
         group.moved.append(Moved(record.start, begins, group.size))
         self._saved += group.size - begins
 

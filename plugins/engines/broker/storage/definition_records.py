@@ -1,7 +1,7 @@
 """Definition records: exchanges, queues and bindings, and what of them was dropped.
 
-Each definition has a number of its own for ever, by which other records speak of it.  Arguments are AMQP
-field tables, which keep the types that a client gave them.
+Each definition has a number of its own for ever, by which other records speak of it.  Its record is a MessagePack
+array (``values.py``): which sort of definition it is, and its fields in order.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from struct import Struct, pack, unpack_from
 from typing import Any, NamedTuple, get_type_hints
 
+from plugins.engines.broker.storage.envelopes import Format1
 from plugins.engines.broker.storage.framing import Kind
-from plugins.protocols.amqp091.field_tables import decode_table, encode_table
+from plugins.engines.broker.storage.values import decode_value, encode_value
 
-FORMAT = 1
-"""The version of the store's format."""
+FORMAT = 2
+"""The version of the store's format.  1: envelopes and arguments were in AMQP's encodings; it is read still."""
 _SETTLED = Struct(">QQQ")
 
 
@@ -56,31 +57,48 @@ class BindingDefinition(NamedTuple):
 
 Definition = ExchangeDefinition | QueueDefinition | BindingDefinition
 
-_KIND_OF: dict[type, Kind] = {
-    ExchangeDefinition: Kind.EXCHANGE,
-    QueueDefinition: Kind.QUEUE,
-    BindingDefinition: Kind.BINDING,
+_SORTS: dict[str, type] = {
+    "exchange": ExchangeDefinition,
+    "queue": QueueDefinition,
+    "binding": BindingDefinition,
 }
-_CLASS_OF: dict[int, type] = {kind: made for made, kind in _KIND_OF.items()}
-
-
-def kind_of(definition: Definition) -> Kind:
-    """Return the kind of the record for a definition."""
-    return _KIND_OF[type(definition)]
+_NAMES = {made: name for name, made in _SORTS.items()}
+_FORMAT_1: dict[int, type] = {
+    Kind.EXCHANGE_1: ExchangeDefinition,
+    Kind.QUEUE_1: QueueDefinition,
+    Kind.BINDING_1: BindingDefinition,
+}
+DEFINITION_KINDS_1 = tuple(_FORMAT_1)
 
 
 def encode_definition(definition: Definition) -> bytes:
-    """Return the payload: the fields in order; numbers as 8 octets, text with its length, flags as one."""
-    return b"".join(map(_encode, definition))
+    """Return the payload of a DEFINITION record.  Raises ``CannotStore``."""
+    return encode_value([_NAMES[type(definition)], *definition])
 
 
-def decode_definition(kind: int, payload: bytes) -> Definition:
+def decode_definition(payload: bytes) -> Definition:
     """Undo ``encode_definition``."""
-    made = _CLASS_OF[kind]
+    sort, *fields = decode_value(payload)
+    definition: Definition = _SORTS[sort](*fields)
+    return definition
+
+
+def decode_definition_1(kind: int, payload: bytes, format_1: Format1) -> Definition:
+    """Read a definition of format 1: numbers as 8 octets, text with its length, flags as one, arguments as AMQP's."""
+    made = _FORMAT_1[kind]
     values: list[Any] = []
     at = 0
+    value: Any
     for type_ in get_type_hints(made).values():
-        value, at = _decode(type_, payload, at)
+        if type_ is bool:
+            value, at = bool(payload[at]), at + 1
+        elif type_ is int:
+            value, at = unpack_from(">Q", payload, at)[0], at + 8
+        elif type_ is str:
+            end = at + 4 + unpack_from(">I", payload, at)[0]
+            value, at = payload[at + 4 : end].decode("utf-8", "surrogateescape"), end
+        else:
+            value, at = format_1.decode_table(payload, at)
         values.append(value)
     definition: Definition = made(*values)
     return definition
@@ -116,25 +134,3 @@ def encode_ranges(ranges: Iterable[tuple[int, int, int]]) -> bytes:
 def decode_ranges(payload: memoryview) -> list[tuple[int, int, int]]:
     """Undo ``encode_ranges``."""
     return list(_SETTLED.iter_unpack(payload))
-
-
-def _encode(value: Any) -> bytes:
-    if isinstance(value, bool):
-        return bytes((value,))
-    if isinstance(value, int):
-        return pack(">Q", value)
-    if isinstance(value, str):
-        octets = value.encode("utf-8", "surrogateescape")
-        return pack(">I", len(octets)) + octets
-    return encode_table(value)
-
-
-def _decode(type_: Any, payload: bytes, at: int) -> tuple[Any, int]:
-    if type_ is bool:
-        return bool(payload[at]), at + 1
-    if type_ is int:
-        return unpack_from(">Q", payload, at)[0], at + 8
-    if type_ is str:
-        end = at + 4 + unpack_from(">I", payload, at)[0]
-        return payload[at + 4 : end].decode("utf-8", "surrogateescape"), end
-    return decode_table(payload, at)

@@ -6,12 +6,13 @@ survive but are too many to be held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Envelope
+from plugins.engines.broker.errors import PreconditionFailed
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.cleaner import Cleaner
@@ -23,8 +24,8 @@ from plugins.engines.broker.storage.definition_records import (
     encode_definition,
     encode_number,
     encode_ranges,
-    kind_of,
 )
+from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import Files
 from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.log import Kept, Log
@@ -32,6 +33,7 @@ from plugins.engines.broker.storage.page import Page
 from plugins.engines.broker.storage.paging import page_out, read_page, will_read
 from plugins.engines.broker.storage.sharing import share_memory
 from plugins.engines.broker.storage.store_options import StoreOptions
+from plugins.engines.broker.storage.values import CannotStore, encode_value
 from plugins.engines.broker.storage.writer import Writer
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class DiskStore:
         writer: Writer,
         marker: bytes,
         options: StoreOptions,
+        codecs: Codecs,
         *,
         clock_ahead: float,
         on_done: Callable[[], None],
@@ -59,6 +62,7 @@ class DiskStore:
     ) -> None:
         """``on_done`` is called after each group, when those that wait have been called."""
         self.options = options
+        self._codecs = codecs
         self.promises = 0
         self.report = report
         self._on_done = on_done
@@ -81,6 +85,7 @@ class DiskStore:
             files,
             self._writer,
             marker,
+            self._codecs,
             sync=sync,
             segment_bytes=self.options.segment_bytes,
             clock_ahead=clock_ahead,
@@ -92,6 +97,12 @@ class DiskStore:
         return log
 
     # Definitions
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        try:
+            encode_value(arguments)
+        except CannotStore as problem:
+            raise PreconditionFailed(f"arguments cannot be stored: {problem}") from None
 
     def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
         number = self._number_of(exchange)
@@ -168,15 +179,10 @@ class DiskStore:
         return number
 
     def _define(self, definition: Definition) -> None:
-        try:
-            payload = encode_definition(definition)
-        except LocalProtocolError as error:
-            self.report("not stored", f"a definition that AMQP cannot say: {error}")
-            return
         self._definitions[definition.number] = definition
         if self._restoring is None:
             self.promises += 1
-            self.log.note(kind_of(definition), payload)
+            self.log.note(Kind.DEFINITION, encode_definition(definition))
 
     def _drop(self, thing: object) -> None:
         number = self._numbers.pop(thing, None)
@@ -192,9 +198,17 @@ class DiskStore:
         for number, definition in self._definitions.items():
             if number in self.queues:
                 definition = self._definition_of(self.queues[number], number)
-            yield kind_of(definition), encode_definition(definition)
+            yield Kind.DEFINITION, encode_definition(definition)
 
     # Messages
+
+    def check_envelope(self, envelope: Envelope) -> None:
+        try:
+            self.log.envelopes.check(envelope)
+        except CannotStore as problem:
+            raise PreconditionFailed(
+                f"a message with key {envelope.key!r:.80} cannot be stored: {problem}"
+            ) from None
 
     def keep_messages(self, queue: Queue, span: Span) -> None:
         if queue.kept is not None:

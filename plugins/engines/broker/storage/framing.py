@@ -32,13 +32,17 @@ class Kind(IntEnum):
     """What a record says."""
 
     SEGMENT = 1
-    EXCHANGE = 2
-    QUEUE = 3
-    BINDING = 4
+    EXCHANGE_1 = 2
+    QUEUE_1 = 3
+    BINDING_1 = 4
+    """Definitions in format 1."""
     DROP = 5
-    MESSAGES = 6
+    MESSAGES_1 = 6
+    """Messages in format 1."""
     SETTLED = 7
     CLEAN = 8
+    DEFINITION = 9
+    MESSAGES = 10
 
 
 class Record(NamedTuple):

@@ -18,20 +18,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch
 from plugins.engines.broker.storage.attempt import Attempt
 from plugins.engines.broker.storage.collected import Collected, JoinedBatch
 from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
+from plugins.engines.broker.storage.envelopes import Codecs, Envelopes
 from plugins.engines.broker.storage.files import Files, Writable
 from plugins.engines.broker.storage.framing import Damage, Kind
 from plugins.engines.broker.storage.group import Group
 from plugins.engines.broker.storage.intervals import Intervals
-from plugins.engines.broker.storage.message_records import (
-    Entry,
-    EnvelopeCache,
-    encode_messages,
-)
+from plugins.engines.broker.storage.message_records import Entry, encode_messages
 from plugins.engines.broker.storage.place import Place
 from plugins.engines.broker.storage.segment import Segment
 from plugins.engines.broker.storage.writer import Writer
@@ -91,6 +87,7 @@ class Log:
         files: Files,
         writer: Writer,
         marker: bytes,
+        codecs: Codecs,
         *,
         sync: bool,
         segment_bytes: int,
@@ -105,7 +102,8 @@ class Log:
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
         self.kept: dict[int, Kept] = {}
-        self.envelopes = EnvelopeCache()
+        self.codecs = codecs
+        self.envelopes = Envelopes(codecs)
         self.safe = 0
         """The last group that is safe, as far as anybody waits for it."""
         self.waiting_bytes = 0
@@ -217,11 +215,7 @@ class Log:
 
     def _add_batch(self, group: Group, joined: JoinedBatch) -> None:
         envelope = joined.batch.envelope
-        try:
-            octets = self.envelopes.encode(envelope)
-        except LocalProtocolError as error:
-            self._report("not stored", f"messages to {envelope.key!r} that AMQP cannot say: {error}")
-            return
+        octets = self.envelopes.encode(envelope)  # it was checked when the messages were published
         start, stop = self.add_messages(group, joined.entries, joined.batch, octets, envelope.priority)
         group.places += [(place, start, stop) for place in joined.places]
 
@@ -231,6 +225,10 @@ class Log:
         """Add a message record to a group; return where it begins and ends."""
         group.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
         return group.add(Kind.MESSAGES, encode_messages(entries, batch, envelope, priority))
+
+    def current_envelope(self, kind: int, envelope: bytes) -> bytes:
+        """Return the envelope of a message record of this kind as the current format has it."""
+        return self.envelopes.of_format_1(envelope) if kind == Kind.MESSAGES_1 else envelope
 
     def _submit(self, group: Group) -> None:
         self._busy = True

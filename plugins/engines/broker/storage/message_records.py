@@ -4,8 +4,9 @@
     entries: queue 8 · base 8 · start 4 · stop 4 · expiry 8       message i has position base + i, start <= i < stop
     envelope · [sizes 4 each, where they differ] · bodies
 
-The envelope is the exchange, the key and the properties as AMQP writes them (class basic): it is the
-form in which they mostly come and go, and it keeps every type that a header can have.
+The envelope is described in ``envelopes.py``.  In records of format 1, which have a kind of their own, it is
+
+    length of the exchange 4 · length of the key 4 · exchange · key · properties as AMQP writes them (class basic)
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from itertools import accumulate
 from struct import Struct, iter_unpack, pack, unpack_from
 from typing import NamedTuple
 
-from kernel.contracts.message import Batch, Envelope, batch_of
-from plugins.protocols.amqp091.content import envelope_of, raw_properties
+from kernel.contracts.message import Batch, batch_of
+from plugins.engines.broker.storage.framing import Kind
 
 _HEAD = Struct(">HIIIB")
 _ENTRY = Struct(">QqIId")
 _SIZES_DIFFER = 0xFFFFFFFF
-_MOST_ENVELOPES = 1000
+MESSAGE_KINDS = (Kind.MESSAGES, Kind.MESSAGES_1)
+"""Records of messages: as they are written, and as format 1 wrote them."""
 
 
 class Entry(NamedTuple):
@@ -53,22 +55,8 @@ class Head(NamedTuple):
     size: int
     """Of all bodies together."""
     priority: int
-
-
-def encode_envelope(envelope: Envelope) -> bytes:
-    """Return exchange, key and properties, each with its length in front."""
-    exchange = envelope.exchange.encode("utf-8", "surrogateescape")
-    key = envelope.key.encode("utf-8", "surrogateescape")
-    return pack(">II", len(exchange), len(key)) + exchange + key + raw_properties(envelope)
-
-
-def decode_envelope(octets: bytes) -> Envelope:
-    """Undo ``encode_envelope``."""
-    exchange_size, key_size = unpack_from(">II", octets)
-    key_at = 8 + exchange_size
-    exchange = octets[8:key_at].decode("utf-8", "surrogateescape")
-    key = octets[key_at : key_at + key_size].decode("utf-8", "surrogateescape")
-    return envelope_of(exchange, key, octets[key_at + key_size :])
+    codec: bytes
+    """The name of the codec that its envelope needs (format 1 has none)."""
 
 
 def encode_messages(entries: Sequence[Entry], batch: Batch, envelope: bytes, priority: int) -> bytes:
@@ -81,7 +69,7 @@ def encode_messages(entries: Sequence[Entry], batch: Batch, envelope: bytes, pri
             size = each[0]
         else:
             size, sizes = _SIZES_DIFFER, pack(f">{count}I", *each)
-    head = _HEAD.pack(len(entries), count, len(envelope), size, min(priority, 255))
+    head = _HEAD.pack(len(entries), count, len(envelope), size, max(0, min(priority, 255)))
     places = [_ENTRY.pack(*entry) for entry in entries]
     return b"".join([head, *places, envelope, sizes, *bodies])
 
@@ -93,7 +81,8 @@ def decode_head(payload: memoryview) -> Head:
     end = at + entry_count * _ENTRY.size
     entries = [Entry(*fields) for fields in _ENTRY.iter_unpack(payload[at:end])]
     bodies_at = end + envelope_size + (4 * count if size == _SIZES_DIFFER else 0)
-    return Head(entries, count, len(payload) - bodies_at, priority)
+    codec = bytes(payload[end + 1 : end + 1 + payload[end]])
+    return Head(entries, count, len(payload) - bodies_at, priority, codec)
 
 
 class Messages(NamedTuple):
@@ -122,31 +111,6 @@ def decode_messages(payload: memoryview) -> Messages:
     stops = list(accumulate(sizes))
     bodies = [octets[stop - length : stop] for stop, length in zip(stops, sizes, strict=True)]
     return Messages(entries, bodies, envelope, priority)
-
-
-class EnvelopeCache:
-    """Envelopes by their octets, so that messages which shared one do so again."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Envelope] = {}
-        self._last: Envelope | None = None
-        self._last_octets = b""
-
-    def decode(self, octets: bytes) -> Envelope:
-        """Return the envelope of these octets."""
-        envelope = self._known.get(octets)
-        if envelope is None:
-            if len(self._known) >= _MOST_ENVELOPES:
-                self._known.clear()
-            envelope = self._known[octets] = decode_envelope(octets)
-        return envelope
-
-    def encode(self, envelope: Envelope) -> bytes:
-        """Return the octets of an envelope; the last one is remembered."""
-        if envelope is not self._last:
-            self._last_octets = encode_envelope(envelope)
-            self._last = envelope
-        return self._last_octets
 
 
 def in_one_piece(batch: Batch) -> Batch:

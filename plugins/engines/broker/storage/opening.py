@@ -15,6 +15,7 @@ from plugins.engines.broker.storage.definition_records import (
 )
 from plugins.engines.broker.storage.directory import lock_directory, read_marker
 from plugins.engines.broker.storage.disk_store import DiskStore, Report, kept_ranges
+from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import DirectoryFiles
 from plugins.engines.broker.storage.paging import weigh
 from plugins.engines.broker.storage.recovery import Recovery
@@ -33,6 +34,7 @@ class OpenStore:
         self,
         directory: Path,
         options: StoreOptions,
+        codecs: Codecs,
         *,
         clock_ahead: float,
         post: Callable[[Callable[[], None]], None],
@@ -57,6 +59,7 @@ class OpenStore:
                 self._writer,
                 marker,
                 options,
+                codecs,
                 clock_ahead=clock_ahead,
                 on_done=on_done,
                 report=report,

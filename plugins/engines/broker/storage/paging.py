@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernel.contracts.message import batch_of
 from plugins.engines.broker.span import Span
-from plugins.engines.broker.storage.framing import Damage, Kind, RecordReader
+from plugins.engines.broker.storage.framing import Damage, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
-from plugins.engines.broker.storage.message_records import decode_head, decode_messages
+from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, decode_head, decode_messages
 from plugins.engines.broker.storage.page import Page, Piece
 from plugins.engines.broker.storage.place import Place
 
@@ -77,18 +77,19 @@ def _found_in(piece: Piece, kept: Kept, wanted: Intervals) -> list[Found]:
         if isinstance(record, Damage):
             log.has_damage(segment, record)
             continue
-        if record.kind != Kind.MESSAGES:
+        if record.kind not in MESSAGE_KINDS:
             continue
         entries = [entry for entry in decode_head(record.payload).entries if entry.queue == number]
         if not any(wanted.overlaps(entry.first, entry.last) for entry in entries):
             continue
         messages = decode_messages(record.payload)
+        envelope = log.current_envelope(record.kind, messages.envelope)
         at = Piece(segment, record.start, record.stop)
         for entry in entries:
             for first, stop in wanted.within(entry.first, entry.last):
                 wanted.remove(first, stop)
                 bodies = messages.bodies[first - entry.base : stop - entry.base]
-                found.append((first, bodies, messages.envelope, entry.expires, at))
+                found.append((first, bodies, envelope, entry.expires, at))
     return found
 
 

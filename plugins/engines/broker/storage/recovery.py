@@ -12,22 +12,25 @@ from typing import NamedTuple
 import msgspec
 
 from plugins.engines.broker.storage.definition_records import (
+    DEFINITION_KINDS_1,
     FORMAT,
     Definition,
     QueueDefinition,
     decode_definition,
+    decode_definition_1,
     decode_number,
     decode_ranges,
     decode_segment,
 )
+from plugins.engines.broker.storage.envelopes import MissingCodec
 from plugins.engines.broker.storage.framing import Damage, Kind, Record, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
 from plugins.engines.broker.storage.log import Kept, Log
-from plugins.engines.broker.storage.message_records import decode_head
+from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, decode_head
 from plugins.engines.broker.storage.page import Page, Piece
 from plugins.engines.broker.storage.segment import Segment, segment_numbers
 
-_HEAD_KINDS = (Kind.SEGMENT, Kind.EXCHANGE, Kind.QUEUE, Kind.BINDING)
+_HEAD_KINDS = (Kind.SEGMENT, Kind.DEFINITION, *DEFINITION_KINDS_1)
 
 
 class CannotOpen(Exception):
@@ -72,7 +75,10 @@ class Recovery:
         """Read all segments; the log goes on after them."""
         segments = [Segment(number) for number in segment_numbers(self.log.files.names())]
         for segment in segments:
-            self._read_segment(segment, last=segment is segments[-1])
+            try:
+                self._read_segment(segment, last=segment is segments[-1])
+            except MissingCodec as missing:
+                raise CannotOpen(f"{segment.name}: {missing}") from None
         if any(segment.size for segment in segments) and not self.found.records:
             self._set_aside(segments)
         if self.found.clean is not None:
@@ -132,7 +138,7 @@ class Recovery:
     def _take(self, segment: Segment, record: Record) -> None:
         found, kind = self.found, record.kind
         found.clean = None  # unless this is the last record
-        if kind == Kind.MESSAGES:
+        if kind in MESSAGE_KINDS:
             self._take_messages(segment, record)
         elif kind == Kind.SETTLED:
             for queue, first, stop in decode_ranges(record.payload):
@@ -146,16 +152,26 @@ class Recovery:
             found.dropped.add(decode_number(record.payload))
         elif kind == Kind.SEGMENT:
             version = decode_segment(record.payload)
-            if version != FORMAT:
-                raise CannotOpen(f"{segment.name} has format {version}; this version reads format {FORMAT}")
+            if not 1 <= version <= FORMAT:
+                raise CannotOpen(
+                    f"{segment.name} has format {version}; this version reads formats up to {FORMAT}"
+                )
+        elif kind == Kind.DEFINITION:
+            self._take_definition(decode_definition(bytes(record.payload)))
         else:
-            definition = decode_definition(kind, bytes(record.payload))
-            found.definitions[definition.number] = definition
-            if isinstance(definition, QueueDefinition):
-                self._highest[definition.number] = definition.arguments.get("x-max-priority", 0)
+            self._take_definition(decode_definition_1(kind, bytes(record.payload), self.log.codecs.format_1))
+
+    def _take_definition(self, definition: Definition) -> None:
+        self.found.definitions[definition.number] = definition
+        if isinstance(definition, QueueDefinition):
+            self._highest[definition.number] = definition.arguments.get("x-max-priority", 0)
 
     def _take_messages(self, segment: Segment, record: Record) -> None:
         head = decode_head(record.payload)
+        if record.kind == Kind.MESSAGES:
+            self.log.codecs.require(head.codec)
+        else:
+            self.log.codecs.require_format_1()
         piece = Piece(segment, record.start, record.stop)
         for queue, base, start, stop, expires in head.entries:
             segment.has(queue, base + start, base + stop)

@@ -55,7 +55,7 @@ def test_a_change_of_bindings_forgets_all_that_it_made_wrong(
             vhost.bind(source, destination, key)
         else:
             vhost.unbind(source, destination, key)
-        fresh = Routes("/", vhost.exchanges, vhost.queues)
+        fresh = Routes("/", vhost.exchanges, vhost.queues, lambda _: None)
         assert _found(vhost, vhost.routes) == _found(vhost, fresh)
 
 

@@ -7,13 +7,16 @@ from typing import Any
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.storage.disk_store import DiskStore
+from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.opening import close, restore
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.virtual_host import VirtualHost
+from plugins.protocols.amqp091.stored import StoredProperties
 from tests.plugins.engines.broker.client import Client
 from tests.plugins.engines.broker.storage.disks import MemoryDisk, StepWriter
 
 MARKER = b"\xd7marker\xe9"
+CODECS = Codecs([StoredProperties()], StoredProperties())
 CLOCK = 1_700_000_000.0
 
 
@@ -21,7 +24,13 @@ class DurableBroker:
     """A broker on a disk; a virtual host and a client of it."""
 
     def __init__(
-        self, disk: MemoryDisk | None = None, *, at_once: bool = True, now: float = 0.0, **options: Any
+        self,
+        disk: MemoryDisk | None = None,
+        *,
+        at_once: bool = True,
+        now: float = 0.0,
+        codecs: Codecs | None = None,
+        **options: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
         self.scratch = MemoryDisk()
@@ -33,6 +42,7 @@ class DurableBroker:
             self.writer,
             MARKER,
             StoreOptions(**options),
+            CODECS if codecs is None else codecs,
             clock_ahead=CLOCK,
             on_done=lambda: None,
             report=lambda what, detail: self.reports.append((what, detail)),

@@ -23,6 +23,7 @@ from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.recovery import CannotOpen
 from plugins.engines.broker.storage.store_options import StoreOptions
 from tests.plugins.engines.broker.client import Client, run
+from tests.plugins.engines.broker.storage.durable import CODECS
 
 
 class Opened:
@@ -34,6 +35,7 @@ class Opened:
         self.kept = OpenStore(
             directory,
             StoreOptions(**options),
+            CODECS,
             clock_ahead=0.0,
             post=self.posted.put,
             on_done=lambda: None,

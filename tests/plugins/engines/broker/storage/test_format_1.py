@@ -11,13 +11,14 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from plugins.engines.amqp.kept_users import KeptUsers
 
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.host.kept_users import KeptUsers
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.protocols.amqp091.field_tables import Timestamp
 from tests.plugins.engines.broker.client import Client, run
+from tests.plugins.engines.broker.storage.durable import CODECS
 
 FOLDERS = Path(__file__).parents[4] / "data" / "stores" / "format_1"
 CLOCK = 1_700_000_000.0
@@ -66,6 +67,7 @@ class Opened:
         self.kept = OpenStore(
             directory,
             StoreOptions(segment_bytes=8192, lazy_bytes=1000),
+            CODECS,
             clock_ahead=CLOCK,
             post=self.posted.put,
             on_done=lambda: None,

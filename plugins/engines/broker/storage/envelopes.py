@@ -1,0 +1,187 @@
+"""Envelopes as the store writes them, in a form that is no protocol's.
+
+    length of a codec's name 1 · name · MessagePack array:
+        key, exchange, reply_to, persistent, priority, expiration, properties
+
+Without a codec the properties are a map (``values.py``), which holds what any protocol can put into it.  With one
+they are octets that the codec of that name makes a mapping of: a front end whose messages bring their properties as
+octets registers a codec, so that they are stored as they came and decoded only where somebody looks at them.
+
+Up to format 1 all envelopes were AMQP's class basic.  ``Format1`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from typing import Protocol as Interface
+
+import msgspec
+
+from kernel.contracts.message import Envelope
+from plugins.engines.broker.storage.values import decode_value, encode_value
+
+_MOST_ENVELOPES = 1000
+"""How many are remembered each way."""
+_encode_fields = msgspec.msgpack.Encoder().encode
+_NO_CODEC = b"\0"
+
+
+class PropertiesCodec(Interface):
+    """The properties of one front end's messages, as octets.  The name is part of the store's format."""
+
+    @property
+    def name(self) -> str:
+        """At most 255 octets of UTF-8."""
+        ...
+
+    @property
+    def properties_type(self) -> type[Mapping[str, Any]]:
+        """The class of the properties that it encodes; subclasses are not meant."""
+        ...
+
+    def encode(self, properties: Any) -> bytes:
+        """Return the octets of properties of that class.  May not fail."""
+        ...
+
+    def decode(self, octets: bytes) -> Mapping[str, Any]:
+        """Undo ``encode``."""
+        ...
+
+
+class Format1(Interface):
+    """Reads what format 1 had in AMQP's encodings."""
+
+    def decode_envelope(self, exchange: str, key: str, properties: bytes) -> Envelope:
+        """Return an envelope."""
+        ...
+
+    def decode_table(self, octets: bytes, position: int) -> tuple[dict[str, Any], int]:
+        """Return the field table at a position, and the position behind it."""
+        ...
+
+
+class MissingCodec(Exception):
+    """Something was written by a codec that this store does not have; the text says by which."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the codec {name!r} is missing, which this was written with: the front end of that name brings it"
+        )
+
+
+class Codecs:
+    """The codecs that a store was opened with."""
+
+    def __init__(self, codecs: Iterable[PropertiesCodec] = (), format_1: Format1 | None = None) -> None:
+        self.by_type: dict[type, PropertiesCodec] = {}
+        self.by_name: dict[bytes, PropertiesCodec] = {}
+        self.prefixes: dict[type, bytes] = {}
+        for codec in codecs:
+            name = codec.name.encode()
+            self.by_type[codec.properties_type] = codec
+            self.by_name[name] = codec
+            self.prefixes[codec.properties_type] = bytes((len(name),)) + name
+        self._format_1 = format_1
+
+    @property
+    def format_1(self) -> Format1:
+        """The reader of format 1; raises ``MissingCodec``."""
+        if self._format_1 is None:
+            raise MissingCodec("amqp091")
+        return self._format_1
+
+    def require_format_1(self) -> None:
+        """Raise ``MissingCodec`` if format 1 cannot be read."""
+        _ = self.format_1
+
+    def require(self, name: bytes) -> None:
+        """Raise ``MissingCodec`` if there is none of this name; the empty one is always there."""
+        if name and name not in self.by_name:
+            raise MissingCodec(name.decode("utf-8", "backslashreplace"))
+
+
+class Envelopes:
+    """Encodes and decodes envelopes, and remembers the last so that messages which shared one do so again."""
+
+    def __init__(self, codecs: Codecs) -> None:
+        self._codecs = codecs
+        self._decoded: dict[bytes, Envelope] = {}
+        self._encoded: dict[Envelope, bytes] = {}
+        self._converted: dict[bytes, bytes] = {}
+        self._last: Envelope | None = None
+        self._last_octets = b""
+
+    def check(self, envelope: Envelope) -> None:
+        """Raise ``CannotStore`` for an envelope that ``encode`` would raise it for."""
+        if type(envelope.properties) not in self._codecs.by_type:
+            _remember(self._encoded, envelope, self._encode(envelope))
+
+    def encode(self, envelope: Envelope) -> bytes:
+        """Return the octets of an envelope, or raise ``CannotStore``."""
+        if envelope is not self._last:
+            self._last_octets = self._encoded.pop(envelope, b"") or self._encode(envelope)
+            self._last = envelope
+        return self._last_octets
+
+    def decode(self, octets: bytes) -> Envelope:
+        """Return the envelope of these octets."""
+        envelope = self._decoded.get(octets)
+        if envelope is None:
+            envelope = _remember(self._decoded, octets, self._decode(octets))
+        return envelope
+
+    def of_format_1(self, octets: bytes) -> bytes:
+        """Return the octets of an envelope that format 1 has written so."""
+        converted = self._converted.get(octets)
+        if converted is None:
+            exchange_size, key_size = int.from_bytes(octets[:4]), int.from_bytes(octets[4:8])
+            key_at = 8 + exchange_size
+            exchange = octets[8:key_at].decode("utf-8", "surrogateescape")
+            key = octets[key_at : key_at + key_size].decode("utf-8", "surrogateescape")
+            envelope = self._codecs.format_1.decode_envelope(exchange, key, octets[key_at + key_size :])
+            converted = _remember(self._converted, octets, self._encode(envelope))
+        return converted
+
+    def _encode(self, envelope: Envelope) -> bytes:
+        properties = envelope.properties
+        codec = self._codecs.by_type.get(type(properties))
+        fields = [
+            envelope.key,
+            envelope.exchange,
+            envelope.reply_to,
+            envelope.persistent,
+            envelope.priority,
+            envelope.expiration,
+        ]
+        if codec is None:
+            return _NO_CODEC + encode_value([*fields, properties])
+        fields.append(codec.encode(properties))
+        try:
+            octets = _encode_fields(fields)
+        except (UnicodeEncodeError, OverflowError):  # surrogates, a number of more than 64 bits
+            octets = encode_value(fields)
+        return self._codecs.prefixes[type(properties)] + octets
+
+    def _decode(self, octets: bytes) -> Envelope:
+        start = 1 + octets[0]
+        name = octets[1:start]
+        self._codecs.require(name)
+        key, exchange, reply_to, persistent, priority, expiration, properties = decode_value(octets[start:])
+        return Envelope(
+            key=key,
+            exchange=exchange,
+            reply_to=reply_to,
+            persistent=persistent,
+            priority=priority,
+            expiration=expiration,
+            properties=self._codecs.by_name[name].decode(properties) if name else properties,
+        )
+
+
+def _remember(known: dict[Any, Any], key: Any, value: Any) -> Any:
+    """Keep a value under a key, and return it.  What is known is forgotten when it is too much."""
+    if len(known) >= _MOST_ENVELOPES:
+        known.clear()
+    known[key] = value
+    return value
