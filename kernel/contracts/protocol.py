@@ -43,10 +43,24 @@ class Refusing(Interface):
 
 
 @runtime_checkable
+class Crediting(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: a peer that says how many messages it takes."""
+
+    def may_send(self) -> int | None:
+        """How many messages ``send_batches`` may be given now; None: any number.
+
+        The host asks before each batch, gives at most so many, and asks again after input and after a deadline.
+        What waits for credit waits in the pipes, so a peer that gives none holds up the sources as a full socket does.
+        """
+        ...
+
+
+@runtime_checkable
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).
 
-    All methods are called by one thread, the host's, and never wait. A protocol may be ``LargeBodies`` as well.
+    All methods are called by one thread, the host's, and never wait.  A protocol may be ``LargeBodies``, ``Refusing``
+    and ``Crediting`` as well.
     """
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
@@ -70,7 +84,11 @@ class StreamProtocol(Interface):
         ...
 
     def ready_to_send(self) -> bool:
-        """Whether ``send_batches`` may be called: the handshake is over and the conversation is open."""
+        """Whether ``send_batches`` may be called: the handshake is over, the conversation is open, the peer takes some.
+
+        The host asks before each batch, and asks again after input and after a deadline.  The first True opens the
+        port.  A protocol may say False later: messages then wait in the pipes.
+        """
         ...
 
     def next_deadline(self) -> float | None:

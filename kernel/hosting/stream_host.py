@@ -1,9 +1,8 @@
-"""Stream host: the one place where a sans-I/O stream protocol meets a socket, a port and a clock.
+"""Stream host: the one place where a sans-I/O stream protocol meets a port.
 
-It is passive.  Its thread calls it when the socket is readable or writable, when its port's pipes have something, and at
-the protocol's deadline.  Sending is tried at once from where the batch arrived; only a full socket buffer makes it wait
-for the descriptor.  While the socket is full nothing is taken from the pipes, and while a pipe is full nothing is
-read from the socket: back-pressure needs no further words.
+The wire, the descriptor and the timer are the connection's (``connection.py``, where the theory is).  The stream host
+passes bytes to the protocol and runs to the port, and the other way round.  While the socket is full nothing is
+taken from the pipes, and while a pipe is full nothing is read from the socket: back-pressure needs no more than that.
 """
 
 from __future__ import annotations
@@ -14,24 +13,21 @@ from typing import Any
 
 from kernel.contracts.engine import Host, Port
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Batch, Buffer
-from kernel.contracts.protocol import LargeBodies, Refusing, StreamProtocol
-from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
+from kernel.contracts.message import Batch
+from kernel.contracts.protocol import Crediting, LargeBodies, Refusing, StreamProtocol
+from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
 
 BATCH_BYTES = 256 * 1024
 """About how many bytes are taken from the pipes, encoded and written in one go."""
 
-ANSWERS_LIMIT = 1024 * 1024
-"""Bytes of answers (pongs, confirmations) that may wait for a peer that does not read them."""
-
 BATCHES_A_TURN = 8
 """How many batches one connection may write before its neighbours have their turn."""
 
 
-class StreamHost:
-    """One connection.  ``on_end(reason)`` is called once, when it is over, whyever.
+class StreamHost(ConnectionOwner):
+    """One conversation.  ``on_end(reason)`` is called once, when it is over, for whatever reason.
 
     ``on_refused(why)`` is called at the first message that is not sent because the peer would not take it.
     """
@@ -44,8 +40,7 @@ class StreamHost:
     _peer_confirmed = 0
     _unwritten = 0  # messages encoded but not written, for peers that do not confirm
     _body_size = 128
-    _armed: float | None = None
-    _answers = 0  # bytes that the protocol added while the socket was full
+    _withheld = False  # whether messages wait in the pipes because the protocol is not ready for them
 
     def __init__(
         self,
@@ -61,12 +56,7 @@ class StreamHost:
         on_refused: Callable[[str], Any] | None = None,
     ) -> None:
         self.peer = peer
-        self.ended = False
         self._host = host
-        self._wire = wire
-        # TLS keeps bytes of its own, which no descriptor tells of, so it is always read to the end
-        self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
-        self._large = protocol if isinstance(protocol, LargeBodies) else None
         self._protocol = protocol
         self._counters = counters
         self._open_port = open_port
@@ -74,99 +64,116 @@ class StreamHost:
         self._on_end = on_end
         self._on_refused = on_refused
         self._refusing = protocol if isinstance(protocol, Refusing) else None
+        self._crediting = protocol if isinstance(protocol, Crediting) else None
         self._port: Port | None = None
-        self._out: deque[Buffer] = deque()
-        self._read_size = FIRST_READ_SIZE
-        self._reading = True
-        self._writing = False
         self._held: list[Batch] = []  # received before the port was there
+        self._over_credit: deque[Batch] = (
+            deque()
+        )  # taken from the pipes, and more than the peer takes for now
+        large = protocol if isinstance(protocol, LargeBodies) else None
+        self._connection = Connection(host, wire, self, large=large)
 
     # ------------------------------------------------------------------ life
+
+    @property
+    def ended(self) -> bool:
+        """Whether the conversation is over."""
+        return self._connection.ended
 
     def start(self) -> None:
         """Begin the conversation."""
         self._protocol.handle_timeout(self._host.now())
-        self._watch()
+        self._connection.start()
         self._after()
 
     def close(self, reason: str) -> None:
-        """Say good-bye, write what goes at once and hang up."""
+        """Say good-bye and hang up."""
         if not self.ended:
             self._protocol.close(reason, self._host.now())
-            self._last_words()
-            self._end(reason)
+            self._close(reason)
 
     def pending(self) -> bool:
         """Whether something waits to be written."""
-        return bool(self._out) or (self._port is not None and self._port.has_input())
+        if self._connection.writing or self._over_credit:
+            return True
+        return self._port is not None and self._port.has_input()
 
-    def _end(self, reason: str) -> None:
-        if self.ended:
-            return
-        self.ended = True
-        self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
-        self._host.set_timer(None, self._on_timer, self)
-        self._wire.close()
-        self._out.clear()
-        self._on_end(self, reason)
-
-    def _last_words(self) -> None:
-        self._out.extend(self._protocol.data_to_send())
-        try:
-            self._wire.send(self._out)
-        except OSError:  # the wire is cut: there is nobody to tell
-            pass
+    def _close(self, reason: str) -> None:
+        """Write what the protocol has to say last, and end."""
+        last_words = self._protocol.data_to_send()
+        self._counters.bytes_out += sum(map(len, last_words))
+        self._connection.close(reason, last_words)
 
     def _fail(self, error: RemoteProtocolError) -> None:
         self._counters.protocol_errors += 1
         self._deliver(error.batches)
         self._deliver_held()
-        self._last_words()
-        self._end(f"protocol error: {error}")
+        self._close(f"protocol error: {error}")
 
-    # ------------------------------------------------------------------ from the wire
+    # ------------------------------------------------------------------ from the connection
 
-    def _on_readable(self) -> None:
+    def on_data(self, data: bytes, now: float) -> None:
+        """Bytes have come."""
+        self._counters.bytes_in += len(data)
         try:
-            batches = self._receive()
-        except OSError as error:
-            self._end(f"connection lost: {error}")
-            return
+            batches = self._protocol.receive_data(data, now)
         except RemoteProtocolError as error:
             self._fail(error)
-            return
-        if batches is None:
             return
         if batches:
             self._deliver(batches)
         self._after()
 
-    def _receive(self) -> list[Batch] | None:
-        """Read once; the batches that it completes, None when there was nothing or the stream has ended."""
-        protocol = self._protocol
-        most = self._read_size
-        data: bytes | None = None
-        if self._large is not None and self._receive_into is not None:
-            with self._large.room() as room:
-                count = self._receive_into(room) if room else -1
-            if count is None:
-                return None
-            if count > 0:
-                self._counters.bytes_in += count
-                return self._large.filled(count, self._host.now())
-            most = self._large.read_hint(most)
-            data = b"" if count == 0 else self._wire.receive(most)
+    def on_filled(self, count: int, now: float) -> None:
+        """Bytes of a large body have come into its own buffer."""
+        assert isinstance(self._protocol, LargeBodies)
+        self._counters.bytes_in += count
+        try:
+            batches = self._protocol.filled(count, now)
+        except RemoteProtocolError as error:
+            self._fail(error)
+            return
+        if batches:
+            self._deliver(batches)
+        self._after()
+
+    def on_eof(self, now: float) -> None:
+        """The peer sends no more."""
+        try:
+            self._protocol.receive_eof(now)
+        except RemoteProtocolError as error:
+            self._fail(error)
         else:
-            data = self._wire.receive(most)
-        if data is None:
-            return None
-        if not data:
-            protocol.receive_eof(self._host.now())
-            self._end("closed by the peer")
-            return None
-        self._counters.bytes_in += len(data)
-        self._read_size = next_read_size(self._read_size, len(data), most)
-        return protocol.receive_data(data, self._host.now())
+            self._close("closed by the peer")
+
+    def on_written(self) -> None:
+        """The socket has taken some of what waited."""
+        if not self._connection.writing:
+            self._written()
+            self.on_output()
+
+    def next_deadline(self) -> float | None:
+        """The protocol's."""
+        return self._protocol.next_deadline()
+
+    def on_deadline(self, now: float) -> None:
+        """Something is due."""
+        try:
+            self._protocol.handle_timeout(now)
+        except RemoteProtocolError as error:
+            self._fail(error)
+        else:
+            self._after()
+
+    def on_not_read(self, now: float) -> None:
+        """We are the ones who do not listen: the peer's silence means nothing."""
+        self.on_data(b"", now)
+
+    def on_ended(self, reason: str) -> None:
+        """The connection is over."""
+        self._on_end(self, reason)
+
+    # ------------------------------------------------------------------ messages from the peer
 
     def _deliver(self, batches: Any) -> None:
         """Pass messages on to the routes."""
@@ -183,8 +190,7 @@ class StreamHost:
 
     def _pass_on(self, port: Port, batches: Any) -> None:
         if not port.send(batches):
-            self._reading = False
-            self._watch()
+            self._connection.pause(Pause.ROUTES_FULL)
         if not port.confirms:
             self._protocol.confirm(self._received)  # nobody further on does: it is out of our hands
             self._direct = self._received
@@ -192,8 +198,7 @@ class StreamHost:
 
     def on_writable(self) -> None:
         """The pipes have room again."""
-        self._reading = True
-        self._watch()
+        self._connection.resume(Pause.ROUTES_FULL)
 
     def on_confirmed(self, count: int) -> None:
         """Every destination has confirmed."""
@@ -216,11 +221,14 @@ class StreamHost:
         if port is not None and port.must_confirm:
             self._take_confirmations(port)
         self._flush()
-        if not self.ended:
-            if protocol.closed():
-                self._end("closed by the peer")
-            else:
-                self._arm()
+        if self._withheld and not self._connection.writing:
+            self.on_output()
+        if self._connection.ended:
+            return
+        if protocol.closed():
+            self._close("closed by the peer")
+        else:
+            self._connection.arm(protocol.next_deadline())
 
     def _open(self) -> None:
         """The handshake is over: join the dispatcher, or take over where an earlier conversation ended."""
@@ -231,7 +239,9 @@ class StreamHost:
         if self._wanted:
             self._want_confirm()
             again = port.rewind()
-            if again:
+            if self._crediting is not None:
+                self._over_credit.extend(again)
+            elif again:
                 self._send(again)
         self._deliver_held()
         self.on_output()
@@ -260,13 +270,18 @@ class StreamHost:
 
     def on_output(self) -> None:
         """The pipes have something."""
-        port = self._port
-        if port is None or self.ended:
+        port, connection, protocol = self._port, self._connection, self._protocol
+        if port is None or connection.ended:
             return
+        self._withheld = False
         for _ in range(BATCHES_A_TURN):
-            if self._writing:
+            if connection.writing:
                 return
-            batches = port.take(BATCH_BYTES // self._body_size or 1)
+            if not protocol.ready_to_send():
+                self._withheld = True
+                return
+            most = BATCH_BYTES // self._body_size or 1
+            batches = port.take(most) if self._crediting is None else self._take_on_credit(port, most)
             if not batches:
                 return
             if port.must_confirm != self._wanted:
@@ -274,10 +289,35 @@ class StreamHost:
                 if self._wanted:
                     self._want_confirm()
             self._send(batches)
-            if self.ended:
+            if connection.ended:
                 return
-        if port.has_input():
+        if self._over_credit or port.has_input():
             self._host.soon(self.on_output)
+
+    def _take_on_credit(self, port: Port, most: int) -> list[Batch]:
+        """Take no more messages than the peer has given credit for.
+
+        The port gives whole batches, and so may give more than it was asked for.  The rest waits here.
+        """
+        assert self._crediting is not None
+        credit = self._crediting.may_send()
+        if credit is not None:
+            if credit <= 0:
+                self._withheld = True
+                return []
+            most = min(most, credit)
+        waiting = self._over_credit
+        if not waiting:
+            waiting.extend(port.take(most))
+        batches = []
+        while waiting and most > 0:
+            batch = waiting.popleft()
+            if len(batch.bodies) > most and credit is not None:
+                waiting.appendleft(batch.slice(most, len(batch.bodies)))
+                batch = batch.slice(0, most)
+            most -= len(batch.bodies)
+            batches.append(batch)
+        return batches
 
     def _send(self, batches: list[Batch]) -> None:
         count = size = 0
@@ -306,80 +346,22 @@ class StreamHost:
         if self.ended or port is None or not port.must_confirm:
             return
         self._take_confirmations(port)
-        if not self._out:
+        if not self._connection.writing:
             self._written()
 
     def _flush(self) -> None:
         """Write what the protocol has, as much as goes."""
         data = self._protocol.data_to_send()
-        if not data and not self._out:
-            return
-        out = self._out
-        out.extend(data)
-        self._counters.bytes_out += sum(map(len, data))
-        if self._writing:  # the descriptor will tell
-            self._answers += sum(map(len, data))
-            if self._answers > ANSWERS_LIMIT:
-                self._end("the peer does not read the answers that it asks for")
-            return
-        self._write()
-
-    def _write(self) -> None:
-        try:
-            done = self._wire.send(self._out)
-        except OSError as error:
-            self._end(f"connection lost: {error}")
-            return
-        if done:
-            self._written()
-        if done == self._writing:
-            self._writing = not done
-            self._watch()
+        if data:
+            self._counters.bytes_out += sum(map(len, data))
+            connection = self._connection
+            connection.send(data)
+            if self._unwritten and not connection.writing:
+                self._written()
 
     def _written(self) -> None:
         """All is with the operating system; for a peer that does not confirm this is all there will be."""
-        self._answers = 0
         count, self._unwritten = self._unwritten, 0
         port = self._port
         if count and port is not None and port.must_confirm and self._protocol.confirmed() is None:
             port.confirm(count)
-
-    def _on_writable_wire(self) -> None:
-        self._write()
-        if not self._writing:
-            self.on_output()
-
-    # ------------------------------------------------------------------ time and descriptors
-
-    def _watch(self) -> None:
-        if not self.ended:
-            self._host.poller.watch(
-                self._wire.fileno(),
-                readable=self._on_readable if self._reading else None,
-                writable=self._on_writable_wire if self._writing else None,
-            )
-
-    def _arm(self) -> None:
-        """Have the timer at the deadline or before.  Deadlines mostly move away, which costs nothing here."""
-        deadline = self._protocol.next_deadline()
-        if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
-            self._host.set_timer(deadline, self._on_timer, self)
-
-    def _on_timer(self) -> None:
-        self._armed = None
-        now = self._host.now()
-        if not self._reading:  # we are the ones who do not listen: the peer's silence means nothing
-            self._protocol.receive_data(b"", now)
-        deadline = self._protocol.next_deadline()
-        if deadline is not None and deadline <= now:
-            if self._reading:  # what came while the thread was busy came in time
-                self._on_readable()
-                if self.ended:
-                    return
-            try:
-                self._protocol.handle_timeout(now)
-            except RemoteProtocolError as error:
-                self._fail(error)
-                return
-        self._after()

@@ -16,6 +16,12 @@ BUFFERS_A_CALL = 512
 class Wire(Protocol):
     """What a stream host needs of one.  ``OSError`` says that the connection is lost."""
 
+    at_end: bool
+    """Whether the end of the stream came together with the last bytes received.
+
+    The descriptor tells nothing of such an end, and ``receive`` is not called for it.
+    """
+
     def fileno(self) -> int:
         """The descriptor to watch."""
         ...
@@ -28,6 +34,10 @@ class Wire(Protocol):
         """Write as much as goes, removing it from the left; True when all is written."""
         ...
 
+    def shut_down(self) -> None:
+        """Send no more: the peer sees the end of the stream.  Receiving goes on, and what it gives is of no use."""
+        ...
+
     def close(self) -> None:
         """Hang up."""
         ...
@@ -37,6 +47,7 @@ class PlainWire:
     """tcp and unix."""
 
     __slots__ = ("_begun", "_socket")
+    at_end = False  # a plain socket stays readable at its end
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -75,6 +86,10 @@ class PlainWire:
             return False
         return True
 
+    def shut_down(self) -> None:
+        """Send no more."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
@@ -84,9 +99,10 @@ class PlainWire:
 class TlsWire:
     """TLS over tcp, after the handshake."""
 
-    __slots__ = ("_begun", "_socket")
+    __slots__ = ("_begun", "_socket", "at_end")
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
+        self.at_end = False
         self._socket = connected
         self._begun: list[Buffer] = []
 
@@ -102,6 +118,8 @@ class TlsWire:
             while size < most:
                 data = self._socket.recv(65536)
                 if not data:
+                    # The peer's close_notify.  It need not close its socket as well, and may wait for ours.
+                    self.at_end = True
                     break
                 received.append(data)
                 size += len(data)
@@ -129,8 +147,16 @@ class TlsWire:
             return False
         return True
 
+    def shut_down(self) -> None:
+        """Send our close_notify (RFC 8446, section 6.1), and no more.  What is received from now on is ciphertext."""
+        try:
+            self._socket.unwrap()
+        except OSError:  # it wants the peer's close_notify now; we do not wait for that
+            pass
+        self._socket.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
-        """Hang up, without waiting for the peer's good-bye."""
+        """Hang up, without waiting for the peer's close_notify."""
         self._socket.close()
         self._begun.clear()
 

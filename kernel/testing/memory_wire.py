@@ -34,6 +34,7 @@ class MemoryWire:
 
     def __init__(self, host: VirtualHost, split: int, delay: float, capacity: int) -> None:
         self.peer: MemoryWire
+        self.at_end = False
         self.cut = False
         """Reading and writing raise ``ConnectionResetError`` from now on."""
         self.written = 0
@@ -81,6 +82,11 @@ class MemoryWire:
             self.peer._flying += len(data)
             self._host.after(self._delay, partial(self.peer._arrived.append, data))
         return True
+
+    def shut_down(self) -> None:
+        """Send no more; the other end sees it after what was sent before."""
+        self._check()
+        self._host.after(self._delay, self.peer._see_end)
 
     def close(self) -> None:
         """Hang up; the other end sees it after what was sent before."""
@@ -172,6 +178,11 @@ class VirtualHost:
             self._watched[fd] = (readable, writable)
         else:
             self._watched.pop(fd, None)
+
+    def release(self) -> None:
+        """Let go of every watch and timer, as a thread does when the life of an engine ends."""
+        self._watched.clear()
+        self._timers.clear()
 
     # ------------------------------------------------------------------ time
 

@@ -46,8 +46,8 @@ HOPS = (
     ),
     Hop("kernel/hosting/wire.py", "PlainWire.send", "the bytes go to the socket, in one system call"),
     Hop(
-        "kernel/hosting/stream_host.py",
-        "StreamHost._on_readable",
+        "kernel/hosting/connection.py",
+        "Connection._on_readable",
         "the other kernel's poll thread reads them",
     ),
     Hop(

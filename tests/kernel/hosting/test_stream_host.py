@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from kernel.contracts.message import Envelope, batch_of
+from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
+from kernel.contracts.protocol import StreamProtocol
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import RouteSpec
 from kernel.hosting.stream_host import StreamHost
@@ -71,16 +73,17 @@ class Rig:
         self.a, self.b = App(self.host, "app a"), App(self.host, "app b")
         self.wires = self.host.wire(**wire)
         made = BackendOptions(**(options or {}))
-        self.streams = [
+        self.streams: list[StreamHost] = []
+        for name, wire_end, side in zip("ab", self.wires, ("client", "server"), strict=True):
             self.stream(f"net {name}", wire_end, BackendConnection(made, side))
-            for name, wire_end, side in zip("ab", self.wires, ("client", "server"), strict=True)
-        ]
 
-    def stream(self, name: str, wire: MemoryWire, protocol: BackendConnection) -> StreamHost:
+    def stream(
+        self, name: str, wire: MemoryWire, protocol: StreamProtocol, port: Port | None = None
+    ) -> StreamHost:
         ports: list[Port] = []
 
         def open_port(connection: StreamHost) -> Port:
-            ports.append(self.host.port(name, connection))
+            ports.append(port or self.host.port(name, connection))
             return ports[0]
 
         def on_end(_: StreamHost, reason: str) -> None:
@@ -99,6 +102,7 @@ class Rig:
             on_open=lambda: self.opened.append(name),
             on_end=on_end,
         )
+        self.streams.append(made)
         made.start()
         return made
 
@@ -134,19 +138,19 @@ def test_a_cut_wire_ends_both_sides() -> None:
 
 
 def test_a_wire_that_dies_in_silence_is_given_up_at_the_deadline() -> None:
-    rig = Rig(options={"heartbeat": 10})
+    rig = Rig()
+    ours, theirs = rig.host.wire()
+    rig.stream("net c", ours, BackendConnection(BackendOptions(heartbeat=10), "client"))
     rig.host.run()
-    rig.host.watch(rig.wires[1].fileno())  # the other side is as good as dead
-    rig.streams[1]._watch = lambda: None  # type: ignore[method-assign]
-    rig.host.set_timer(None, _nothing, rig.streams[1])
+    peer = BackendConnection(BackendOptions(), "server")
+    peer.handle_timeout(0.0)
+    peer.receive_data(theirs.receive(10_000) or b"", 0.0)
+    theirs.send(deque(peer.data_to_send()))  # it greets, and says nothing any more
     rig.host.run(until=29.0)
-    assert rig.ends == {}
+    assert "net c" in rig.opened
+    assert "net c" not in rig.ends
     rig.host.run(until=31.0)
-    assert "nothing heard for 30" in rig.ends["net a"]
-
-
-def _nothing() -> None:
-    """Never called."""
+    assert "nothing heard for 30" in rig.ends["net c"]
 
 
 def test_a_peer_that_never_greets_is_given_up_at_the_deadline() -> None:
@@ -240,3 +244,160 @@ def test_a_good_bye_ends_both_sides_in_good_order() -> None:
     rig.host.run()
     assert rig.ends == {"net a": "enough", "net b": "closed by the peer"}
     assert rig.counters.protocol_errors == 0
+
+
+class Asked:
+    """A protocol of one byte a message, whose peer gives credit: each byte that it sends is worth one message."""
+
+    def __init__(self) -> None:
+        self.subscriptions: list[tuple[str, str]] = []
+        self.ready = True
+        self.credit = 0
+        self.batches: list[int] = []
+        self._out: list[Buffer] = []
+        self._closed = False
+
+    def receive_data(self, data: Buffer, now: float) -> list[Batch]:
+        self.credit += len(data)
+        return []
+
+    def receive_eof(self, now: float) -> None: ...
+
+    def send_batches(self, batches: Sequence[Batch], now: float) -> None:
+        assert self.ready_to_send()
+        self.batches.append(sum(map(len, batches)))
+        self.credit -= self.batches[-1]
+        self._out += [body for batch in batches for body in batch.bodies]
+
+    def data_to_send(self) -> list[Buffer]:
+        out, self._out = self._out, []
+        return out
+
+    def ready_to_send(self) -> bool:
+        return self.ready
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def handle_timeout(self, now: float) -> None: ...
+
+    def confirm(self, count: int) -> None: ...
+
+    def want_confirm(self) -> None: ...
+
+    def confirmed(self) -> int | None:
+        return None
+
+    def close(self, reason: str, now: float) -> None:
+        self._closed = True
+
+    def closed(self) -> bool:
+        return self._closed
+
+
+class Credited(Asked):
+    """The same, and it says so."""
+
+    def may_send(self) -> int | None:
+        return self.credit
+
+
+class ReadyAgain(Asked):
+    """It is ready while its peer has asked for something, and at the beginning."""
+
+    def ready_to_send(self) -> bool:
+        return not self.batches or self.credit >= 0
+
+
+def hosted(protocol: Asked) -> tuple[Rig, App, MemoryWire]:
+    """Return an application whose messages go to a peer, and the peer's end of the wire."""
+    rig = Rig()
+    spec = RouteSpec(name="c", source="app c", targets=("net c",), make_router=FanOut, marks=WaterMarks())
+    rig.host.dispatcher.add_route(spec)
+    app = App(rig.host, "app c")
+    ours, theirs = rig.host.wire()
+    rig.stream("net c", ours, protocol)
+    rig.host.run()
+    return rig, app, theirs
+
+
+def test_a_protocol_that_is_not_ready_any_more_is_given_no_messages_until_it_is() -> None:
+    protocol = ReadyAgain()
+    rig, app, peer = hosted(protocol)
+    app.send(b"1")
+    rig.host.run()
+    app.send(b"2")
+    app.send(b"3")
+    rig.host.run()
+    assert protocol.batches == [1], "the peer has asked for nothing more"
+    peer.send(deque([b"+"]))
+    rig.host.run()
+    assert sum(protocol.batches) == 3
+
+
+def test_no_more_messages_are_sent_than_the_peer_has_given_credit_for() -> None:
+    protocol = Credited()
+    rig, app, peer = hosted(protocol)
+    app.send(*[b"%d" % number for number in range(8)])
+    rig.host.run()
+    assert protocol.batches == []
+    for credit in (3, 1, 2):
+        peer.send(deque([b"+" * credit]))
+        rig.host.run()
+    assert protocol.batches == [3, 1, 2]
+    assert peer.receive(100) == b"0"
+    peer.send(deque([b"+" * 100]))
+    rig.host.run()
+    app.send(b"8", b"9")
+    rig.host.run()
+    assert sum(protocol.batches) == 10
+
+
+def test_what_waits_for_credit_is_pending() -> None:
+    protocol = Credited()
+    rig, app, peer = hosted(protocol)
+    app.send(b"1", b"2")
+    peer.send(deque([b"+"]))
+    rig.host.run()
+    assert rig.streams[-1].pending()
+    peer.send(deque([b"+"]))
+    rig.host.run()
+    assert not rig.streams[-1].pending()
+
+
+def test_what_is_sent_again_on_a_new_conversation_waits_for_credit_too() -> None:
+    rig = Rig()
+    spec = RouteSpec(
+        name="c", source="app c", targets=("net c",), make_router=FanOut, marks=WaterMarks(), confirm=True
+    )
+    rig.host.dispatcher.add_route(spec)
+    app = App(rig.host, "app c")
+    taker = App(rig.host, "net c")
+    app.send(b"1", b"2", b"3")
+    rig.host.run()
+    assert taker.got == [b"1", b"2", b"3"], "taken, and never confirmed"
+    protocol = Credited()
+    ours, peer = rig.host.wire()
+    rig.stream("net c", ours, protocol, port=taker.port)
+    rig.host.run()
+    assert protocol.batches == []
+    peer.send(deque([b"++"]))
+    rig.host.run()
+    assert protocol.batches == [2]
+
+
+def test_the_wire_stays_open_until_the_peer_has_had_time_to_read_our_last_words() -> None:
+    protocol = Asked()
+    rig, app, peer = hosted(protocol)
+    ours = peer.peer
+    app.send(b"last words")
+    rig.host.run()
+    rig.streams[-1].close("enough")
+    rig.host.run()
+    assert (peer.receive(100), peer.receive(100)) == (b"last words", b""), "the peer sees the end"
+    peer.send(deque([b"more that nobody wants"]))
+    rig.host.run()
+    assert ours.fileno() != -1, "a socket that is closed now would send a reset"
+    peer.close()
+    rig.host.run()
+    assert ours.fileno() == -1

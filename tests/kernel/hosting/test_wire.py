@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections import deque
 from collections.abc import Iterator
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +59,50 @@ def test_what_came_over_tls_before_a_reset_is_received() -> None:
     assert wire.receive(100) == b"abcdef"
     with pytest.raises(ConnectionResetError):
         wire.receive(100)
+
+
+@pytest.fixture
+def tls_ends() -> Iterator[tuple[TlsWire, ssl.SSLSocket]]:
+    """A wire, and its peer's socket, after the handshake."""
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+    sockets = socket.socketpair()
+    for each in sockets:
+        each.setblocking(False)
+    ours = server.wrap_socket(sockets[0], server_side=True, do_handshake_on_connect=False)
+    theirs = client.wrap_socket(sockets[1], server_hostname="localhost", do_handshake_on_connect=False)
+    left = [ours, theirs]
+    while left:
+        each = left.pop(0)
+        try:
+            each.do_handshake()
+        except ssl.SSLWantReadError:
+            left.append(each)
+    yield TlsWire(ours), theirs
+    ours.close()
+    theirs.close()
+
+
+def test_an_end_that_comes_with_the_last_bytes_over_tls_is_seen(
+    tls_ends: tuple[TlsWire, ssl.SSLSocket],
+) -> None:
+    wire, peer = tls_ends
+    peer.send(b"last words")
+    with pytest.raises(ssl.SSLWantReadError):
+        peer.unwrap()  # its close_notify is sent; it waits for ours, and does not close its socket
+    assert wire.receive(1000) == b"last words"
+    assert wire.at_end
+
+
+def test_shutting_down_sends_a_close_notify(tls_ends: tuple[TlsWire, ssl.SSLSocket]) -> None:
+    wire, peer = tls_ends
+    wire.send(deque([b"last words"]))
+    wire.shut_down()
+    assert peer.recv(1000) == b"last words"
+    peer.suppress_ragged_eofs = False
+    assert peer.recv(1000) == b"", "an end without close_notify would raise"
 
 
 def test_all_buffers_are_written_in_order(ends: Ends) -> None:

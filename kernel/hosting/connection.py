@@ -1,0 +1,342 @@
+"""Connection: one stream connection of an engine, from its wire to its owner.
+
+Every engine that speaks over a stream socket needs the same machinery: read when there is something, write what goes
+and keep the rest, stop reading for a while, call at a deadline, end once.  It is here.  What the bytes mean is the
+owner's part (``ConnectionOwner``): the stream host, the AMQP server and client, the TCP half of one-to-many.
+
+Turns
+    A connection is passive.  Its thread calls it when its descriptor is ready or its timer is due, and it calls its
+    owner, at most once for each such event.  One read (at most 256 KiB) is one turn; then the neighbours have
+    theirs.  Writing is tried at once, in the turn that made the bytes: most sockets take them, and waiting for the
+    poller to say so would cost a turn for each batch.  The descriptor is watched for writing only while the socket
+    is full.
+
+Level-triggered
+    The poller reports a descriptor as long as it is ready.  So a connection may read once and return, and may stop
+    reading with input left in the socket: it will be told again.  With an edge-triggered poller each would have to
+    read until the socket is empty, and one thick flow would hold up all others.
+
+Back-pressure
+    There is no queue for input.  Whoever cannot take more pauses the connection; then the receive buffer of the
+    system fills, then the send buffer of the peer, and the peer's own flow control does the rest.  Output is
+    limited by the owner: while ``writing`` is true it hands over no more messages.  Only answers (pongs,
+    confirmations, replies) are added while the socket is full, because the protocol makes them for what was read.
+    Beyond ``answers_limit`` bytes of them, the connection is not read, so that no more answers become due.
+
+Reasons to pause
+    Reading goes on when no reason is left.  Each reason has one party that sets and clears it:
+
+    ==================  ======================================================================================
+    ``ROUTES_FULL``     the owner: a pipe that blocks is full, or the disk is behind
+    ``ALARM``           the owner: memory or disk space runs low
+    ``RATE``            the owner: the peer sends faster than it may
+    ``UPGRADING``       the owner: a TLS handshake in the middle of the stream reads the socket itself
+    ``ANSWERS_UNREAD``  the connection: the peer does not read the answers to what it sends
+    ==================  ======================================================================================
+
+    A peer that is not read cannot be heard, so its silence is no reason to give it up: ``on_not_read`` tells the
+    owner.  ``ANSWERS_UNREAD`` is the exception.  It is the peer's own doing; it counts as alive only when it takes
+    some of what waits for it.
+
+Read sizes
+    A large buffer for a small message costs an mmap and a munmap; a small buffer for a thick flow costs system
+    calls.  So the size grows while reads come back full and falls when little comes (``read_size.py``).  It is also
+    kept so small that the owner needs about five milliseconds for one read, for the sake of the neighbours.
+
+Deadlines
+    The timer is set to the deadline or before it.  Deadlines mostly move away (with each byte heard), which costs
+    nothing: the timer fires at the old one and is set again.  A thread that was busy has not looked at its sockets,
+    so what is in the socket is read before a peer is given up.
+
+The end
+    A connection ends once, with a reason.  ``end`` closes at once: there is nobody to tell.  ``close`` is for an end
+    in good order: what is queued is written, the sending half is shut down, and input is read and thrown away until
+    the peer has closed too (``farewell.py``).  Closing a socket with unread input would make the system send a reset,
+    which can destroy our last words before the peer has read them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kernel.contracts.engine import Host
+from kernel.contracts.message import Buffer
+from kernel.contracts.protocol import LargeBodies
+from kernel.hosting.farewell import Farewell
+from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.read_size import FIRST_READ_SIZE, READ_SIZE, SMALLEST_READ, fair_read_size
+from kernel.hosting.wire import Wire
+
+ANSWERS_LIMIT = 1024 * 1024
+"""Bytes of answers that may wait for a peer before it is not read any more."""
+
+
+class Pause:
+    """Reasons not to read a connection.  Several may hold at once, so they are bits."""
+
+    ROUTES_FULL = 1
+    ALARM = 2
+    RATE = 4
+    UPGRADING = 8
+    ANSWERS_UNREAD = 16
+
+
+class ConnectionOwner:
+    """What a connection calls, in its thread.  ``now`` is the time of the host's clock, in seconds.
+
+    An owner that has no deadlines and no batches to go on with overrides ``on_data``, ``on_eof`` and ``on_ended``.
+    """
+
+    def on_data(self, data: bytes, now: float) -> None:
+        """Take what was read."""
+        raise NotImplementedError
+
+    def on_filled(self, count: int, now: float) -> None:
+        """``count`` bytes were read into the room that ``large`` had given."""
+
+    def on_eof(self, now: float) -> None:
+        """The peer sends no more.  The owner is to end or close the connection."""
+        raise NotImplementedError
+
+    def on_written(self) -> None:
+        """Some of what waited was written; more may wait still (``writing``)."""
+
+    def next_deadline(self) -> float | None:
+        """When ``on_deadline`` is due; None: never."""
+        return None
+
+    def on_deadline(self, now: float) -> None:
+        """The deadline has passed.  What had arrived by then was read before."""
+
+    def on_not_read(self, now: float) -> None:
+        """The peer was not read up to now, or is slow to read us: it was not silent."""
+
+    def on_ended(self, reason: str) -> None:
+        """The connection is over.  Called once; nothing else is called after it."""
+        raise NotImplementedError
+
+
+class Connection:
+    """A wire, and everything between it and its owner.
+
+    ``large``: receives large bodies into its own buffer.  ``answers_limit``: bytes of answers that may wait.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_answers",
+        "_answers_limit",
+        "_host",
+        "_large",
+        "_out",
+        "_owner",
+        "_read_size",
+        "_receive_into",
+        "_timer",
+        "arm",
+        "bytes_in",
+        "bytes_out",
+        "ended",
+        "largest_read",
+        "paused",
+        "wire",
+        "writing",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        wire: Wire,
+        owner: ConnectionOwner,
+        *,
+        large: LargeBodies | None = None,
+        answers_limit: int = ANSWERS_LIMIT,
+    ) -> None:
+        self.wire = wire
+        self.bytes_in = 0
+        """Bytes read."""
+        self.bytes_out = 0
+        """Bytes given to ``send``, written or not."""
+        self.writing = False
+        """Whether the socket is full, so that something waits to be written."""
+        self.paused = 0
+        """The reasons not to read (``Pause``)."""
+        self.largest_read = READ_SIZE
+        """Bytes that one read asks for at the most."""
+        self.ended = False
+        self._host = host
+        self._owner = owner
+        self._out: deque[Buffer] = deque()
+        self._answers = 0
+        self._answers_limit = answers_limit
+        self._read_size = FIRST_READ_SIZE
+        # Only a plain wire has it: TLS keeps bytes of its own, of which no descriptor tells.
+        self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
+        self._large = large if self._receive_into is not None else None
+        self._timer = LazyTimer(host, self._on_time)
+        self.arm = self._timer.arm
+        """Have ``on_deadline`` called at a deadline; None: there is none for now."""
+
+    def __repr__(self) -> str:
+        state = "ended" if self.ended else f"{self.unwritten} bytes unwritten, paused: {self.paused}"
+        return f"<Connection {state}>"
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return sum(map(len, self._out))
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._watch()
+
+    # ------------------------------------------------------------------ reading
+
+    def pause(self, reason: int) -> None:
+        """Do not read while this reason holds."""
+        before, self.paused = self.paused, self.paused | reason
+        if not before:
+            self._watch()
+
+    def resume(self, reason: int) -> None:
+        """This reason holds no more: read, if no other does."""
+        if self.paused & reason:
+            self.paused &= ~reason
+            if not self.paused and not self.ended:
+                self._owner.on_not_read(self._host.now())
+                self._watch()
+
+    def _on_readable(self) -> None:
+        asked = min(self._read_size, self.largest_read)
+        large = self._large
+        try:
+            if large is not None:
+                with large.room() as room:
+                    count = self._receive_into(room) if room else -1  # type: ignore[misc]  # large has it
+                if count is None:
+                    return
+                if count > 0:
+                    self.bytes_in += count
+                    self._owner.on_filled(count, self._host.now())
+                    return
+                asked = large.read_hint(asked)
+                data = b"" if count == 0 else self.wire.receive(asked)
+            else:
+                data = self.wire.receive(asked)
+        except OSError as error:
+            self.end(f"connection lost: {error}")
+            return
+        if data is None:
+            return
+        now = self._host.now()
+        if not data:
+            self._owner.on_eof(now)
+            return
+        got = len(data)
+        self.bytes_in += got
+        self._owner.on_data(data, now)
+        if got < SMALLEST_READ:
+            self._read_size = FIRST_READ_SIZE
+        else:
+            self._read_size = fair_read_size(self._read_size, got, asked, self._host.now() - now)
+        if self.wire.at_end and not self.ended:
+            self._owner.on_eof(now)
+
+    # ------------------------------------------------------------------ writing
+
+    def send(self, data: Sequence[Buffer]) -> None:
+        """Write, now or as soon as it goes.  What is sent after the end is dropped."""
+        if self.ended:
+            return
+        self._out.extend(data)
+        size = sum(map(len, data))
+        self.bytes_out += size
+        if not self.writing:
+            self._write()
+            return
+        self._answers += size
+        if self._answers > self._answers_limit:
+            self.pause(Pause.ANSWERS_UNREAD)
+
+    def _write(self) -> None:
+        try:
+            done = self.wire.send(self._out)
+        except OSError as error:
+            self.end(f"connection lost: {error}")
+            return
+        if done == self.writing:
+            self.writing = not done
+            self._answers = 0
+            self._watch()
+
+    def _on_writable(self) -> None:
+        self._write()
+        if self.ended:
+            return
+        if self.paused:
+            self._owner.on_not_read(self._host.now())  # it takes what we write: slow, and not dead
+            if self.ended:
+                return
+            if self.paused & Pause.ANSWERS_UNREAD:
+                self._answers = min(self._answers, self.unwritten)
+                if self._answers <= self._answers_limit // 2:
+                    self.resume(Pause.ANSWERS_UNREAD)
+        self._owner.on_written()
+
+    # ------------------------------------------------------------------ time and descriptor
+
+    def _watch(self) -> None:
+        if not self.ended:
+            self._host.poller.watch(
+                self.wire.fileno(),
+                readable=None if self.paused else self._on_readable,
+                writable=self._on_writable if self.writing else None,
+            )
+
+    def _on_time(self) -> None:
+        now = self._host.now()
+        if self.paused & ~Pause.ANSWERS_UNREAD:
+            self._owner.on_not_read(now)
+            if self.ended:
+                return
+        deadline = self._owner.next_deadline()
+        if deadline is not None and deadline <= now:
+            if not self.paused:
+                self._on_readable()
+                if self.ended:
+                    return
+                deadline = self._owner.next_deadline()
+            if deadline is not None and deadline <= now:
+                self._owner.on_deadline(now)
+                if self.ended:
+                    return
+                deadline = self._owner.next_deadline()
+        self._timer.arm(deadline)
+
+    # ------------------------------------------------------------------ the end
+
+    def end(self, reason: str) -> None:
+        """Close at once; what is queued is dropped.  For a connection that is lost."""
+        if not self.ended:
+            self._let_go()
+            self.wire.close()
+            self._out.clear()
+            self._owner.on_ended(reason)
+
+    def close(self, reason: str, last_words: Sequence[Buffer] = ()) -> None:
+        """Write what is queued and the last words as far as the peer takes them, and end in good order.
+
+        The owner is told at once; the peer has a few seconds to read and to close its side.
+        """
+        if not self.ended:
+            self._let_go()
+            self._out.extend(last_words)
+            self.bytes_out += sum(map(len, last_words))
+            Farewell(self._host, self.wire, self._out).begin()
+            self._owner.on_ended(reason)
+
+    def _let_go(self) -> None:
+        self.ended = True
+        self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
+        self._timer.cancel()

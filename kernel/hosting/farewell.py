@@ -1,0 +1,79 @@
+"""Farewell: the last seconds of a wire that we close in good order.
+
+What is queued is written, then the sending half is shut down: the peer reads our last words and then the end.  What
+the peer still sends is read and thrown away until it closes too.  A socket that is closed with unread input sends a
+reset instead of an end, and a reset makes the peer's system drop what the peer has not read yet.  A client that
+writes a lot and then closes would never see our answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kernel.contracts.engine import Host
+from kernel.contracts.message import Buffer
+from kernel.hosting.read_size import READ_SIZE
+from kernel.hosting.wire import Wire
+
+SECONDS = 3.0
+"""How long a peer may take to read our last words and to close its side."""
+
+DISCARDED_BYTES = 64 * 1024 * 1024
+"""How much input is thrown away for it, at the most."""
+
+
+class Farewell:
+    """A wire without an owner.
+
+    Nobody holds it but the host, by its watch and its timer.  When the life of the engine ends, the host drops both,
+    and the wire is closed with the last reference.
+    """
+
+    def __init__(self, host: Host, wire: Wire, out: deque[Buffer]) -> None:
+        self._host = host
+        self._wire = wire
+        self._out = out
+        self._timer_key = object()  # not the farewell itself: a cancelled timer may keep its key for a while
+        self._discarded = 0
+        self._closed = False
+
+    def __del__(self) -> None:
+        self._wire.close()
+
+    def begin(self) -> None:
+        """Write and read what goes at once; wait for the rest."""
+        self._write()
+        if not self._closed:
+            self._host.set_timer(self._host.now() + SECONDS, self._close, self._timer_key)
+            if not self._out:
+                self._read()
+
+    def _write(self) -> None:
+        try:
+            if self._wire.send(self._out):
+                self._wire.shut_down()
+        except OSError:  # the peer is gone already
+            self._close()
+            return
+        self._host.poller.watch(
+            self._wire.fileno(), readable=self._read, writable=self._write if self._out else None
+        )
+
+    def _read(self) -> None:
+        try:
+            data = self._wire.receive(READ_SIZE)
+        except OSError:
+            data = b""
+        if data is None:
+            return
+        self._discarded += len(data)
+        if not data or self._discarded > DISCARDED_BYTES:
+            self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
+            self._host.set_timer(None, self._close, self._timer_key)
+            self._wire.close()
+            self._out.clear()

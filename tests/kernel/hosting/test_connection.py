@@ -1,0 +1,268 @@
+"""The pump under all stream connections: why it stops reading, when it calls, and how it ends."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+import pytest
+
+from kernel.contracts.message import Buffer
+from kernel.hosting import farewell
+from kernel.hosting.connection import Connection, ConnectionOwner, Pause
+from kernel.hosting.read_size import fair_read_size
+from kernel.hosting.wire import PlainWire
+from kernel.testing.memory_wire import MemoryWire, VirtualHost
+
+LIMIT = 1000
+
+
+class Owner(ConnectionOwner):
+    """Writes down what it is told."""
+
+    def __init__(self, capacity: int = 1 << 20) -> None:
+        self.host = VirtualHost()
+        self.wire, self.peer = self.host.wire(capacity=capacity)
+        self.got = b""
+        self.calls: list[str] = []
+        self.reason = ""
+        self.deadline: float | None = None
+        self.connection = Connection(self.host, self.wire, self, answers_limit=LIMIT)
+        self.connection.start()
+
+    def on_data(self, data: bytes, now: float) -> None:
+        self.got += data
+
+    def on_eof(self, now: float) -> None:
+        self.connection.close("eof")
+
+    def on_written(self) -> None:
+        self.calls.append("written")
+
+    def next_deadline(self) -> float | None:
+        return self.deadline
+
+    def on_deadline(self, now: float) -> None:
+        self.calls.append(f"deadline at {now:g}")
+        self.deadline = None
+
+    def on_not_read(self, now: float) -> None:
+        self.calls.append(f"not read until {now:g}")
+
+    def on_ended(self, reason: str) -> None:
+        assert not self.reason, "it ends once"
+        self.reason = reason
+
+    def comes(self, data: bytes) -> None:
+        """The peer writes."""
+        self.peer.send(deque([data]))
+        self.host.run()
+
+    def due(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.connection.arm(deadline)
+
+
+def received(wire: MemoryWire) -> bytes:
+    data = b""
+    while piece := wire.receive(1 << 20):
+        data += piece
+    return data
+
+
+def test_it_reads_only_while_no_reason_is_left_to_pause() -> None:
+    owner = Owner()
+    owner.connection.pause(Pause.ROUTES_FULL)
+    owner.connection.pause(Pause.ALARM)
+    owner.comes(b"1")
+    owner.connection.resume(Pause.ROUTES_FULL)
+    owner.host.run()
+    assert (owner.got, owner.calls) == (b"", [])
+    owner.connection.resume(Pause.ALARM)
+    owner.host.run()
+    assert (owner.got, owner.calls) == (b"1", ["not read until 0"])
+
+
+def test_a_peer_that_reads_no_answers_is_not_read_until_it_does() -> None:
+    owner = Owner(capacity=100)
+    owner.connection.send([b"x" * 5000])  # a message: the owner knows how much it may send
+    assert owner.connection.writing
+    owner.connection.send([b"a" * LIMIT])
+    owner.comes(b"1")
+    assert owner.got == b"1"
+    owner.connection.send([b"a"])
+    owner.comes(b"2")
+    assert owner.got == b"1"
+    assert owner.connection.paused == Pause.ANSWERS_UNREAD
+    total = 0
+    while owner.connection.unwritten > LIMIT // 2 + 100:
+        total += len(received(owner.peer))
+        owner.host.run()
+    assert owner.got == b"1", "half of it has to be written first, or it would go on and off all the time"
+    while owner.connection.writing:
+        total += len(received(owner.peer))
+        owner.host.run()
+    assert owner.got == b"12"
+    assert total + len(received(owner.peer)) == 5000 + LIMIT + 1
+
+
+def test_a_deadline_is_kept_and_one_that_moves_away_is_not_called_early() -> None:
+    owner = Owner()
+    owner.due(10)
+    owner.host.run(until=5)
+    owner.due(20)
+    owner.host.run(until=100)
+    assert owner.calls == ["deadline at 20"]
+
+
+def test_what_came_while_the_thread_was_busy_came_before_the_deadline() -> None:
+    owner = Owner()
+    owner.due(10)
+    owner.peer.send(deque([b"in time"]))
+    owner.host.after(0, lambda: None)
+    owner.host._clock = 50  # the thread was busy
+    seen: list[bytes] = []
+    owner.on_deadline = lambda now: seen.append(owner.got) or setattr(owner, "deadline", None)  # type: ignore[func-returns-value, method-assign]
+    owner.host.run(until=50)
+    assert seen == [b"in time"]
+
+
+@pytest.mark.parametrize(
+    "reason, calls",
+    [
+        (Pause.ROUTES_FULL, ["not read until 10", "deadline at 10"]),
+        (Pause.ANSWERS_UNREAD, ["deadline at 10"]),
+    ],
+)
+def test_a_peer_that_we_do_not_read_is_not_silent_but_one_that_does_not_read_us_is(
+    reason: int, calls: list[str]
+) -> None:
+    owner = Owner()
+    owner.connection.pause(reason)
+    owner.due(10)
+    owner.host.run(until=11)
+    assert owner.calls == calls
+
+
+def test_a_slow_peer_that_takes_what_waits_for_it_is_alive() -> None:
+    owner = Owner(capacity=100)
+    owner.connection.send([b"x" * 250])
+    owner.connection.send([b"a" * 2 * LIMIT])
+    assert owner.connection.paused == Pause.ANSWERS_UNREAD
+    owner.host.run()
+    received(owner.peer)
+    owner.host.run()
+    assert owner.calls == ["not read until 0", "written"]
+
+
+def test_a_wire_that_is_cut_ends_it_once() -> None:
+    owner = Owner()
+    owner.wire.cut = True
+    owner.connection.send([b"1"])
+    owner.connection.send([b"2"])
+    owner.host.run()
+    assert "connection lost" in owner.reason
+    assert owner.wire.fileno() == -1
+
+
+class TestGoodOrder:
+    """``close``: the last words arrive, and the peer may finish what it was writing."""
+
+    def test_what_is_queued_and_the_last_words_are_written_behind_each_other(self) -> None:
+        owner = Owner(capacity=100)
+        owner.connection.send([b"q" * 250])
+        owner.connection.close("enough", [b"bye"])
+        assert owner.reason == "enough", "the owner need not wait"
+        data = b""
+        for _ in range(5):
+            owner.host.run()
+            data += received(owner.peer)
+        assert data == b"q" * 250 + b"bye"
+        assert owner.peer.receive(1) == b"", "it sees the end"
+
+    def test_input_is_thrown_away_until_the_peer_ends_too(self) -> None:
+        owner = Owner()
+        owner.connection.close("enough")
+        owner.comes(b"a lot")
+        assert owner.got == b""
+        assert owner.wire.fileno() != -1
+        owner.peer.close()
+        owner.host.run()
+        assert owner.wire.fileno() == -1
+
+    def test_a_peer_that_does_not_end_is_given_a_few_seconds(self) -> None:
+        owner = Owner()
+        owner.connection.close("enough")
+        owner.host.run(until=farewell.SECONDS - 0.1)
+        assert owner.wire.fileno() != -1
+        owner.host.run(until=farewell.SECONDS)
+        assert owner.wire.fileno() == -1
+
+    def test_a_peer_that_sends_without_end_is_read_so_far_and_no_further(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(farewell, "DISCARDED_BYTES", 1000)
+        owner = Owner()
+        owner.connection.close("enough")
+        owner.comes(b"x" * 1000)
+        assert owner.wire.fileno() != -1
+        owner.comes(b"x")
+        assert owner.wire.fileno() == -1
+
+    def test_a_host_that_lets_go_of_it_closes_it(self) -> None:
+        owner = Owner()
+        owner.connection.close("enough")
+        owner.host.release()
+        assert owner.wire.fileno() == -1
+
+    def test_a_system_socket_sends_no_reset(self) -> None:
+        host = VirtualHost()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            connection = Connection(host, PlainWire(ours), ConnectionOwnerThatForgets())
+            connection.start()
+            theirs.sendall(b"unread")
+            connection.close("enough", [b"last words"])
+            theirs.sendall(b"more")
+            assert theirs.recv(100) == b"last words"
+            assert theirs.recv(100) == b""
+        host.release()
+
+
+class ConnectionOwnerThatForgets(ConnectionOwner):
+    def on_ended(self, reason: str) -> None: ...
+
+
+def test_an_end_that_no_descriptor_tells_of_is_an_end() -> None:
+    owner = Owner()
+    owner.wire.at_end = True  # as over TLS
+    owner.comes(b"the last bytes")
+    assert (owner.got, owner.reason) == (b"the last bytes", "eof")
+
+
+def test_what_is_sent_after_the_end_is_dropped() -> None:
+    owner = Owner()
+    owner.connection.end("enough")
+    buffers: list[Buffer] = [b"late"]
+    owner.connection.send(buffers)
+    owner.connection.close("again")
+    owner.connection.end("and again")
+    assert (owner.reason, owner.connection.bytes_out) == ("enough", 0)
+
+
+@pytest.mark.parametrize(
+    "size, got, seconds, expected",
+    [
+        (16384, 16384, 0.0, 65536),
+        (16384, 16384, 0.001, 65536),
+        (65536, 65536, 0.002, 163840),
+        (262144, 262144, 0.001, 262144),
+        (262144, 262144, 0.2, 6553),
+        (16384, 16384, 1.0, 4096),
+        (65536, 100, 0.00001, 16384),
+    ],
+)
+def test_a_read_is_as_large_as_the_others_can_bear(
+    size: int, got: int, seconds: float, expected: int
+) -> None:
+    assert fair_read_size(size, got, size, seconds) == expected
