@@ -67,9 +67,7 @@ class StreamHost(ConnectionOwner):
         self._crediting = protocol if isinstance(protocol, Crediting) else None
         self._port: Port | None = None
         self._held: list[Batch] = []  # received before the port was there
-        self._over_credit: deque[Batch] = (
-            deque()
-        )  # taken from the pipes, and more than the peer takes for now
+        self._over_credit: deque[Batch] = deque()  # taken from the pipes, and the peer gives no credit for it
         large = protocol if isinstance(protocol, LargeBodies) else None
         self._connection = Connection(host, wire, self, large=large)
 
