@@ -16,6 +16,7 @@ import msgspec
 
 from kernel.contracts.engine import Engine
 from kernel.contracts.router import Router
+from kernel.contracts.system import System
 
 if TYPE_CHECKING:
     import socket
@@ -199,5 +200,7 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     bound: BoundSockets | None = None
     """Where to listen, for an engine whose maker has bound its address beforehand.  The kernel closes them when the engine
     is removed; until then each life of the engine accepts on them."""
+    system: System | None = None
+    """The kernel that hosts the engine, for one that asks or changes it; None where an engine is hosted without one, in tests."""
     kinds: KindsOf = _no_kinds
     """``kinds(group)``: what plugins have registered for a group that this engine's plugin announces."""

@@ -5,38 +5,94 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
+from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelError
+
+_Answer: TypeAlias = "tuple[Any, Exception | None]"
 
 
 def operate(threads: Sequence[Any], engine: str, what: str, argument: Any, timeout: float) -> Any:
-    """Return what came of it; ``KernelError`` if the engine is not there, cannot do it, refuses, or takes too long."""
-    for thread in threads:
-        for state in list(thread.states.values()):
-            if state.name == engine:
-                return _ask(thread, state, what, argument, timeout)
-    raise KernelError(f"there is no engine {engine!r}")
+    """Return what came of it; ``KernelError`` if the engine is not there, cannot do it, refuses, or takes too long.
 
-
-def _ask(thread: Any, state: Any, what: str, argument: Any, timeout: float) -> Any:
-    do = getattr(state.engine, "operate", None)
-    if do is None or state.state != "running":
-        raise KernelError(f"engine {state.name!r} ({state.state}) does nothing that it is asked for")
-    answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
-    thread.mailbox.post(partial(_do, do, what, argument, answers))
+    Not for a thread that is asked itself: see ``operate_soon``.
+    """
+    answers: SimpleQueue[_Answer] = SimpleQueue()
+    _ask(threads, engine, what, argument, answers.put)
     try:
         answer, failure = answers.get(timeout=timeout)
     except Empty:
-        raise KernelError(f"engine {state.name!r} has not answered within {timeout:g} s") from None
+        raise _late(engine, timeout) from None
     if failure is not None:
-        raise KernelError(f"engine {state.name!r}: {failure}") from failure
+        raise _refusal(engine, failure) from failure
     return answer
 
 
-def _do(do: Callable[[str, Any], Any], what: str, argument: Any, answers: SimpleQueue[Any]) -> None:
+def operate_soon(
+    threads: Sequence[Any],
+    engine: str,
+    what: str,
+    argument: Any,
+    timeout: float,
+    host: Host,
+    on_done: Callable[[Any, KernelError | None], Any],
+) -> None:
+    """Call back in the thread of ``host``, which is the caller's, in ``timeout`` seconds at the latest."""
+    over = False
+    key = object()
+
+    def done(answer: Any, failure: KernelError | None) -> None:
+        nonlocal over
+        if not over:
+            over = True
+            host.set_timer(None, _nothing, key)
+            on_done(answer, failure)
+
+    def add(answer: Any, failure: Exception | None) -> None:
+        done(answer, None if failure is None else _refusal(engine, failure))
+
+    host.set_timer(host.now() + timeout, partial(done, None, _late(engine, timeout)), key)
+    try:
+        _ask(threads, engine, what, argument, lambda answer: host.post(partial(add, *answer)))
+    except KernelError as error:
+        host.soon(partial(done, None, error))
+
+
+def _ask(
+    threads: Sequence[Any], engine: str, what: str, argument: Any, reply: Callable[[_Answer], Any]
+) -> None:
+    """Post the request to the engine's thread; ``KernelError`` if there is nobody to ask."""
+    for thread in threads:
+        state = thread.states.get(engine)
+        if state is not None:
+            break
+    else:
+        raise KernelError(f"there is no engine {engine!r}")
+    do = getattr(state.engine, "operate", None)
+    if do is None or state.state != "running":
+        raise KernelError(f"engine {engine!r} ({state.state}) does nothing that it is asked for")
+    thread.mailbox.post(partial(_do, do, what, argument, reply))
+
+
+def _do(do: Callable[[str, Any], Any], what: str, argument: Any, reply: Callable[[_Answer], Any]) -> None:
     """In the engine's thread.  What it raises is an answer: an operator's mistake takes no engine down."""
     try:
-        answers.put((do(what, argument), None))
+        answer: _Answer = (do(what, argument), None)
     except Exception as error:
-        answers.put((None, error))
+        answer = (None, error)
+    reply(answer)
+
+
+def _late(engine: str, timeout: float) -> KernelError:
+    return KernelError(f"engine {engine!r} has not answered within {timeout:g} s")
+
+
+def _refusal(engine: str, failure: Exception) -> KernelError:
+    error = KernelError(f"engine {engine!r}: {failure}")
+    error.__cause__ = failure
+    return error
+
+
+def _nothing() -> None:
+    """Never called."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,11 +24,26 @@ from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.operation import operate
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 from kernel.topology.statistics import SystemStatistics, gather
+from kernel.topology.system_for_engines import SystemForEngines
 
 _log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 LINGER = 5.0
 """Seconds that a closing kernel may take to write out what is queued."""
+
+
+def _one_at_a_time(method: Callable[Concatenate[Kernel, P], T]) -> Callable[Concatenate[Kernel, P], T]:
+    """Keep the plan in step with what stands for it: engines change it from their threads (``contracts.system``)."""
+
+    @wraps(method)
+    def alone(self: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._changing:
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class Kernel:
@@ -55,6 +71,9 @@ class Kernel:
         self._state = "new"
         self._guests: Any = None
         self._lock = threading.Lock()
+        self._changing = threading.RLock()
+        """Held while the plan and what stands for it are changed: engines may do that from their threads."""
+        self._for_engines = SystemForEngines(self, lambda: list(self._threads.values()))
 
     def _check(self, plan: Plan) -> None:
         """Raise ``PlanError`` with all that is wrong with a plan made in Python; one from a file has been checked."""
@@ -239,6 +258,7 @@ class Kernel:
         refuse_guests((plan,), self.registry)
         self._add_thread(plan)
 
+    @_one_at_a_time
     def _add_thread(self, plan: ThreadPlan) -> None:
         kind = self.registry.kind("thread_kinds", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
@@ -247,6 +267,7 @@ class Kernel:
         thread.start()
         self.plan = msgspec.structs.replace(self.plan, threads=(*self.plan.threads, plan))
 
+    @_one_at_a_time
     def add_engine(self, plan: EnginePlan, bound: BoundSockets | None = None) -> None:
         """Start an engine, or make a name known that applications may open.
 
@@ -263,6 +284,7 @@ class Kernel:
         options = msgspec.convert(plan.options, kind.options, strict=False)
         self._add(plan.name, options, kind.create, plan.thread, bound)
 
+    @_one_at_a_time
     def host(
         self,
         name: str,
@@ -297,6 +319,7 @@ class Kernel:
             options=options,
             make_protocol=self._protocol_maker(),
             bound=bound,
+            system=self._for_engines,
             kinds=self.registry.kinds,
         )
         if thread_name and thread_name not in self._threads:
@@ -307,6 +330,7 @@ class Kernel:
             self._bound[name] = bound
         thread.add(name, lambda: make_engine(setup))
 
+    @_one_at_a_time
     def remove_engine(self, name: str, linger: float = 0.0, on_gone: Callable[[], Any] | None = None) -> None:
         """Let an engine go; the routes stay, for others or for its return.  Returns at once.
 
@@ -335,6 +359,7 @@ class Kernel:
         else:
             gone()
 
+    @_one_at_a_time
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines; applies to those that are there and those that will come."""
         self._running()
@@ -355,6 +380,7 @@ class Kernel:
         self.dispatcher.add_route(spec)
         self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
 
+    @_one_at_a_time
     def remove_route(self, plan: RoutePlan) -> None:
         """Disconnect; what is in its pipes is still delivered.
 
@@ -388,8 +414,9 @@ class Kernel:
             gone.mailbox.bell.close()
             for name in [name for name, home in self._homes.items() if home is gone]:  # made by code
                 del self._homes[name]
-            kept = tuple(kept for kept in self.plan.threads if kept.name != thread.name)
-            self.plan = msgspec.structs.replace(self.plan, threads=kept)
+            with self._changing:
+                kept = tuple(kept for kept in self.plan.threads if kept.name != thread.name)
+                self.plan = msgspec.structs.replace(self.plan, threads=kept)
         for thread in change.threads_added:
             self.add_thread(thread)
         for route in change.routes_added:

@@ -1,0 +1,76 @@
+"""System: what an engine may ask of, and change in, the kernel that hosts it (``EngineSetup.system``).
+
+Nothing here waits.  Answers that have to come from other threads are given to a callback, in the asking engine's own
+thread: an engine that waited for its own thread to answer would wait for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from typing import Protocol as Interface
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.contracts.errors import KernelError
+
+if TYPE_CHECKING:
+    from kernel.topology.inspection import Inspection
+    from kernel.topology.plan import Plan, RoutePlan
+    from kernel.topology.statistics import SystemStatistics
+
+
+class System(Interface):
+    """The kernel as its engines see it."""
+
+    @property
+    def plan(self) -> Plan:
+        """Threads, engines and routes at this moment.  Any thread."""
+        ...
+
+    def statistics(self) -> SystemStatistics:
+        """Return the figures of this moment, as ``Kernel.statistics``.  Any thread."""
+        ...
+
+    def inspect(
+        self, what: str, host: Host, on_answer: Callable[[Inspection], Any], timeout: float = 2.0
+    ) -> None:
+        """Ask all engines for their rows of the sort ``what``.  The thread of ``host``.
+
+        ``on_answer`` is called in a later turn, at the latest after ``timeout`` seconds; threads that have not answered
+        by then are named in ``failed``.
+        """
+        ...
+
+    def operate(
+        self,
+        engine: str,
+        what: str,
+        argument: Any,
+        host: Host,
+        on_done: Callable[[Any, KernelError | None], Any],
+        timeout: float = 30.0,
+    ) -> None:
+        """Have an engine do something (``Operable``).  The thread of ``host``.
+
+        ``on_done(answer, failure)`` is called in a later turn, at the latest after ``timeout`` seconds.  An operation that
+        is late is still done; its answer is dropped.
+        """
+        ...
+
+    def add_route(self, plan: RoutePlan) -> None:
+        """Connect engines, as ``Kernel.add_route``.  Any thread; ``KernelClosed`` once the kernel is closing.
+
+        The route stays until it is removed, also when the engine that added it fails and lives again.
+        """
+        ...
+
+    def remove_route(self, plan: RoutePlan) -> None:
+        """Disconnect, as ``Kernel.remove_route``.  Any thread; ``UnknownName`` if there is no such route."""
+        ...
+
+    def subscribe(self, host: Host, on_event: Callable[[EngineEvent], Any]) -> Callable[[], None]:
+        """Have ``on_event`` called, in the thread of ``host``, with what engines report from now on.
+
+        Returns what ends it; the engine calls that when its life ends.
+        """
+        ...

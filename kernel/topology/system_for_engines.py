@@ -1,0 +1,80 @@
+"""System for engines: the kernel as the engines that it hosts see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.contracts.errors import KernelError
+from kernel.topology.inspection import Inspection, inspect_soon
+from kernel.topology.operation import operate_soon
+from kernel.topology.plan import Plan, RoutePlan
+from kernel.topology.statistics import SystemStatistics
+
+if TYPE_CHECKING:
+    from kernel.topology.system import Kernel
+
+
+class SystemForEngines:
+    """``kernel.contracts.system.System``."""
+
+    def __init__(self, kernel: Kernel, threads: Callable[[], list[Any]]) -> None:
+        self._kernel = kernel
+        self._threads = threads
+
+    @property
+    def plan(self) -> Plan:
+        """What there is at this moment."""
+        return self._kernel.plan
+
+    def statistics(self) -> SystemStatistics:
+        """The figures of this moment."""
+        return self._kernel.statistics()
+
+    def inspect(
+        self, what: str, host: Host, on_answer: Callable[[Inspection], Any], timeout: float = 2.0
+    ) -> None:
+        """Ask all engines; the answer comes in a later turn."""
+        inspect_soon(self._threads(), what, timeout, host, on_answer)
+
+    def operate(
+        self,
+        engine: str,
+        what: str,
+        argument: Any,
+        host: Host,
+        on_done: Callable[[Any, KernelError | None], Any],
+        timeout: float = 30.0,
+    ) -> None:
+        """Have an engine do something; what came of it comes in a later turn."""
+        operate_soon(self._threads(), engine, what, argument, timeout, host, on_done)
+
+    def add_route(self, plan: RoutePlan) -> None:
+        """Connect engines."""
+        self._kernel.add_route(plan)
+
+    def remove_route(self, plan: RoutePlan) -> None:
+        """Disconnect."""
+        self._kernel.remove_route(plan)
+
+    def subscribe(self, host: Host, on_event: Callable[[EngineEvent], Any]) -> Callable[[], None]:
+        """Pass events on to the thread of ``host``, until what is returned is called."""
+        ended = False
+
+        def deliver(event: EngineEvent) -> None:
+            if not ended:
+                on_event(event)
+
+        def told(event: EngineEvent) -> None:
+            host.post(partial(deliver, event))
+
+        def end() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._kernel.events.remove(told)
+
+        self._kernel.events.append(told)
+        return end
