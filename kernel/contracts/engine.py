@@ -7,6 +7,7 @@ something for it.  It does a bounded amount of work a call, and never waits in o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
@@ -30,9 +31,46 @@ class PortOwner(Interface):
         """``port.send`` had asked to stop; the source may be read again."""
         ...
 
-    def on_confirmed(self, count: int) -> None:
-        """Every destination has confirmed the first ``count`` messages that this port sent."""
+    def on_confirmed(self, position: int) -> None:
+        """Every destination has confirmed what this port sent up to ``position`` (see ``Port.sent``)."""
         ...
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """What ``Port.take`` returns.  False when there was nothing."""
+
+    batches: list[Batch]
+    """In order.  The receiver may keep the list."""
+    count: int
+    """How many messages they are."""
+    position: int | None
+    """The position of the last of them; None when nobody waits for a confirmation of them.
+
+    The port numbers the messages that are taken from it: 1, 2, 3 ...  The number of a message is its position.
+    So the first of these has the position ``position - count + 1``.  Messages that nobody waits for are
+    numbered as well.
+    """
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def split(self, count: int) -> tuple[Taken, Taken]:
+        """Return the first ``count`` messages, which have to be fewer than all, and the rest."""
+        first: list[Batch] = []
+        rest = deque(self.batches)
+        left = count
+        while left > 0:
+            batch = rest.popleft()
+            if len(batch) > left:
+                rest.appendleft(batch.slice(left, len(batch)))
+                batch = batch.slice(0, left)
+            first.append(batch)
+            left -= len(batch)
+        position = None if self.position is None else self.position - self.count + count
+        return Taken(first, count, position), Taken(list(rest), self.count - count, self.position)
+
+
+NOTHING_TAKEN = Taken([], 0, None)
 
 
 class Port(Interface):
@@ -51,7 +89,7 @@ class Port(Interface):
         """
         ...
 
-    def take(self, most: int = ...) -> list[Batch]:
+    def take(self, most: int = ...) -> Taken:
         """Take about ``most`` messages from the incoming pipes in turn (fair queueing)."""
         ...
 
@@ -64,8 +102,12 @@ class Port(Interface):
         """Whether ``take`` would find something."""
         ...
 
-    def confirm(self, count: int) -> None:
-        """Take the responsibility for ``count`` more of the messages taken: written down, or confirmed by the peer."""
+    def confirm_through(self, position: int | None) -> None:
+        """Take the responsibility for all messages taken up to ``position``.
+
+        They are written down, or the peer has confirmed them.  Cumulative: a position that is lower than an
+        earlier one does nothing, nor does one for which nobody waits any more, nor does None.
+        """
         ...
 
     @property
@@ -73,24 +115,22 @@ class Port(Interface):
         """Whether a route out confirms, so that ``on_confirmed`` will be called."""
         ...
 
-    @property
-    def must_confirm(self) -> int:
-        """Whether a route in confirms, so that somebody waits for ``confirm``: then it is not 0.
+    def sent(self) -> int:
+        """The position of the last message sent.
 
-        Another number than before says that nobody waited meanwhile: what was taken before counts no more.
+        The messages that are sent while ``confirms`` are numbered from 1 on.
         """
         ...
 
-    def sent(self) -> int:
-        """How many messages were sent while ``confirms``, cumulatively."""
-        ...
-
     def confirmed(self) -> int:
-        """How many of those every destination has confirmed, cumulatively."""
+        """The position up to which every destination has confirmed."""
         ...
 
-    def rewind(self) -> list[Batch]:
-        """What was taken and never confirmed, to be sent again after a reconnection."""
+    def rewind(self) -> Taken:
+        """Take what was taken and never confirmed once more, to send it again after a reconnection.
+
+        The messages get new positions, behind all others.  The old positions mean nothing from here on.
+        """
         ...
 
     def subscribe(self, pattern: str) -> None:

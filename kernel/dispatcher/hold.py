@@ -6,31 +6,31 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from kernel.contracts.message import Batch
-from kernel.dispatcher.ledger import Page
+from kernel.dispatcher.ack_tracker import Entry
 from kernel.pipes.water_marks import WaterMarks
 
 
 class Hold:
-    """What is held keeps its page open: the source is not told that it is confirmed."""
+    """What is held keeps its entry open, so that the source is not told that it is confirmed."""
 
     __slots__ = ("_batches", "bytes", "messages")
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[Batch, Page | None]] = deque()
+        self._batches: deque[tuple[Batch, Entry | None]] = deque()
         self.messages = 0
         self.bytes = 0
 
-    def append(self, batch: Batch, page: Page | None) -> None:
+    def append(self, batch: Batch, entry: Entry | None) -> None:
         """Hold one more batch, which came last."""
-        self._batches.append((batch, page))
-        self._count(batch, page)
+        self._batches.append((batch, entry))
+        self._count(batch, entry)
 
-    def prepend(self, batches: Iterable[Batch], page: Page | None) -> None:
+    def prepend(self, batches: Iterable[Batch], entry: Entry | None) -> None:
         """Hold batches that are older than what is held already."""
         older = list(batches)
-        self._batches.extendleft((batch, page) for batch in reversed(older))
+        self._batches.extendleft((batch, entry) for batch in reversed(older))
         for batch in older:
-            self._count(batch, page)
+            self._count(batch, entry)
 
     def prepend_all(self, older: Hold) -> None:
         """Take over what another hold has; all of it is older."""
@@ -39,19 +39,19 @@ class Hold:
         self.bytes += older.bytes
         older.__init__()  # type: ignore[misc]
 
-    def release(self) -> Iterator[tuple[Batch, Page | None]]:
-        """Give out the batches, the oldest first, each with the page that stands for it now.
+    def release(self) -> Iterator[tuple[Batch, Entry | None]]:
+        """Give out the batches, the oldest first, each with the entry that stands for it now.
 
         Whoever takes one is answerable for it; what is not asked for stays.
         """
         while self._batches:
-            batch, page = self._batches.popleft()
+            batch, entry = self._batches.popleft()
             self.messages -= len(batch.bodies)
             self.bytes -= batch.size
-            if page is not None:
-                page = page.current()
-                page.held -= 1
-            yield batch, page
+            if entry is not None:
+                entry = entry.current()
+                entry.pending -= 1
+            yield batch, entry
 
     def full(self, marks: WaterMarks) -> bool:
         """Whether as much is held as a pipe may."""
@@ -60,8 +60,8 @@ class Hold:
     def __bool__(self) -> bool:
         return bool(self._batches)
 
-    def _count(self, batch: Batch, page: Page | None) -> None:
+    def _count(self, batch: Batch, entry: Entry | None) -> None:
         self.messages += len(batch.bodies)
         self.bytes += batch.size
-        if page is not None:
-            page.held += 1
+        if entry is not None:
+            entry.pending += 1

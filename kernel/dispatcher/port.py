@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
-from kernel.contracts.engine import PortOwner
+from kernel.contracts.engine import NOTHING_TAKEN, PortOwner, Taken
 from kernel.contracts.message import Batch, Envelope
-from kernel.dispatcher.ledger import Ledger
+from kernel.dispatcher.ack_tracker import AckTracker
 from kernel.dispatcher.route import Route
 from kernel.dispatcher.stalls import Stalls
 from kernel.pipes.fair_queue import FairQueue
@@ -70,9 +70,11 @@ class Port:
         self._queue = FairQueue()
         self._queue.on_ended = self._forget_when_confirmed
         self._confirming: set[Pipe] = set()
-        self._taken: deque[list[Any]] = deque()  # [pipe, count], in order, while there are confirming pipes
-        self._era = 1
-        self._ledger: Ledger | None = None
+        self._position = 0
+        """Of the last message taken.  All are counted: so counts of a conversation differ by a constant."""
+        self._unconfirmed: deque[tuple[Pipe, int, int]] = deque()
+        """The pipe, the first and the last position of what was taken from confirming pipes.  In order."""
+        self._tracker: AckTracker | None = None
         self._stopped = False
         self._only: Pipe | None = None
 
@@ -87,16 +89,16 @@ class Port:
                 going = only.write(batch)
             self._stopped = not going
             return going
-        ledger = self._ledger
+        tracker = self._tracker
         for batch in batches:
-            page = ledger.open(len(batch.bodies)) if ledger is not None else None
+            entry = tracker.add(len(batch.bodies)) if tracker is not None else None
             wanted = False
             for route in self.routes:
-                if route.offer(batch, page if route.spec.confirm else None):
+                if route.offer(batch, entry if route.spec.confirm else None):
                     wanted = True
             if not wanted:
                 self.unrouted += len(batch.bodies)
-        if ledger is not None and ledger.settle():
+        if tracker is not None and tracker.advance():
             self.post(self._tell_confirmed)
         if self.writable():
             self._stopped = False
@@ -143,79 +145,74 @@ class Port:
     @property
     def confirms(self) -> bool:
         """Whether ``on_confirmed`` will be called: a route out confirms."""
-        return self._ledger is not None
+        return self._tracker is not None
 
     def confirmed(self) -> int:
-        """How many of the messages sent every destination has confirmed, cumulatively."""
-        return self._ledger.confirmed if self._ledger else 0
+        """The position up to which every destination has confirmed."""
+        return self._tracker.confirmed if self._tracker else 0
 
     def sent(self) -> int:
-        """How many messages were sent on confirming routes, cumulatively: what ``confirmed`` is catching up with."""
-        return self._ledger.sent if self._ledger else 0
+        """The position of the last message sent, which ``confirmed`` will reach."""
+        return self._tracker.sent if self._tracker else 0
 
     # ------------------------------------------------------------------ receiving
 
-    def take(self, most: int = EVERYTHING) -> list[Batch]:
+    def take(self, most: int = EVERYTHING) -> Taken:
         """Take about ``most`` messages from the incoming pipes in turn."""
         got = self._queue.take(most)
         if got is None:
-            return []
-        pipe, batches = got
+            return NOTHING_TAKEN
+        pipe, batches, count = got
         self.origin = pipe.origin
+        before = self._position
+        position = self._position = before + count
         if pipe.confirms:
-            self._taken.append([pipe, sum(map(len, batches))])
-        elif self._confirming:  # whoever confirms counts these, too
-            if self._taken and self._taken[-1][0] is None:
-                self._taken[-1][1] += sum(map(len, batches))
-            else:
-                self._taken.append([None, sum(map(len, batches))])
-        return batches
+            self._unconfirmed.append((pipe, before + 1, position))
+        elif not self._confirming:
+            return Taken(batches, count, None)
+        return Taken(batches, count, position)
 
     def has_input(self) -> bool:
         """Whether ``take`` would find something."""
         return self._queue.active > 0
 
     @property
-    def must_confirm(self) -> int:
-        """Whether somebody waits for ``confirm``; another number after nobody did."""
-        return self._era if self._confirming else 0
+    def wants_confirm(self) -> bool:
+        """Whether a route in confirms, so that ``take`` gives positions."""
+        return bool(self._confirming)
 
-    def confirm(self, count: int) -> None:
-        """Take the responsibility for the next ``count`` messages taken, in the order of taking."""
-        taken = self._taken
-        while count and taken:
-            first = taken[0]
-            pipe, waiting = first
-            part = min(count, waiting)
-            count -= part
-            if part == waiting:
-                taken.popleft()
-            else:
-                first[1] -= part
-            if pipe is not None:
-                pipe.confirm(part)
-                if pipe.ended:
-                    self._forget_when_confirmed(pipe)
+    def confirm_through(self, position: int | None) -> None:
+        """Take the responsibility for all messages taken up to ``position``; see the contract."""
+        if position is None:
+            return
+        unconfirmed = self._unconfirmed
+        while unconfirmed and unconfirmed[0][1] <= position:
+            pipe, first, last = unconfirmed.popleft()
+            if last > position:
+                unconfirmed.appendleft((pipe, position + 1, last))
+                last = position
+            pipe.confirm(last - first + 1)
+            if pipe.ended:
+                self._forget_when_confirmed(pipe)
 
-    def rewind(self) -> list[Batch]:
-        """What was taken and never confirmed, in the order of taking, to be sent once more."""
-        left = {pipe: deque(pipe.unconfirmed()) for pipe in self._confirming}
+    def rewind(self) -> Taken:
+        """Take once more, under new positions, what was taken and never confirmed."""
+        left = {pipe: iter(pipe.unconfirmed()) for pipe in self._confirming}
+        before = self._position
         batches: list[Batch] = []
-        kept: deque[list[Any]] = deque()
-        for pipe, count in self._taken:
-            if pipe is None:
-                continue  # nobody waits for these: at most once
-            kept.append([pipe, count])
-            queue = left[pipe]
-            while count > 0 and queue:
-                batch = queue.popleft()
-                if len(batch) > count:  # taken in two goes
-                    queue.appendleft(batch.slice(count, len(batch)))
-                    batch = batch.slice(0, count)
+        again: deque[tuple[Pipe, int, int]] = deque()
+        for pipe, first, last in self._unconfirmed:
+            start = self._position + 1
+            self._position += last - first + 1
+            again.append((pipe, start, self._position))
+            while start <= self._position:  # a pipe keeps whole batches, or what is left of one
+                batch = next(left[pipe])
                 batches.append(batch)
-                count -= len(batch)
-        self._taken = kept
-        return batches
+                start += len(batch)
+        self._unconfirmed = again
+        if not batches:
+            return NOTHING_TAKEN
+        return Taken(batches, self._position - before, self._position)
 
     def subscribe(self, pattern: str) -> None:
         """Ask the routes that lead here for messages whose key matches ``pattern``."""
@@ -257,9 +254,6 @@ class Port:
         """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
         if pipe.ended and not pipe.more() and not pipe.unconfirmed():
             self._confirming.discard(pipe)
-            if not self._confirming:
-                self._taken.clear()
-                self._era += 1
 
     def ready_callback(self, pipe: Pipe) -> Callable[[], None]:
         """What the writer of ``pipe`` posts when it has written."""
@@ -276,8 +270,8 @@ class Port:
     def attach_route(self, route: Route) -> None:
         """A route begins here."""
         self.routes.append(route)
-        if route.spec.confirm and self._ledger is None:
-            self._ledger = Ledger()
+        if route.spec.confirm and self._tracker is None:
+            self._tracker = AckTracker()
         self._topology_changed()
 
     def detach_route(self, spec: object) -> None:
@@ -313,15 +307,15 @@ class Port:
         """A destination has left: its reader will not touch the pipe again."""
         for route in self.routes:
             if pipe in route.pipes:
-                page = self._ledger.release(pipe) if self._ledger else None
-                self.abandoned += route.detach(pipe, page)
+                entry = self._tracker.release(pipe) if self._tracker else None
+                self.abandoned += route.detach(pipe, entry)
                 self.stalls.forget(pipe)
                 if route.owes(pipe.engine):
                     self.stalls.await_return(route, pipe.engine)
                 break
         else:
-            if self._ledger:  # its route has gone before
-                self._ledger.release(pipe)
+            if self._tracker:  # its route has gone before
+                self._tracker.release(pipe)
                 self.abandoned += sum(map(len, pipe.drain()))
         self._topology_changed()
         self._on_pipe_confirmed()
@@ -363,19 +357,19 @@ class Port:
             self.on_failure(error)
 
     def _on_pipe_confirmed(self) -> None:
-        if self._ledger is not None and self._ledger.settle():
+        if self._tracker is not None and self._tracker.advance():
             self._tell_confirmed()
 
     def _tell_confirmed(self) -> None:
-        if self._ledger is not None and not self.closed:
+        if self._tracker is not None and not self.closed:
             try:
-                self._owner.on_confirmed(self._ledger.confirmed)
+                self._owner.on_confirmed(self._tracker.confirmed)
             except Exception as error:
                 self.on_failure(error)
 
     def _topology_changed(self) -> None:
         self._only = None
-        if len(self.routes) == 1 and self._ledger is None:  # else the owner goes by its counts
+        if len(self.routes) == 1 and self._tracker is None:  # else the owner goes by its counts
             route = self.routes[0]
             if (
                 not (route.filtered or route.held or route.spec.confirm)

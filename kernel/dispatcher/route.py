@@ -19,8 +19,8 @@ import msgspec
 
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.router import Outlet, Router
+from kernel.dispatcher.ack_tracker import Entry
 from kernel.dispatcher.hold import Hold
-from kernel.dispatcher.ledger import Page
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
 
@@ -86,7 +86,7 @@ class Route:
 
     # ------------------------------------------------------------------ messages
 
-    def offer(self, batch: Batch, page: Page | None = None) -> bool:
+    def offer(self, batch: Batch, entry: Entry | None = None) -> bool:
         """Pass a batch on if the route's filter wants it; return whether it does."""
         accepts = self._accepts
         if accepts is not None:
@@ -98,9 +98,9 @@ class Route:
         if self.suspended:
             self.unrouted += len(batch.bodies)
         elif self.held:
-            self.held.append(batch, page)
+            self.held.append(batch, entry)
         else:
-            self._place(batch, page)
+            self._place(batch, entry)
         return True
 
     def wants(self, batch: Batch) -> bool:
@@ -114,20 +114,20 @@ class Route:
         """A pipe came or can take more: pass on what was held."""
         self.suspended = False
         held, self.held = self.held, Hold()
-        for batch, page in held.release():
-            self._place(batch, page)
+        for batch, entry in held.release():
+            self._place(batch, entry)
             if self.held:  # still nobody: keep the order
                 held.prepend_all(self.held)
                 self.held = held
                 return
 
-    def _place(self, batch: Batch, page: Page | None) -> None:
+    def _place(self, batch: Batch, entry: Entry | None) -> None:
         for engine in self._vacant:
-            self._owe(engine, batch, page)
+            self._owe(engine, batch, entry)
         chosen = self._router.choose(batch)
         if not chosen:
             if self._nobody_has_room():
-                self.held.append(batch, page)
+                self.held.append(batch, entry)
                 return
             if self.spec.one_of_many:  # a reader may have made room since the router looked
                 chosen = self._router.choose(batch)
@@ -136,18 +136,18 @@ class Route:
                 self.unrouted += len(batch.bodies)
             return
         if self.spec.by_content:
-            chosen = self._without_the_full(chosen, page)
+            chosen = self._without_the_full(chosen, entry)
         for outlet, part in chosen:
-            _write(outlet, part, page)
+            _write(outlet, part, entry)
 
     def _without_the_full(
-        self, chosen: Sequence[tuple[Outlet, Batch]], page: Page | None
+        self, chosen: Sequence[tuple[Outlet, Batch]], entry: Entry | None
     ) -> list[tuple[Outlet, Batch]]:
         """Hold what is for full pipes, for them alone."""
         ready = []
         for outlet, part in chosen:
             if self._waits_for(outlet):
-                self._owe(outlet, part, page)
+                self._owe(outlet, part, entry)
             else:
                 ready.append((outlet, part))
         return ready
@@ -156,16 +156,16 @@ class Route:
         # What is owed to it goes first, though its reader may have made room in this very moment.
         return outlet in self._owed or (outlet.blocked and not outlet.suspended)
 
-    def _owe(self, to: Outlet | str, batch: Batch, page: Page | None) -> None:
+    def _owe(self, to: Outlet | str, batch: Batch, entry: Entry | None) -> None:
         if to not in self._owed:
             self._owed[to] = Hold()
-        self._owed[to].append(batch, page)
+        self._owed[to].append(batch, entry)
 
     def _pay(self, to: Outlet | str, pipe: Pipe) -> None:
         hold = self._owed.pop(to, None)
         if hold is not None:
-            for batch, page in hold.release():
-                _write(pipe, batch, page)
+            for batch, entry in hold.release():
+                _write(pipe, batch, entry)
 
     def _nobody_has_room(self) -> bool:
         """Whether the reason for finding nobody is that all are full (not: that nobody wants it)."""
@@ -189,7 +189,7 @@ class Route:
         self._pay(pipe, pipe)
         self.retry()
 
-    def detach(self, pipe: Pipe, page: Page | None) -> int:
+    def detach(self, pipe: Pipe, entry: Entry | None) -> int:
         """A destination is gone: hand over what it did not confirm; return how many messages were abandoned.
 
         With ``one_of_many`` the others take over.  Where every engine was promised every message, the next
@@ -198,7 +198,7 @@ class Route:
         self.pipes.remove(pipe)
         self._router.detach(pipe)
         left = Hold()
-        left.prepend(pipe.drain(), page)
+        left.prepend(pipe.drain(), entry)
         left_owing = self._owed.pop(pipe, None)
         if left_owing is not None:
             left_owing.prepend_all(left)
@@ -311,10 +311,10 @@ class Route:
         return f"<Route {self.spec.name} pipes={len(self.pipes)} waiting={self.waiting} unrouted={self.unrouted}>"
 
 
-def _write(outlet: Outlet, batch: Batch, page: Page | None) -> None:
+def _write(outlet: Outlet, batch: Batch, entry: Entry | None) -> None:
     outlet.write(batch)  # type: ignore[attr-defined]
-    if page is not None:
-        page.needs[outlet] = outlet.written  # type: ignore[attr-defined, index]
+    if entry is not None:
+        entry.needs[outlet] = outlet.written  # type: ignore[attr-defined, index]
 
 
 def _abandon(hold: Hold) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kernel.contracts.engine import Host, Port
-from kernel.contracts.message import Batch
+from kernel.contracts.engine import Host, Port, Taken
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
 
@@ -22,25 +21,23 @@ class InprocEnd:
         self._incoming: Pipe | None = None
         self._outgoing: Pipe | None = None
         self._going = True
-        self._sent_before = 0
-        self._peer_confirmed = 0
         self._waiting_for_room = False
-        self._wanted = 0  # whether what is written now is to be confirmed: the port's ``must_confirm``
-        self._direct = 0  # messages confirmed at once, because nobody further on confirms
+        # The pipes count the messages of one connection, the port those of its whole life.  What has to be added:
+        self._base_in = 0  # to the port's position of what it sent, for the count of the incoming pipe
+        self._base_out: int | None = (
+            None  # to the outgoing pipe's count, for the port's position; None: nobody waits
+        )
 
     def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
         """Begin.  In the thread of this end."""
         self.port, self._incoming, self._outgoing = port, incoming, outgoing
-        self._sent_before = port.sent()
-        self._direct = 0
+        self._base_in = -port.sent()
+        self._base_out = None
         incoming.on_ready = self._on_incoming  # the pipes post to hosts, which call in their thread
         outgoing.on_writable = self._on_room
         outgoing.on_confirmed = self._on_peer_confirmed
-        self._peer_confirmed = 0
         self._waiting_for_room = False
-        self._wanted = port.must_confirm
-        again = port.rewind() if self._wanted else []
-        self._write(again)
+        self._write(port.rewind())
         self._on_incoming()
         self.on_output()
 
@@ -53,19 +50,19 @@ class InprocEnd:
     def on_output(self) -> None:
         """The port has something for the other end."""
         while self.port is not None and self._outgoing is not None and not self._waiting_for_room:
-            batches = self.port.take(_AT_ONCE)
-            if not batches:
+            taken = self.port.take(_AT_ONCE)
+            if not taken.batches:
                 return
-            if self.port.must_confirm != self._wanted:
-                self._wanted = self.port.must_confirm
-                self._peer_confirmed = self._outgoing.written  # nobody waits for those before
-            self._write(batches)
+            self._write(taken)
 
-    def _write(self, batches: list[Batch]) -> None:
-        assert self._outgoing is not None
-        for batch in batches:
-            self.messages_out += len(batch)
-            self._waiting_for_room |= not self._outgoing.write(batch)
+    def _write(self, taken: Taken) -> None:
+        outgoing = self._outgoing
+        assert outgoing is not None
+        self.messages_out += taken.count
+        if taken.position is not None:  # before writing: the other end may confirm at once
+            self._base_out = taken.position - taken.count - outgoing.written
+        for batch in taken.batches:
+            self._waiting_for_room |= not outgoing.write(batch)
 
     def _on_room(self) -> None:
         self._waiting_for_room = False
@@ -80,8 +77,7 @@ class InprocEnd:
             self._going = port.send(batches)
             if not port.confirms:  # nobody further on does: it is out of our hands
                 incoming.confirm(count)
-                self._direct += count
-                self._sent_before = port.sent()
+                self._base_in = incoming.confirmed - port.sent()
         if incoming is not None and incoming.ended and not incoming.more():
             self.on_end()
 
@@ -93,19 +89,16 @@ class InprocEnd:
         self._going = True
         self._on_incoming()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Every destination has confirmed."""
-        if self._incoming is not None and count > self._sent_before:
-            news = self._direct + count - self._sent_before - self._incoming.confirmed
+        if self._incoming is not None:
+            news = self._base_in + position - self._incoming.confirmed
             if news > 0:
                 self._incoming.confirm(news)
 
     def _on_peer_confirmed(self) -> None:
-        if self._outgoing is not None and self.port is not None:
-            news = self._outgoing.confirmed - self._peer_confirmed
-            if news > 0:
-                self._peer_confirmed += news
-                self.port.confirm(news)
+        if self._outgoing is not None and self.port is not None and self._base_out is not None:
+            self.port.confirm_through(self._base_out + self._outgoing.confirmed)
 
 
 def pipe_pair(place: str, here: Host, there: Host) -> tuple[Pipe, Pipe]:

@@ -7,11 +7,10 @@ taken from the pipes, and while a pipe is full nothing is read from the socket: 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from kernel.contracts.engine import Host, Port
+from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch
 from kernel.contracts.protocol import Crediting, LargeBodies, Refusing, StreamProtocol
@@ -33,12 +32,13 @@ class StreamHost(ConnectionOwner):
     """
 
     _received = 0  # messages, in this conversation
-    _sent_before = 0  # what the port had sent for earlier conversations
     _sent = 0  # messages, in this conversation
-    _direct = 0  # messages confirmed at once, because nobody further on confirms
-    _wanted = 0  # whether what is sent now is to be confirmed: the port's ``must_confirm``
-    _peer_confirmed = 0
-    _unwritten = 0  # messages encoded but not written, for peers that do not confirm
+    # Peers count the messages of a conversation, the port those of its whole life.  What has to be added
+    # to the port's position of what it sent, for the count of the messages received:
+    _base_in = 0
+    # to the count of the messages sent, for the port's position of what it took; None: nobody waits:
+    _base_out: int | None = None
+    _unwritten: int | None = None  # the position of what is encoded but not written
     _body_size = 128
     _withheld = False  # whether messages wait in the pipes because the protocol is not ready for them
 
@@ -67,7 +67,7 @@ class StreamHost(ConnectionOwner):
         self._crediting = protocol if isinstance(protocol, Crediting) else None
         self._port: Port | None = None
         self._held: list[Batch] = []  # received before the port was there
-        self._over_credit: deque[Batch] = deque()  # taken from the pipes, and the peer gives no credit for it
+        self._over_credit = NOTHING_TAKEN  # taken from the pipes, and the peer gives no credit for it
         large = protocol if isinstance(protocol, LargeBodies) else None
         self._connection = Connection(host, wire, self, large=large)
 
@@ -191,17 +191,17 @@ class StreamHost(ConnectionOwner):
             self._connection.pause(Pause.ROUTES_FULL)
         if not port.confirms:
             self._protocol.confirm(self._received)  # nobody further on does: it is out of our hands
-            self._direct = self._received
-            self._sent_before = port.sent()
+            self._base_in = self._received - port.sent()
 
     def on_writable(self) -> None:
         """The pipes have room again."""
         self._connection.resume(Pause.ROUTES_FULL)
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Every destination has confirmed."""
-        if not self.ended and count > self._sent_before:
-            self._protocol.confirm(self._direct + count - self._sent_before)
+        count = self._base_in + position
+        if not self.ended and count > 0:  # else it is of an earlier conversation
+            self._protocol.confirm(count)
             self._flush()
 
     def _after(self) -> None:
@@ -216,8 +216,7 @@ class StreamHost(ConnectionOwner):
             for verb, pattern in protocol.subscriptions:
                 (port.subscribe if verb == "subscribe" else port.unsubscribe)(pattern)
             protocol.subscriptions.clear()
-        if port is not None and port.must_confirm:
-            self._take_confirmations(port)
+        self._take_confirmations()
         self._flush()
         if self._withheld and not self._connection.writing:
             self.on_output()
@@ -232,15 +231,12 @@ class StreamHost(ConnectionOwner):
         """The handshake is over: join the dispatcher, or take over where an earlier conversation ended."""
         self._on_open()
         port = self._port = self._open_port(self)
-        self._sent_before = port.sent()
-        self._wanted = port.must_confirm
-        if self._wanted:
-            self._want_confirm()
-            again = port.rewind()
-            if self._crediting is not None:
-                self._over_credit.extend(again)
-            elif again:
-                self._send(again)
+        self._base_in = -port.sent()
+        again = port.rewind()
+        if self._crediting is not None:
+            self._over_credit = again
+        elif again:
+            self._send(again)
         self._deliver_held()
         self.on_output()
 
@@ -252,17 +248,12 @@ class StreamHost(ConnectionOwner):
                 self._port = self._open_port(self)
             self._pass_on(self._port, held)
 
-    def _want_confirm(self) -> None:
-        """From the next message on somebody waits for confirmations."""
-        self._peer_confirmed = self._sent  # nobody waits for those before
-        self._protocol.want_confirm()
-
-    def _take_confirmations(self, port: Port) -> None:
-        confirmed = self._protocol.confirmed()
-        if confirmed is not None and confirmed > self._peer_confirmed:
-            news = confirmed - self._peer_confirmed
-            self._peer_confirmed = confirmed
-            port.confirm(news)
+    def _take_confirmations(self) -> None:
+        port, base = self._port, self._base_out
+        if port is not None and base is not None:
+            confirmed = self._protocol.confirmed()
+            if confirmed is not None:
+                port.confirm_through(base + confirmed)
 
     # ------------------------------------------------------------------ to the wire
 
@@ -279,20 +270,16 @@ class StreamHost(ConnectionOwner):
                 self._withheld = True
                 return
             most = BATCH_BYTES // self._body_size or 1
-            batches = port.take(most) if self._crediting is None else self._take_on_credit(port, most)
-            if not batches:
+            taken = port.take(most) if self._crediting is None else self._take_on_credit(port, most)
+            if not taken.batches:
                 return
-            if port.must_confirm != self._wanted:
-                self._wanted = port.must_confirm
-                if self._wanted:
-                    self._want_confirm()
-            self._send(batches)
+            self._send(taken)
             if connection.ended:
                 return
         if self._over_credit or port.has_input():
             self._host.soon(self.on_output)
 
-    def _take_on_credit(self, port: Port, most: int) -> list[Batch]:
+    def _take_on_credit(self, port: Port, most: int) -> Taken:
         """Take no more messages than the peer has given credit for.
 
         The port gives whole batches, and so may give more than it was asked for.  The rest waits here.
@@ -302,30 +289,27 @@ class StreamHost(ConnectionOwner):
         if credit is not None:
             if credit <= 0:
                 self._withheld = True
-                return []
+                return NOTHING_TAKEN
             most = min(most, credit)
-        waiting = self._over_credit
-        if not waiting:
-            waiting.extend(port.take(most))
-        batches = []
-        while waiting and most > 0:
-            batch = waiting.popleft()
-            if len(batch.bodies) > most and credit is not None:
-                waiting.appendleft(batch.slice(most, len(batch.bodies)))
-                batch = batch.slice(0, most)
-            most -= len(batch.bodies)
-            batches.append(batch)
-        return batches
+        taken = self._over_credit or port.take(most)
+        self._over_credit = NOTHING_TAKEN
+        if credit is not None and taken.count > most:
+            taken, self._over_credit = taken.split(most)
+        return taken
 
-    def _send(self, batches: list[Batch]) -> None:
-        count = size = 0
+    def _send(self, taken: Taken) -> None:
+        batches, count, position = taken.batches, taken.count, taken.position
+        size = 0
         for batch in batches:
-            count += len(batch.bodies)
             size += batch.size
         self._body_size = size // count + 1
         self._counters.messages_out += count
         self._sent += count
-        self._unwritten += count
+        if position is not None:
+            if self._base_out is None:
+                self._protocol.want_confirm()
+            self._base_out = position - self._sent
+            self._unwritten = position
         self._protocol.send_batches(batches, self._host.now())
         self._flush()
         if self._refusing is not None and self._refusing.refused:
@@ -340,12 +324,10 @@ class StreamHost(ConnectionOwner):
         if self._on_refused is not None:
             tell, self._on_refused = self._on_refused, None
             tell(first)
-        port = self._port
-        if self.ended or port is None or not port.must_confirm:
-            return
-        self._take_confirmations(port)
-        if not self._connection.writing:
-            self._written()
+        if not self.ended:
+            self._take_confirmations()
+            if not self._connection.writing:
+                self._written()
 
     def _flush(self) -> None:
         """Write what the protocol has, as much as goes."""
@@ -359,7 +341,6 @@ class StreamHost(ConnectionOwner):
 
     def _written(self) -> None:
         """All is with the operating system; for a peer that does not confirm this is all there will be."""
-        count, self._unwritten = self._unwritten, 0
-        port = self._port
-        if count and port is not None and port.must_confirm and self._protocol.confirmed() is None:
-            port.confirm(count)
+        position, self._unwritten = self._unwritten, None
+        if position is not None and self._port is not None and self._protocol.confirmed() is None:
+            self._port.confirm_through(position)

@@ -63,12 +63,16 @@ class FairQueue:
             self._active += 1
         return True
 
-    def take(self, most: int) -> tuple[Pipe, list[Batch]] | None:
-        """Take from the pipe whose turn it is, its fair share of ``most``; None when all are idle."""
+    def take(self, most: int) -> tuple[Pipe, list[Batch], int] | None:
+        """Take from the pipe whose turn it is, its fair share of ``most``; None when all are idle.
+
+        Return the pipe, the batches, and how many messages they are.
+        """
         while self._active:
             if self._next >= self._active:
                 self._next = 0
             pipe = self._pipes[self._next]
+            before = pipe.taken
             batches = pipe.take(max(most // self._active, 1))
             ended = pipe.ended  # looked at first: what is written before the end is there by now
             if pipe.more():
@@ -80,7 +84,7 @@ class FairQueue:
                     if self.on_ended is not None:
                         self.on_ended(pipe)
             if batches:
-                return pipe, batches
+                return pipe, batches, pipe.taken - before
         return None
 
     def _deactivate(self, pipe: Pipe) -> None:

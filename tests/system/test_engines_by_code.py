@@ -43,13 +43,13 @@ class Upper:
 
     def on_output(self) -> None:
         if self.opened:
-            for batch in self.port.take():
+            for batch in self.port.take().batches:
                 self.taken += [bytes(body) for body in batch.bodies]
                 self.port.send([type(batch)([bytes(body).upper() for body in batch.bodies], batch.size)])
 
     def on_writable(self) -> None: ...
 
-    def on_confirmed(self, count: int) -> None: ...
+    def on_confirmed(self, position: int) -> None: ...
 
     def statistics(self) -> dict[str, Any]:
         return {}

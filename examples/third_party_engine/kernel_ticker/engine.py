@@ -58,15 +58,16 @@ class Ticker:
 
     def on_output(self) -> None:
         """Pipes have something for us: the text of the ticks to come."""
-        for batch in self.port.take():
+        taken = self.port.take()
+        for batch in taken.batches:
             self._text = bytes(batch.bodies[-1])
-            self._received += len(batch)
-            self.port.confirm(len(batch))
+        self._received += taken.count
+        self.port.confirm_through(taken.position)
 
     def on_writable(self) -> None:
         """There is room again.  Ticks that fell into the meantime are left out."""
         self._due = max(self._due, self.host.now())
         self._arm()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """A ticker has nobody to tell."""

@@ -52,7 +52,7 @@ class Channel:
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
         ``timeout`` seconds (``TimedOut``)."""
         self._unread = MessageReader()
-        self._unconfirmed = self._wanted = 0  # ``_wanted``: the port's ``must_confirm`` at the last look
+        self._position: int | None = None  # of the last message taken; None: nobody waits for confirmations
         self._watched = False
         self._envelopes: dict[str, Envelope] = {}
         self._port = dispatcher.open_port(
@@ -192,7 +192,7 @@ class Channel:
 
     def _fetch(self, timeout: float | None) -> None:
         """Take what has come out of the pipes; wait for it."""
-        if self._unconfirmed and self._options.auto_confirm:
+        if self._position is not None and self._options.auto_confirm:
             self.confirm()
         if self._posted:
             self._process()
@@ -207,21 +207,17 @@ class Channel:
         self._unread.next_batch()
 
     def _take(self) -> bool:
-        batches = self._port.take(self._options.batch)
-        if not batches:
+        taken = self._port.take(self._options.batch)
+        if not taken.batches:
             return False
-        self._unread.add(batches)
-        if self._port.must_confirm != self._wanted:
-            self._wanted, self._unconfirmed = self._port.must_confirm, 0  # nobody waits for those before
-        if self._wanted:
-            self._unconfirmed += sum(map(len, batches))
+        self._unread.add(taken.batches)
+        self._position = taken.position
         return True
 
     def confirm(self) -> None:
         """All that was received is dealt with (``auto_confirm = false``, routes with ``confirm = true``)."""
-        left = min(len(self._unread), self._unconfirmed)  # those from before it was counted are not
-        count, self._unconfirmed = self._unconfirmed - left, left
-        self._port.confirm(count)
+        if self._position is not None:
+            self._port.confirm_through(self._position - len(self._unread))
 
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel is closed."""
@@ -344,7 +340,7 @@ class Channel:
     def on_writable(self) -> None:
         """There is room: whoever waits looks by itself."""
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Destinations have confirmed: whoever waits looks by itself."""
 
     # ------------------------------------------------------------------ the end

@@ -117,8 +117,8 @@ class AmqpClient:
             self.consuming.connection.session.intake.going = True
             self.consuming.connection.finish()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """The routes have confirmed."""
         if self.consuming is not None and self.consuming.connection is not None:
-            self.consuming.connection.session.intake.confirmed(count)
+            self.consuming.connection.session.intake.confirmed(position)
             self.consuming.connection.finish()

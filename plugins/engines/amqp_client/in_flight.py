@@ -1,8 +1,8 @@
 """In flight: what was published and is not confirmed yet.
 
-The server counts messages by delivery tag, in the order in which they were sent to it; the port counts
-them by *place*, in the order in which they were taken.  The two differ as soon as the server has refused one
-and it was sent again.  The port is told of confirmations in its own order: of a place when all before are done.
+The server counts messages by delivery tag, in the order in which they were sent to it; the port numbers them by position,
+in the order in which they were taken.  The two differ as soon as the server has refused one and it was sent again.  The
+port is told of confirmations in its own order: of a position when all before it are done.
 """
 
 from __future__ import annotations
@@ -13,59 +13,57 @@ import msgspec
 
 from kernel.contracts.message import Batch
 
-NOWHERE = -1
-"""The place of messages of which the port does not want to hear again: no route in confirms."""
+NOWHERE = 0
+"""The position of messages of which the port does not want to hear again: no route in confirms."""
 
 
 class Flight(msgspec.Struct, gc=False):
-    """A batch under consecutive tags, and its first message's place."""
+    """A batch under consecutive tags, and the port's position of its first message."""
 
     first_tag: int
-    place: int
+    position: int
     batch: Batch
 
     def cut(self, start: int, stop: int) -> Flight:
         """Return a part of it."""
-        place = self.place if self.place == NOWHERE else self.place + start
-        return Flight(self.first_tag + start, place, self.batch.slice(start, stop))
+        position = self.position and self.position + start
+        return Flight(self.first_tag + start, position, self.batch.slice(start, stop))
 
 
 class InFlight:
-    """Tags and places of one channel, from its opening to its end."""
+    """Tags and positions of one channel, from its opening to its end."""
 
     def __init__(self) -> None:
         self.count = 0
         """Messages that the server has not answered for."""
         self._flights: deque[Flight] = deque()
         self._next_tag = 1
-        self._next_place = 0
-        self._settled = 0
+        self._taken = 0
+        """The position of the last message taken that somebody waits for."""
+        self._done = 0
+        """The position up to which all is done."""
         self._early: dict[int, int] = {}
-        """What is done behind a gap: from which place to which."""
+        """What is done behind a gap: its first position and its last."""
 
-    def new_place(self, count: int) -> int:
-        """Return the place of the first of ``count`` messages that were taken."""
-        place = self._next_place
-        self._next_place += count
-        return place
+    def expect(self, first: int, last: int) -> None:
+        """The port waits for what was taken: positions ``first`` to ``last``."""
+        if (
+            first != self._taken + 1
+        ):  # in between nobody waited: then all before was confirmed, or counts no more
+            self._early.clear()
+            self._done = first - 1
+        self._taken = last
 
-    def add(self, batch: Batch, place: int) -> None:
+    def add(self, batch: Batch, position: int) -> None:
         """A batch is published."""
         size = len(batch.bodies)
-        self._flights.append(Flight(self._next_tag, place, batch))
+        self._flights.append(Flight(self._next_tag, position, batch))
         self._next_tag += size
         self.count += size
 
-    def forget_places(self) -> None:
-        """The port does not want to hear of any of these again."""
-        for flight in self._flights:
-            flight.place = NOWHERE
-        self._early.clear()
-        self._settled = self._next_place
-
     def nobodys(self) -> int:
         """Return how many messages are in flight for which nobody waits."""
-        return sum(len(flight.batch.bodies) for flight in self._flights if flight.place == NOWHERE)
+        return sum(len(flight.batch.bodies) for flight in self._flights if flight.position == NOWHERE)
 
     def only(self) -> Flight | None:
         """Return what is in flight if that is a single message."""
@@ -93,12 +91,10 @@ class InFlight:
         self._flights.extendleft(reversed(before))
         return found
 
-    def settle(self, place: int, count: int) -> int:
-        """These places are done; return how many more the port may be told of."""
-        if place == NOWHERE or not count:
-            return 0
-        self._early[place] = place + count
-        before = self._settled
-        while (stop := self._early.pop(self._settled, None)) is not None:
-            self._settled = stop
-        return self._settled - before
+    def settle(self, position: int, count: int) -> int:
+        """``count`` messages from ``position`` on are done; return the position up to which all are."""
+        if count and position > self._done:
+            self._early[position] = position + count - 1
+            while (last := self._early.pop(self._done + 1, None)) is not None:
+                self._done = last
+        return self._done

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kernel.contracts.engine import Taken
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Envelope
 from kernel.hosting.lazy_timer import LazyTimer
@@ -53,8 +54,6 @@ class Publisher(Role):
         self._refused_until: dict[str, float] = {}
         """Exchanges for which messages are dropped, and when they are tried again."""
         self._in_flight = InFlight()
-        self._wanted = 0
-        """The port's ``must_confirm`` when something was taken last."""
         self._again: deque[tuple[int, Batch]] = deque()
         """What is to be sent before anything new: refused by the server, in flight when the channel ended, or taken beyond
         what may be in flight."""
@@ -85,9 +84,7 @@ class Publisher(Role):
     def _begin(self) -> None:
         self.up = True
         self._in_flight = InFlight()
-        self._wanted = self.session.port.must_confirm
-        for batch in self.session.port.rewind():
-            self._again.append((self._in_flight.new_place(len(batch.bodies)), batch))
+        self._put_behind(self.session.port.rewind())
         self._one_by_one = sum(len(batch.bodies) for _, batch in self._again) if self._probe else 0
         self._probe = False
         if not self._one_by_one:
@@ -111,13 +108,13 @@ class Publisher(Role):
             f"{envelope.key[:80]!r} for exchange {envelope.exchange!r}; it is dropped",
         )
         self.session.counters.messages_refused += 1
-        self._confirm(culprit.place, 1)
+        self._confirm(culprit.position, 1)
         self.works()
 
     def lost(self) -> None:
         """What is in flight comes back from the port, if anybody waits for it."""
         super().lost()
-        again = sum(len(batch.bodies) for place, batch in self._again if place == NOWHERE)
+        again = sum(len(batch.bodies) for position, batch in self._again if position == NOWHERE)
         self.session.counters.messages_lost += self._in_flight.nobodys() + again
         self._in_flight = InFlight()
         self._timeout.cancel()
@@ -132,12 +129,12 @@ class Publisher(Role):
         if not self._again:
             self._take(self._room(most))
         while self._again and (room := self._room(most)) > 0:
-            place, batch = self._again.popleft()
+            position, batch = self._again.popleft()
             if len(batch.bodies) > room:
-                rest = place if place == NOWHERE else place + room
+                rest = position if position == NOWHERE else position + room
                 self._again.appendleft((rest, batch.slice(room, len(batch.bodies))))
                 batch = batch.slice(0, room)
-            self._publish(batch, place)
+            self._publish(batch, position)
             most -= len(batch.bodies)
         return (bool(self._again) or self.session.port.has_input()) and self._room(1) > 0
 
@@ -145,15 +142,19 @@ class Publisher(Role):
         """Take about so many messages from the routes: whole batches, of which the last may have to wait in part."""
         if most <= 0:
             return
-        port = self.session.port
-        batches = port.take(most)
-        if port.must_confirm != self._wanted:
-            self._wanted = port.must_confirm
-            self._in_flight.forget_places()  # nobody waits for what was taken before
-        for batch in batches:  # what no route confirms is not counted by the port either
-            for piece in _pieces(batch) if len(batch.bodies) > most else (batch,):
-                place = self._in_flight.new_place(len(piece.bodies)) if self._wanted else NOWHERE
-                self._again.append((place, piece))
+        self._put_behind(self.session.port.take(most), most)
+
+    def _put_behind(self, taken: Taken, most: int = 0) -> None:
+        """Have what was taken wait for its turn; runs of more than ``most`` messages in pieces."""
+        position = NOWHERE
+        if taken.batches and taken.position is not None:
+            position = taken.position - taken.count + 1
+            self._in_flight.expect(position, taken.position)
+        for batch in taken.batches:
+            for piece in _pieces(batch) if len(batch.bodies) > most > 0 else (batch,):
+                self._again.append((position, piece))
+                if position != NOWHERE:
+                    position += len(piece.bodies)
 
     def _room(self, most: int) -> int:
         if not self.up or self.session.blocked or self._resting or not self._flow:
@@ -161,7 +162,7 @@ class Publisher(Role):
         limit = 1 if self._one_by_one else self._options.in_flight
         return min(most, limit - self._in_flight.count)
 
-    def _publish(self, batch: Batch, place: int) -> None:
+    def _publish(self, batch: Batch, position: int) -> None:
         session = self.session
         envelope = batch.envelope
         as_sent = self._sent_as.get(envelope)
@@ -169,10 +170,10 @@ class Publisher(Role):
             if envelope not in self._sent_as:
                 as_sent = self._admit(envelope)
             if as_sent is None:  # it would be refused each time
-                self._drop(batch, place)
+                self._drop(batch, position)
                 return
         if self._refused_until and self._is_refused(as_sent.exchange):
-            self._drop(batch, place)
+            self._drop(batch, position)
             return
         if as_sent is not envelope:
             batch = batch.under(as_sent)
@@ -181,13 +182,13 @@ class Publisher(Role):
         if not self._in_flight.count:
             self._answered_at = session.link.host.now()
             self._timeout.arm(self._answered_at + self._options.confirm_timeout)
-        self._in_flight.add(batch, place)
+        self._in_flight.add(batch, position)
 
-    def _drop(self, batch: Batch, place: int) -> None:
+    def _drop(self, batch: Batch, position: int) -> None:
         count = len(batch.bodies)
         self.session.counters.messages_refused += count
         self._one_by_one = max(0, self._one_by_one - count)
-        self._confirm(place, count)
+        self._confirm(position, count)
 
     def _is_refused(self, exchange: str) -> bool:
         until = self._refused_until.get(exchange)
@@ -237,7 +238,7 @@ class Publisher(Role):
         ):
             count = len(flight.batch.bodies)
             self._one_by_one = max(0, self._one_by_one - count)
-            self._confirm(flight.place, count)
+            self._confirm(flight.position, count)
 
     def rejected(self, event: Rejected) -> None:
         """The server does not take messages: a queue of it is full, or it has a fault.  Try again later."""
@@ -245,7 +246,7 @@ class Publisher(Role):
         if not refused:
             return
         self._answered_at = self.session.link.host.now()
-        self._again.extend(map(_place_and_batch, refused))
+        self._again.extend(map(_position_and_run, refused))
         count = sum(len(flight.batch.bodies) for flight in refused)
         self.session.counters.messages_nacked += count
         if not self._resting:
@@ -282,10 +283,9 @@ class Publisher(Role):
                 f"{envelope.key!r} to no queue; bind one, or set mandatory = false",
             )
 
-    def _confirm(self, place: int, count: int) -> None:
-        done = self._in_flight.settle(place, count)
-        if done:
-            self.session.port.confirm(done)
+    def _confirm(self, position: int, count: int) -> None:
+        if position != NOWHERE:
+            self.session.port.confirm_through(self._in_flight.settle(position, count))
 
 
 def _pieces(batch: Batch) -> list[Batch]:
@@ -293,5 +293,5 @@ def _pieces(batch: Batch) -> list[Batch]:
     return [batch.slice(start, start + _PIECE) for start in range(0, len(batch.bodies), _PIECE)]
 
 
-def _place_and_batch(flight: Flight) -> tuple[int, Batch]:
-    return flight.place, flight.batch
+def _position_and_run(flight: Flight) -> tuple[int, Batch]:
+    return flight.position, flight.batch

@@ -142,11 +142,11 @@ class Federation:
             session.intake.going = True
             self.link.finish()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """The broker has taken the responsibility."""
         session = self._session()
         if session is not None:
-            session.intake.confirmed(count)
+            session.intake.confirmed(position)
             self.link.finish()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from kernel.contracts.engine import EngineEvent, Host, Port
+from kernel.contracts.engine import EngineEvent, Host, Port, Taken
 from kernel.contracts.message import Batch, batch_of
 from plugins.engines.journal.committer import Committer, Progress, Stamped
 from plugins.engines.journal.options import JournalOptions
@@ -49,10 +49,8 @@ class JournalEngine:
         self._ahead: deque[tuple[int, int]] = deque()
         """What was submitted: the count of messages at its end, and its bytes."""
         self._bytes_ahead = 0
-        self._unsafe: deque[tuple[int, int]] = deque()
-        """What was taken: the count of messages at its end, and how many of them somebody waits for."""
-        self._wanted = 0
-        """The port's ``must_confirm`` when something was taken last."""
+        self._unsafe: deque[tuple[int, int | None]] = deque()
+        """What was taken: the count of messages gathered at its end, and the port's position there."""
         self._progress = Progress(0, 0, "")
         self._lingering = False
         self._messages_in = self._bytes_in = self._refused = 0
@@ -135,17 +133,17 @@ class JournalEngine:
             room = self._room()
             if room <= 0:
                 return  # progress calls again
-            batches = port.take(room)
-            if not batches:
+            taken = port.take(room)
+            if not taken.batches:
                 return
-            self._gather(batches, port)
+            self._gather(taken, port)
         if port.has_input():
             host.soon(self.on_output)
 
     def on_writable(self) -> None:
         """Nothing is ever sent."""
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Nothing is ever sent."""
 
     # ------------------------------------------------------------------ to the disk
@@ -158,13 +156,12 @@ class JournalEngine:
         ahead = self._given - self._progress.committed
         return min(_BATCHES_AHEAD * options.batch_rows - ahead, options.batch_rows)
 
-    def _gather(self, batches: list[Batch], port: Port) -> None:
+    def _gather(self, taken: Taken, port: Port) -> None:
         assert self._writer is not None
         ts = self._writer.stamp()
         source = self._source(port.origin)
-        taken = rows = size = 0
-        for batch in batches:
-            taken += len(batch.bodies)
+        rows = size = 0
+        for batch in taken.batches:
             if batch.size >= LARGEST_BODY:
                 batch = self._without_giants(batch)
             if batch.bodies:
@@ -176,10 +173,7 @@ class JournalEngine:
         self._rows += rows
         self._bytes += size
         self._given += rows
-        if port.must_confirm != self._wanted:
-            self._wanted = port.must_confirm
-            self._unsafe = deque((end, 0) for end, _ in self._unsafe)  # nobody waits for those before
-        self._unsafe.append((self._given, taken if self._wanted else 0))
+        self._unsafe.append((self._given, taken.position))
         if self._rows >= self._options.batch_rows or self._bytes >= self._options.batch_bytes:
             self._submit()
         elif not self._lingering:
@@ -240,11 +234,11 @@ class JournalEngine:
 
     def _confirm(self) -> None:
         """Take the responsibility for what is safe."""
-        count = 0
+        position = None
         while self._unsafe and self._unsafe[0][0] <= self._progress.durable:
-            count += self._unsafe.popleft()[1]
-        if count and self._port is not None and self._port.must_confirm:
-            self._port.confirm(count)
+            position = self._unsafe.popleft()[1] or position
+        if self._port is not None:
+            self._port.confirm_through(position)
 
     def _on_failure(self, error: BaseException) -> None:
         self._failure = error

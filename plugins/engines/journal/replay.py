@@ -91,17 +91,17 @@ class ReplayEngine:
     def on_output(self) -> None:
         """A replay listens to nobody: take what comes, so that nobody waits."""
         if self._port is not None:
-            while batches := self._port.take():
-                self._port.confirm(sum(map(len, batches)))
+            while taken := self._port.take():
+                self._port.confirm_through(taken.position)
 
     def on_writable(self) -> None:
         """The routes have room again."""
         self._going = True
         self._pump()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Everything before an offset has arrived."""
-        self._note(self._before + count)
+        self._note(self._before + position)
         self._wanted.set()
 
     # ------------------------------------------------------------------ reading

@@ -95,13 +95,13 @@ class PgmReceiver:
     def on_output(self) -> None:
         """A route leads here, which can lead nowhere: drop what it brings, and say so."""
         assert self._port is not None
-        while batches := self._port.take():
-            self._messages_refused += sum(len(batch.bodies) for batch in batches)
+        while taken := self._port.take():
+            self._messages_refused += taken.count
         if not self._told_refusal:
             self._told_refusal = True
             group = f"{self._place.group}:{self._place.port}"
             detail = f'this engine only receives (mode = "receive"); one with mode = "send" sends to {group}'
             self._host.report(EngineEvent(engine=self._name, what="refused", detail=detail))
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """There is nobody to confirm to."""

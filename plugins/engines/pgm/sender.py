@@ -28,7 +28,9 @@ class PgmSender:
         self._group: GroupSource | None = None
         self._body_size = 128
         self._sent = 0
-        self._unconfirmed = 0
+        self._unsent: int | None = None
+        """The port's position behind what was taken and is not with the operating system yet."""
+        self._quiet = True
         self._quiet_at: float | None = None
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -74,13 +76,14 @@ class PgmSender:
         port, group = self._port, self._group
         assert port is not None
         assert group is not None
-        batches = port.take(BATCH_BYTES // self._body_size or 1)
-        if not batches:
+        taken = port.take(BATCH_BYTES // self._body_size or 1)
+        if not taken.batches:
             return
-        count = sum(len(batch.bodies) for batch in batches)
-        self._body_size = sum(batch.size for batch in batches) // count + 1
-        self._sent += count
-        self._unconfirmed += count
+        batches = taken.batches
+        self._body_size = sum(batch.size for batch in batches) // taken.count + 1
+        self._sent += taken.count
+        self._quiet = False
+        self._unsent = taken.position
         refused = self._encoder.refused
         group.send(self._encoder.encode(batches))
         if self._encoder.refused and not refused:  # once; the counter tells of more
@@ -92,11 +95,10 @@ class PgmSender:
         port, group = self._port, self._group
         assert port is not None
         assert group is not None
-        if self._unconfirmed:
-            count, self._unconfirmed = self._unconfirmed, 0
+        if not self._quiet:
+            self._quiet = True
             self._quiet_at = self._host.now()
-            if port.must_confirm:
-                port.confirm(count)
+            port.confirm_through(self._unsent)
         if port.has_input() and not group.busy:
             self._host.soon(group.work)
 
@@ -110,5 +112,5 @@ class PgmSender:
     def on_writable(self) -> None:
         """Nothing is ever sent to the port."""
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Nothing is ever sent to the port."""

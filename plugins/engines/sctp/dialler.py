@@ -148,6 +148,6 @@ class _StreamPort:
         if self.stream is not None:
             self.stream.on_writable()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         if self.stream is not None:
-            self.stream.on_confirmed(count)
+            self.stream.on_confirmed(position)

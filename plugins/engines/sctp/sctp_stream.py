@@ -130,10 +130,10 @@ class SctpStream:
                 self._conversation.progress(self._conversation.host.now())
             self._conversation.flush()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Destinations have confirmed."""
         if self._port is not None:
-            self.input.on_confirmed(count)
+            self.input.on_confirmed(position)
             self._conversation.flush()
 
     def _send_control(self, kind: Kind, number: int) -> None:

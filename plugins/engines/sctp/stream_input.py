@@ -120,14 +120,14 @@ class StreamInput:
             self._allowed = allowed
             self._send_control(Kind.WINDOW, allowed)
 
-    def on_confirmed(self, count: int) -> None:
-        """Every destination has the first ``count`` messages that the port sent while somebody confirms."""
+    def on_confirmed(self, position: int) -> None:
+        """Every destination has what the port sent up to ``position``."""
         batch_ends = self._batch_ends
         confirmed = self._confirmed
-        while batch_ends and batch_ends[0][0] <= count:
+        while batch_ends and batch_ends[0][0] <= position:
             confirmed = batch_ends.popleft()[1]
-        if batch_ends and count > batch_ends[0][0] - batch_ends[0][2]:  # a part of a batch
-            confirmed = batch_ends[0][1] - (batch_ends[0][0] - count)
+        if batch_ends and position > batch_ends[0][0] - batch_ends[0][2]:  # a part of a batch
+            confirmed = batch_ends[0][1] - (batch_ends[0][0] - position)
         self._confirm(confirmed)
 
     def _confirm(self, count: int) -> None:

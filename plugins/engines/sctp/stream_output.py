@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.engine import Port
+from kernel.contracts.engine import Port, Taken
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.sctp.any_association import AnyAssociation
@@ -78,19 +78,17 @@ class StreamOutput:
         self._unacknowledged = 0
         self._body_size = 128
         self._priority = 0
-        self._wanted = 0  # whether what is taken now is to be confirmed: the port's ``must_confirm``
         self._counted = 0  # messages sent that are to be confirmed
         self._confirmed = 0  # of these
-        self._dealt_with = 0  # these and refused ones, as far as the port knows of them or does not ask
+        self._expected = 0  # messages taken that are to be confirmed: those sent and those refused
+        self._base = 0  # what has to be added to these for the port's position
         self._refusals, self._loose_refusals = Refusals(), Refusals()
         self._refusals.most = self._loose_refusals.most = limits.largest
 
     def begin(self) -> None:
         """Send again what an earlier conversation left unconfirmed."""
-        self._wanted = self._port.must_confirm
-        if self._wanted:
-            self._encode(self._port.rewind())
-            self._push()
+        self._encode(self._port.rewind())
+        self._push()
 
     def go_on(self) -> bool:
         """Take from the pipes what there is room for; True: there is more to be taken in another turn."""
@@ -99,13 +97,10 @@ class StreamOutput:
             self._push()
             if self._units or not self._has_room():
                 return False
-            batches = port.take(BATCH // self._body_size or 1)
-            if not batches:
+            taken = port.take(BATCH // self._body_size or 1)
+            if not taken.batches:
                 return False
-            if port.must_confirm != self._wanted:
-                self._wanted = port.must_confirm
-                self._dealt_with = self._refusals.confirmed(self._counted)  # nobody waits for those before
-            self._encode(batches)
+            self._encode(taken)
         self._push()
         return port.has_input()
 
@@ -124,19 +119,21 @@ class StreamOutput:
             self._allowed is None or self._sent_bytes < self._allowed
         )
 
-    def _encode(self, batches: list[Batch]) -> None:
-        counted = bool(self._wanted)
+    def _encode(self, taken: Taken) -> None:
+        counted = taken.position is not None
+        if taken.position is not None:
+            self._expected += taken.count
+            self._base = taken.position - self._expected
         refusals = self._refusals if counted else self._loose_refusals
-        size = count = 0
-        for batch in batches:
+        size = 0
+        for batch in taken.batches:
             kept = refusals.sift(batch, self._counted)
             size += batch.size
-            count += len(batch.bodies)
             if self._protocol_id is not None and not all(map(len, kept.bodies)):
                 self._encode_without_empty(kept, refusals, counted=counted)
             elif kept.bodies:
                 self._encode_batch(kept, counted=counted)
-        self._body_size = size // max(count, 1) + 1
+        self._body_size = size // max(taken.count, 1) + 1
         if refusals.news:
             self.refused += len(refusals.news)
             self._on_refused(refusals.news[0])
@@ -225,7 +222,4 @@ class StreamOutput:
         self._tell_port()
 
     def _tell_port(self) -> None:
-        dealt_with = self._refusals.confirmed(self._confirmed)
-        if dealt_with > self._dealt_with:
-            news, self._dealt_with = dealt_with - self._dealt_with, dealt_with
-            self._port.confirm(news)
+        self._port.confirm_through(self._base + self._refusals.confirmed(self._confirmed))

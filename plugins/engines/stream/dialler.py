@@ -141,7 +141,7 @@ class StreamDialler:
         if self._connection is not None:
             self._connection.on_writable()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Destinations have confirmed."""
         if self._connection is not None:
-            self._connection.on_confirmed(count)
+            self._connection.on_confirmed(position)

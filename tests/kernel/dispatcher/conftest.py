@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,8 +41,8 @@ class Owner:
     def on_writable(self) -> None:
         self.writables += 1
 
-    def on_confirmed(self, count: int) -> None:
-        self.confirmations.append(count)
+    def on_confirmed(self, position: int) -> None:
+        self.confirmations.append(position)
 
 
 class System:
@@ -54,6 +55,7 @@ class System:
         self.ports: dict[str, Port] = {}
         self.now = 0.0
         self.reports: list[tuple[str, str]] = []
+        self.done: Counter[str] = Counter()
 
     def thread(self, name: str) -> ThreadSlot:
         if name not in self.slots:
@@ -125,9 +127,14 @@ class System:
         """Take what has come to a port, a batch at a time."""
         bodies: list[bytes] = []
         self.turn(name) if name in self.slots else self.turn()
-        while len(bodies) < most and (batches := self.ports[name].take(most - len(bodies))):
-            bodies += [bytes(body) for batch in batches for body in batch.bodies]
+        while len(bodies) < most and (taken := self.ports[name].take(most - len(bodies))):
+            bodies += [bytes(body) for batch in taken.batches for body in batch.bodies]
         return bodies
+
+    def confirm(self, name: str, count: int) -> None:
+        """Confirm so many more of the messages taken, where there was no rewind."""
+        self.done[name] += count
+        self.ports[name].confirm_through(self.done[name])
 
     def send(self, name: str, *bodies: bytes, key: str = "", reply_to: str = "") -> bool:
         """Send a batch from a port."""

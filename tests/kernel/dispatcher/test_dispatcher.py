@@ -58,7 +58,10 @@ def test_every_port_of_a_group_gets_a_pipe_of_its_own(system: System) -> None:
     system.turn()
     system.send("a", b"x")
     system.turn()
-    assert [system.ports[name].take()[0].bodies for name in ("listener/1", "listener/2")] == [[b"x"], [b"x"]]
+    assert [system.ports[name].take().batches[0].bodies for name in ("listener/1", "listener/2")] == [
+        [b"x"],
+        [b"x"],
+    ]
 
 
 def test_the_same_body_object_reaches_every_destination(system: System) -> None:
@@ -69,8 +72,8 @@ def test_the_same_body_object_reaches_every_destination(system: System) -> None:
     body = bytes(1000)
     system.ports["a"].send([batch_of([body])])
     system.turn()
-    assert system.ports["b"].take()[0].bodies[0] is body
-    assert system.ports["c"].take()[0].bodies[0] is body
+    assert system.ports["b"].take().batches[0].bodies[0] is body
+    assert system.ports["c"].take().batches[0].bodies[0] is body
 
 
 def test_a_full_destination_does_not_hold_up_the_others(system: System) -> None:
@@ -187,9 +190,7 @@ def test_what_was_on_its_way_to_a_dead_worker_goes_to_another(system: System) ->
     system.turn()
     system.ports["w/1"].close()
     system.turn()
-    got = [
-        bytes(body) for batches in [system.ports["w/2"].take()] for batch in batches for body in batch.bodies
-    ]
+    got = [bytes(body) for batch in system.ports["w/2"].take().batches for body in batch.bodies]
     assert sorted(got) == [b"%d" % number for number in range(6)]
 
 
@@ -257,8 +258,8 @@ def test_replies_go_back_to_whom_they_name(system: System) -> None:
     system.send("server", b"for 2", reply_to="client/2")
     system.send("server", b"for nobody", reply_to="client/9")
     system.turn()
-    assert system.ports["client/1"].take() == []
-    assert [list(batch.bodies) for batch in system.ports["client/2"].take()] == [[b"for 2"]]
+    assert not system.ports["client/1"].take()
+    assert [list(batch.bodies) for batch in system.ports["client/2"].take().batches] == [[b"for 2"]]
     assert system.ports["server"].routes[0].unrouted == 1
 
 
@@ -394,7 +395,7 @@ def test_a_source_that_goes_before_it_hears_of_a_destination_leaves_no_pipe_behi
         assert system.take("late") == system.take("b") == []
         for name in ("late", "b"):
             assert len(system.ports[name]._queue) == 0
-            assert not system.ports[name].must_confirm
+            assert not system.ports[name].wants_confirm
         system.turn()
         system.ports["late"].close()
 
@@ -406,7 +407,7 @@ def test_what_waits_in_a_route_that_is_removed_holds_up_no_confirmation(system: 
     system.turn()
     system.send("a", b"1", b"2")
     assert system.take("b") == [b"1", b"2"]
-    system.ports["b"].confirm(2)
+    system.confirm("b", 2)
     system.turn()
     assert system.ports["a"].confirmed() == 0
     system.dispatcher.remove_route(spec)
@@ -441,7 +442,7 @@ def test_a_destination_may_leave_after_its_route_without_having_confirmed(system
     system.send("a", b"2", b"3")
     assert len(system.take("b", taken)) == taken
     assert len(system.take("c")) == 3
-    system.ports["c"].confirm(3)
+    system.confirm("c", 3)
     system.dispatcher.remove_route(spec)
     system.turn()
     assert system.ports["a"].confirmed() == 0
@@ -460,7 +461,7 @@ def test_a_destination_still_confirms_what_came_by_a_route_that_is_gone(system: 
         system.send("a", b"1", b"2")
         system.dispatcher.remove_route(spec)
         assert system.take("b") == [b"1", b"2"]
-        system.ports["b"].confirm(2)
+        system.confirm("b", 2)
         system.turn()
     assert system.ports["a"].confirmed() == 6
     system.ports["b"].close()

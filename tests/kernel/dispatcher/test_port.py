@@ -20,15 +20,15 @@ def test_a_source_learns_what_every_destination_has_confirmed(system: System) ->
     system.turn()
     a, b, c = (system.ports[name] for name in "abc")
     assert a.confirms
-    assert b.must_confirm
+    assert b.wants_confirm
     system.send("a", b"1", b"2")
     system.take("b")
     system.take("c")
-    b.confirm(2)
+    b.confirm_through(2)
     system.turn()
     assert a.confirmed() == 0
-    c.confirm(1)
-    c.confirm(1)
+    c.confirm_through(1)
+    c.confirm_through(2)
     system.turn()
     assert a.confirmed() == a.sent() == 2
     assert system.owners["a"].confirmations == [2]
@@ -42,10 +42,10 @@ def test_routes_that_do_not_confirm_do_not_count(system: System) -> None:
     system.turn()
     system.send("a", b"1")
     system.take("b")
-    system.ports["b"].confirm(1)
+    system.confirm("b", 1)
     system.turn()
     assert system.ports["a"].confirmed() == 1
-    assert not system.ports["c"].must_confirm
+    assert not system.ports["c"].wants_confirm
 
 
 def test_a_reader_can_tell_where_messages_came_from(system: System) -> None:
@@ -85,10 +85,10 @@ def test_confirmations_of_mixed_pipes_are_booked_in_the_order_of_taking(system: 
         order += system.take("t")
     assert len(order) == 6
     target = system.ports["t"]
-    target.confirm(3)
+    target.confirm_through(3)
     system.turn()
     assert (system.ports["a"].confirmed(), system.ports["c"].confirmed()) == (2, 0)
-    target.confirm(3)
+    target.confirm_through(6)
     system.turn()
     assert (system.ports["a"].confirmed(), system.ports["c"].confirmed()) == (2, 2)
 
@@ -102,10 +102,10 @@ def test_plain_messages_taken_first_are_counted_by_whoever_confirms(system: Syst
     for name in "ba":
         system.send(name, b"1")
         system.take("t")
-    system.ports["t"].confirm(1)
+    system.confirm("t", 1)
     system.turn()
     assert system.ports["a"].confirmed() == 0, "that was for the plain one"
-    system.ports["t"].confirm(1)
+    system.confirm("t", 1)
     system.turn()
     assert system.ports["a"].confirmed() == 1
 
@@ -123,12 +123,15 @@ def test_rewind_gives_what_was_taken_and_not_confirmed_in_order(system: System) 
     system.take("t")
     system.send("a", b"a4")
     system.take("t")
-    target.confirm(2)
-    assert [body for batch in target.rewind() for body in batch.bodies] == [b"a3", b"b1", b"a4"]
-    target.confirm(3)
+    target.confirm_through(2)
+    assert [body for batch in target.rewind().batches for body in batch.bodies] == [b"a3", b"b1", b"a4"]
+    target.confirm_through(5)  # of the old positions: they mean nothing any more
+    system.turn()
+    assert system.ports["b"].confirmed() == 0
+    target.confirm_through(8)
     system.turn()
     assert (system.ports["a"].confirmed(), system.ports["b"].confirmed()) == (4, 1)
-    assert target.rewind() == []
+    assert not target.rewind()
 
 
 def test_rewind_leaves_out_what_nobody_waits_for(system: System) -> None:
@@ -141,10 +144,11 @@ def test_rewind_leaves_out_what_nobody_waits_for(system: System) -> None:
         system.send(name, body)
         system.take("t")
     target = system.ports["t"]
-    assert [body for batch in target.rewind() for body in batch.bodies] == [b"a1", b"a2"]
-    target.confirm(2)
+    assert [body for batch in target.rewind().batches for body in batch.bodies] == [b"a1", b"a2"]
+    target.confirm_through(5)
     system.turn()
-    assert system.ports["a"].confirmed() == 2
+    system.turn()
+    assert system.ports["b"].confirmed() == 0
 
 
 def test_unconfirmed_messages_of_a_dead_worker_are_handed_over(system: System) -> None:
@@ -156,19 +160,19 @@ def test_unconfirmed_messages_of_a_dead_worker_are_handed_over(system: System) -
     system.send("a", *[b"%d" % number for number in range(8)])
     system.turn()
     one, two = system.ports["w/1"], system.ports["w/2"]
-    first = [body for batch in one.take() for body in batch.bodies]
-    one.confirm(1)
-    second = [body for batch in two.take() for body in batch.bodies]
-    two.confirm(len(second))
+    first = [body for batch in one.take().batches for body in batch.bodies]
+    one.confirm_through(1)
+    second = [body for batch in two.take().batches for body in batch.bodies]
+    two.confirm_through(len(second))
     system.turn()
     assert system.ports["a"].confirmed() < 8
     one.close()
     system.turn()
-    handed = [body for batch in two.take() for body in batch.bodies]
+    handed = [body for batch in two.take().batches for body in batch.bodies]
     assert handed == first[1:]
     system.turn()
     assert system.ports["a"].confirmed() < 8, "the heir has not confirmed yet"
-    two.confirm(len(handed))
+    two.confirm_through(len(second) + len(handed))
     system.turn()
     assert system.ports["a"].confirmed() == 8
 
@@ -181,7 +185,7 @@ def test_unconfirmed_messages_wait_for_the_return_of_the_only_destination(system
     for body in (b"1", b"2", b"3"):
         system.send("a", body)
     system.take("b")
-    system.ports["b"].confirm(1)
+    system.confirm("b", 1)
     system.ports["b"].close()
     system.turn()
     assert system.ports["a"].confirmed() == 1
@@ -189,7 +193,7 @@ def test_unconfirmed_messages_wait_for_the_return_of_the_only_destination(system
     system.port("b")
     system.turn()
     assert system.take("b") == [b"2", b"3", b"4"]
-    system.ports["b"].confirm(3)
+    system.confirm("b", 3)
     system.turn()
     assert system.ports["a"].confirmed() == 4
 
@@ -202,7 +206,7 @@ def test_nobody_is_told_after_the_source_has_gone(system: System) -> None:
     system.send("a", b"1")
     system.ports["a"].close()
     assert system.take("b") == [b"1"]
-    system.ports["b"].confirm(1)
+    system.confirm("b", 1)
     system.turn()
     assert system.owners["a"].confirmations == []
 
@@ -216,11 +220,11 @@ def test_a_target_forgets_confirming_sources_that_have_gone(system: System) -> N
         system.turn()
         port.send([batch_of([b"x"])])
         assert system.take("b") == [b"x"]
-        system.ports["b"].confirm(1)
+        system.confirm("b", 1)
         port.close()
         system.turn()
         system.take("b")
-    assert not system.ports["b"].must_confirm
+    assert not system.ports["b"].wants_confirm
 
 
 def test_dropping_and_confirming_together_never_leave_the_source_waiting(system: System) -> None:
@@ -232,7 +236,7 @@ def test_dropping_and_confirming_together_never_leave_the_source_waiting(system:
         system.turn()
         for number in range(10):
             system.send(source, b"%d" % number)
-        system.ports[target].confirm(len(system.take(target)))
+        system.confirm(target, len(system.take(target)))
         system.turn()
         assert system.ports[source].confirmed() == 10, when_full
 
@@ -246,7 +250,7 @@ class Failing(Owner):
     def on_writable(self) -> None:
         raise ZeroDivisionError("writable")
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         raise ZeroDivisionError("confirmed")
 
 
@@ -258,7 +262,7 @@ def test_an_owner_that_raises_is_blamed_and_its_thread_goes_on(system: System) -
     system.turn()
     system.send("a", b"1")
     system.take("b")
-    system.ports["b"].confirm(1)
+    system.confirm("b", 1)
     system.turn()
     assert sorted(set(blamed)) == ["confirmed", "output", "writable"]
 
@@ -369,8 +373,8 @@ class _Lives:
     def take(self, number: int, count: int) -> None:
         if number in self.ports:
             self.system.turn(f"t{number}")
-            batches = self.system.ports[self.ports[number]].take(count)
-            self.taken[number] += [bytes(body) for batch in batches for body in batch.bodies]
+            taken = self.system.ports[self.ports[number]].take(count)
+            self.taken[number] += [bytes(body) for batch in taken.batches for body in batch.bodies]
 
     def confirm(self, number: int, count: int) -> None:
         if number in self.ports:
@@ -378,7 +382,7 @@ class _Lives:
             done = taken[:count]
             del taken[:count]
             self.confirmed[self.engines[number]].update(done)
-            self.system.ports[self.ports[number]].confirm(len(done))
+            self.system.confirm(self.ports[number], len(done))
 
     def die(self, number: int, _: int) -> None:
         if number in self.ports:
@@ -447,15 +451,28 @@ def test_a_source_that_counts_is_told_of_each_message_also_when_a_single_plain_r
     assert system.owners["a"].confirmations == [2]
 
 
-def test_who_confirms_can_tell_that_nobody_waited_meanwhile(system: System) -> None:
-    system.route("a", "b", confirm=True)
-    system.port("b")
-    seen = []
-    for number in range(3):
-        port = system.port(f"a/{number}", "a", thread="a")
-        system.turn()
-        seen.append(system.ports["b"].must_confirm)
-        port.close()
-        system.take("b")
-    assert len(set(seen)) == 3
-    assert all(seen)
+def test_a_late_confirmation_of_what_nobody_waits_for_is_none_of_what_came_later(system: System) -> None:
+    system.route("a", "t", confirm=True)
+    system.route("b", "t")
+    for name in "bt":
+        system.port(name)
+    system.turn()
+    target = system.ports["t"]
+    system.send("b", b"1", b"2")
+    system.turn()
+    plain = target.take()
+    assert (plain.count, plain.position) == (2, None)
+    system.port("a")
+    system.turn()
+    system.send("a", b"3", b"4")
+    system.turn()
+    waited_for = target.take()
+    assert (waited_for.count, waited_for.position) == (2, 4)
+    for position in (1, 2):  # a peer that counts has just received the first two
+        target.confirm_through(position)
+    system.turn()
+    assert system.ports["a"].confirmed() == 0
+    for position in (4, 3, 4):
+        target.confirm_through(position)
+    system.turn()
+    assert system.owners["a"].confirmations == [2]

@@ -185,7 +185,7 @@ def test_what_is_owed_to_a_full_pipe_is_not_overtaken(system: System) -> None:
         system.send("a", b"%d" % number, reply_to="b")
     system.send("a", b"2", reply_to="b")  # owed
     system.turn("b")
-    assert len(system.ports["b"].take()) == 2  # the news of it has not reached the writer yet
+    assert system.ports["b"].take().count == 2  # the news of it has not reached the writer yet
     system.send("a", b"3", reply_to="b")
     assert system.take("b") == []
     system.turn()
@@ -226,14 +226,14 @@ def test_what_a_dead_port_left_waits_for_the_next_of_its_engine(system: System) 
     system.send("a", b"x")
     for number in (1, 2):
         assert system.take(f"l/{number}") == [b"x"]
-    system.ports["l/2"].confirm(1)
+    system.confirm("l/2", 1)
     system.ports["l/1"].close()
     system.turn()
     assert source.confirmed() == 0
     system.port("l/3", "l")
     system.turn()
     assert system.take("l/3") == [b"x"]
-    system.ports["l/3"].confirm(1)
+    system.confirm("l/3", 1)
     system.turn()
     assert source.confirmed() == 1
     assert source.abandoned == 0
@@ -247,7 +247,7 @@ def test_it_does_not_wait_for_ever_while_others_of_its_engine_are_left(system: S
     system.turn()
     system.send("a", b"x")
     system.take("l/2")
-    system.ports["l/2"].confirm(1)
+    system.confirm("l/2", 1)
     system.ports["l/1"].close()
     system.turn()
     system.wait(4)
@@ -267,13 +267,13 @@ def test_an_engine_without_a_port_is_owed_what_it_was_promised(system: System) -
         assert system.send("a", b"%d" % number)
     assert not system.send("a", b"2")  # as much as a pipe may hold
     assert system.take("c") == [b"0", b"1", b"2"]
-    system.ports["c"].confirm(3)
+    system.confirm("c", 3)
     system.turn()
     assert source.confirmed() == 0
     system.port("b")
     system.turn()
     assert system.take("b") == [b"0", b"1", b"2"]
-    system.ports["b"].confirm(3)
+    system.confirm("b", 3)
     system.turn()
     assert source.confirmed() == 3
     assert system.owners["a"].writables == 1

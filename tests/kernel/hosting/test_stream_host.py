@@ -32,14 +32,14 @@ class App:
         self.port = host.port(name, self)
 
     def on_output(self) -> None:
-        while self.reads and (batches := self.port.take()):
+        while self.reads and (batches := self.port.take().batches):
             self.got += [bytes(body) for batch in batches for body in batch.bodies]
 
     def on_writable(self) -> None:
         self.going = True
 
-    def on_confirmed(self, count: int) -> None:
-        self.confirmed = count
+    def on_confirmed(self, position: int) -> None:
+        self.confirmed = position
 
     def send(self, *bodies: bytes) -> None:
         self.going = self.port.send([batch_of(list(bodies))])
@@ -216,7 +216,7 @@ def test_confirmations_come_back() -> None:
     rig.host.run()
     assert rig.b.got == [b"1", b"2"]
     assert rig.a.confirmed == 0
-    rig.b.port.confirm(2)
+    rig.b.port.confirm_through(2)
     rig.host.run()
     assert rig.a.confirmed == 2
 

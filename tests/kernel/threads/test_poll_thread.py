@@ -36,7 +36,7 @@ class Nobody:
     def on_writable(self) -> None:
         """Not used."""
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Not used."""
 
 

@@ -296,9 +296,9 @@ class BrokerEngine:
         self.feed.going = True
         self._go_on()
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """The routes have confirmed: so can we."""
-        self.feed.confirmed = count
+        self.feed.confirmed = position
         for client in self.clients:
             if client.confirming:
                 self._busy[client] = None

@@ -45,8 +45,7 @@ class Feed:
         self._waiting: list[Batch] = []
         self._waiting_count = 0
         self._unsafe: deque[tuple[int, int]] = deque()
-        """What the store has to reach, and how many messages from routes wait for it."""
-        self._wanted = 0  # the port's ``must_confirm`` when something was taken last
+        """What the store has to reach, and the port's position that waits for it."""
         self._refusing = False
         self._last: Envelope | None = None
         self._last_as: Envelope | None = None
@@ -81,29 +80,24 @@ class Feed:
     def receive(self, now: float) -> bool:
         """Publish what came over routes; return whether there is more."""
         port = self._open_port()
-        batches = port.take(_MOST_A_TURN)
-        count = 0
-        for batch in batches:
+        taken = port.take(_MOST_A_TURN)
+        for batch in taken.batches:
             self._publish(batch, now)
-            count += len(batch.bodies)
-        self.messages_in += count
-        if count and port.must_confirm != self._wanted:
-            self._wanted = port.must_confirm
-            self._unsafe.clear()  # nobody waits for those before
-        if count and self._wanted:  # otherwise the port does not count them either
-            self._take_responsibility(count)
+        self.messages_in += taken.count
+        if taken.position is not None:
+            self._take_responsibility(taken.position)
         return port.has_input()
 
-    def _take_responsibility(self, count: int) -> None:
-        """The queues have these messages, and answer for them as soon as the store does."""
+    def _take_responsibility(self, position: int) -> None:
+        """The queues have the messages up to here, and answer for them as soon as the store does."""
         store = self.vhost.store
-        self._unsafe.append((store.mark, count))
+        self._unsafe.append((store.mark, position))
         self._confirm_safe()
 
     def _confirm_safe(self) -> None:
         unsafe, store = self._unsafe, self.vhost.store
         while unsafe and unsafe[0][0] <= store.safe:
-            self._open_port().confirm(unsafe.popleft()[1])
+            self._open_port().confirm_through(unsafe.popleft()[1])
         if unsafe:
             store.when_safe(self._confirm_safe)
 

@@ -214,10 +214,10 @@ class OneToManyReceiver:
         """The pipes have room."""
         self._read(True)
 
-    def on_confirmed(self, count: int) -> None:
-        """Every destination has confirmed the first so many messages."""
+    def on_confirmed(self, position: int) -> None:
+        """Every destination has confirmed."""
         waiting = self._unconfirmed
-        while waiting and waiting[0][0] <= count:
+        while waiting and waiting[0][0] <= position:
             _, era, number = waiting.popleft()
             self._side.confirm(era, number, self._host.now())
         self._after()
@@ -226,8 +226,8 @@ class OneToManyReceiver:
         """A route leads here, which can lead nowhere: drop what it brings, and say so."""
         assert self._port is not None
         first = not self._refused
-        while batches := self._port.take():
-            self._refused += sum(len(batch.bodies) for batch in batches)
+        while taken := self._port.take():
+            self._refused += taken.count
         if first:
             detail = (
                 f'this engine only receives (mode = "receive"); the one that listens at {self._address} sends'

@@ -40,8 +40,8 @@ class OneToManySender:
         self._connections: dict[Link, TcpLink] = {}
         self._body_size = 128
         self._taken = 0
-        self._told = 0
-        self._wanted = 0  # the port's ``must_confirm`` at the last look
+        self._base: int | None = None
+        """What has to be added to the count of messages taken for the port's position; None: nobody waits."""
         self._refused = 0
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -165,16 +165,15 @@ class OneToManySender:
 
     def _take(self, port: Port) -> bool:
         side = self._side
-        batches = port.take(BATCH_BYTES // self._body_size or 1)
-        if port.must_confirm != self._wanted:
-            self._wanted = port.must_confirm
-            self._told = self._taken  # nobody waits for those before
-        side.promised = bool(self._wanted)
-        if not batches:
+        taken = port.take(BATCH_BYTES // self._body_size or 1)
+        if not taken.batches:
             return False
-        count = sum(len(batch.bodies) for batch in batches)
+        batches, count = taken.batches, taken.count
         self._body_size = sum(batch.size for batch in batches) // count + 1
         self._taken += count
+        side.promised = taken.position is not None
+        if taken.position is not None:
+            self._base = taken.position - self._taken
         encoder = self._small if side.multicasting else self._large
         refused = encoder.refused
         units = encoder.encode(batches)
@@ -219,10 +218,8 @@ class OneToManySender:
         self._timer.arm(side.next_deadline())
 
     def _confirm(self) -> None:
-        news = self._side.kept.messages_confirmed - self._told
-        if news > 0 and self._port is not None and self._port.must_confirm:
-            self._told += news
-            self._port.confirm(news)
+        if self._base is not None and self._port is not None:
+            self._port.confirm_through(self._base + self._side.kept.messages_confirmed)
 
     def _report(self, what: str, peer: str = "", detail: str = "") -> None:
         self._host.report(EngineEvent(engine=self._name, what=what, peer=peer, detail=detail))
@@ -232,5 +229,5 @@ class OneToManySender:
     def on_writable(self) -> None:
         """Nothing is ever sent to the port."""
 
-    def on_confirmed(self, count: int) -> None:
+    def on_confirmed(self, position: int) -> None:
         """Nothing is ever sent to the port."""

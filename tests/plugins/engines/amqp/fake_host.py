@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernel.contracts.engine import EngineEvent, Poller, PortOwner
+from kernel.contracts.engine import NOTHING_TAKEN, EngineEvent, Poller, PortOwner, Taken
 from kernel.contracts.message import Batch, Envelope
 
 Callback = Callable[[], Any]
@@ -25,13 +25,15 @@ class FakePort:
         self.owner = owner
         self.routes: list[str] = []
         self.confirms = False
-        self.must_confirm: int = False
+        self.wants_confirm = False
         self.room = True
         self.batches_sent: list[Batch] = []
         self.waiting: deque[Batch] = deque()
         self.confirmed_in = 0
         self.arrived = threading.Event()
         self._sent = 0
+        self._position = 0
+        self._waited_for: list[int] = []
 
     def send(self, batches: Sequence[Batch]) -> bool:
         self.batches_sent += batches
@@ -50,20 +52,36 @@ class FakePort:
         envelope = what.envelope if isinstance(what, Batch) else what
         return envelope.key != "unwanted"
 
-    def take(self, most: int = 1 << 30) -> list[Batch]:
+    def take(self, most: int = 1 << 30) -> Taken:
         batches = list(self.waiting)
         self.waiting.clear()
-        return batches
+        return self.number(batches)
+
+    def number(self, batches: list[Batch]) -> Taken:
+        count = sum(map(len, batches))
+        first = self._position + 1
+        self._position += count
+        if not self.wants_confirm:
+            return Taken(batches, count, None)
+        self._waited_for += range(first, self._position + 1)
+        return Taken(batches, count, self._position)
 
     def has_input(self) -> bool:
         return bool(self.waiting)
 
-    def confirm(self, count: int) -> None:
-        self.confirmed_in += count
-        self.arrived.set()
+    def confirm_through(self, position: int | None) -> None:
+        left = [other for other in self._waited_for if position is None or other > position]
+        if len(left) < len(self._waited_for):
+            self.confirmed_in += len(self._waited_for) - len(left)
+            self._waited_for = left
+            self.arrived.set()
 
-    def rewind(self) -> list[Batch]:
-        return []
+    def nobody_waits(self) -> None:
+        """The sources that waited have gone."""
+        self._waited_for.clear()
+
+    def rewind(self) -> Taken:
+        return NOTHING_TAKEN
 
     def subscribe(self, pattern: str) -> None: ...
 

@@ -164,7 +164,7 @@ def test_a_long_queue_is_handed_over_in_many_turns(
 def test_routes_are_confirmed_what_is_safe(busy_disk: tuple[Server, threading.Event]) -> None:
     server, free = busy_disk
     port = server.feed_port
-    port.must_confirm = True
+    port.wants_confirm = True
     port.waiting.append(run(b"1", b"2", key="there", persistent=True))
     server.host.call(server.engine.on_output)
     assert port.confirmed_in == 0
@@ -295,16 +295,17 @@ def test_a_confirm_that_waits_for_the_disk_alone_waits_for_no_later_message_on_a
     assert [event.last_delivery_tag for event in client.read() if isinstance(event, Acknowledged)] == [1]
 
 
-@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("before", [False, True])
 def test_what_came_before_anybody_waited_for_confirmation_is_none(
-    slow_disk: tuple[StillServer, Callable[[], None]], before: int
+    slow_disk: tuple[StillServer, Callable[[], None]], before: bool
 ) -> None:
     server, go = slow_disk
     port = server.host.ports["broker"]
-    port.must_confirm = before
+    port.wants_confirm = before
     port.waiting.append(run(b"1", b"2", b"3", key="q", persistent=True))
     server.engine.on_output()
-    port.must_confirm = 2  # a route that confirms has been added
+    port.nobody_waits()
+    port.wants_confirm = True  # a route that confirms has been added
     port.waiting.append(run(b"4", key="q", persistent=True))
     server.engine.on_output()
     assert port.confirmed_in == 0

@@ -87,7 +87,7 @@ def test_what_routes_bring_is_published(
         queues=(QueueOptions(name="q"),),
     )
     port = server.feed_port
-    port.must_confirm = True
+    port.wants_confirm = True
     with RawClient(server.port) as client:
         client.ask(queue.Bind(queue="q", exchange="feed"), queue.BindOk)
         client.ask(queue.Bind(queue="q", exchange="amq.direct", routing_key="q"), queue.BindOk)
@@ -121,7 +121,7 @@ def test_what_amqp_cannot_say_is_refused_and_reported(
     serve: Callable[..., Server], envelope: Envelope
 ) -> None:
     server = serve(queues=(QueueOptions(name="q"),))
-    server.feed_port.must_confirm = True
+    server.feed_port.wants_confirm = True
     server.feed_port.waiting.extend(
         [batch_of([b"bad", b"bad"], envelope), batch_of([b"good"], Envelope(key="q"))]
     )
@@ -137,7 +137,7 @@ def test_what_a_full_queue_refuses_of_a_route_is_counted_and_reported_once(
 ) -> None:
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     server = serve(queues=(QueueOptions(name="q", arguments=arguments),))
-    server.feed_port.must_confirm = True
+    server.feed_port.wants_confirm = True
     for _ in range(2):
         server.feed_port.waiting.append(batch_of([b"1", b"2", b"3"], Envelope(key="q")))
         server.host.call(server.engine.on_output)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.engine import PortOwner
+from kernel.contracts.engine import PortOwner, Taken
 from kernel.contracts.message import Batch, Buffer, batch_of
 from kernel.testing.memory_wire import VirtualHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
@@ -43,21 +43,22 @@ class Port(FakePort):
 
     def __init__(self, name: str, owner: PortOwner) -> None:
         super().__init__(name, owner)
-        self.must_confirm = True
+        self.wants_confirm = True
         self.origin = ("", "")
         self.taken: list[Batch] = []
 
-    def take(self, most: int = 1 << 30) -> list[Batch]:
+    def take(self, most: int = 1 << 30) -> Taken:
         batches = []
         while self.waiting and most > 0:
             batch = self.waiting.popleft()
             most -= len(batch)
             self.taken += [batch.slice(at, at + 1) for at in range(len(batch))]
             batches.append(batch)
-        return batches
+        return self.number(batches)
 
-    def rewind(self) -> list[Batch]:
-        return self.taken[self.confirmed_in :]
+    def rewind(self) -> Taken:
+        self.nobody_waits()
+        return self.number(self.taken[self.confirmed_in :])
 
 
 class InMemory:

@@ -1,4 +1,4 @@
-"""Tags and places: whatever order the server answers in, the port hears of a place when all before it are done."""
+"""Tags and positions: whatever order the server answers in, the port hears of a position when all before it are done."""
 
 from __future__ import annotations
 
@@ -11,23 +11,31 @@ from plugins.engines.amqp_client.in_flight import NOWHERE, InFlight
 
 def _of(*sizes: int) -> InFlight:
     flying = InFlight()
+    position = 1
     for size in sizes:
-        batch = batch_of([b"x"] * size)
-        flying.add(batch, flying.new_place(size))
+        _take(flying, position, size)
+        position += size
     return flying
 
 
+def _take(flying: InFlight, position: int, size: int) -> None:
+    flying.expect(position, position + size - 1)
+    flying.add(batch_of([b"x"] * size), position)
+
+
 def _answer(flying: InFlight, first: int, last: int, multiple: bool = False) -> int:
-    return sum(
-        flying.settle(flight.place, len(flight.batch)) for flight in flying.answered(first, last, multiple)
-    )
+    """Return the position that the port is told of."""
+    for flight in flying.answered(first, last, multiple):
+        if flight.position != NOWHERE:
+            flying.settle(flight.position, len(flight.batch))
+    return flying.settle(NOWHERE, 0)
 
 
 def test_multiple_answers_for_all_before_it() -> None:
     flying = _of(3, 3)
     assert _answer(flying, 4, 4, multiple=True) == 4
     assert flying.count == 2
-    assert _answer(flying, 0, 0, multiple=True) == 2  # tag 0: all there are
+    assert _answer(flying, 0, 0, multiple=True) == 6  # tag 0: all there are
 
 
 def test_a_gap_holds_the_port_back() -> None:
@@ -41,26 +49,34 @@ def test_a_gap_holds_the_port_back() -> None:
 def test_what_is_answered_twice_or_was_never_sent_counts_for_nothing() -> None:
     flying = _of(2)
     assert _answer(flying, 1, 1) == 1
-    assert _answer(flying, 1, 1) == 0
-    assert _answer(flying, 7, 9) == 0
-    assert _answer(flying, 2, 99) == 1
+    assert _answer(flying, 1, 1) == 1
+    assert _answer(flying, 7, 9) == 1
+    assert _answer(flying, 2, 99) == 2
 
 
-def test_what_is_sent_again_keeps_its_place_under_a_new_tag() -> None:
+def test_what_is_sent_again_keeps_its_position_under_a_new_tag() -> None:
     flying = _of(4)
     (refused,) = flying.answered(2, 3, False)
-    assert (refused.place, len(refused.batch)) == (1, 2)
-    flying.add(refused.batch, refused.place)  # tags 5 and 6
+    assert (refused.position, len(refused.batch)) == (2, 2)
+    flying.add(refused.batch, refused.position)  # tags 5 and 6
     assert _answer(flying, 4, 4, multiple=True) == 1
-    assert _answer(flying, 5, 6) == 3
+    assert _answer(flying, 5, 6) == 4
 
 
-def test_what_no_route_confirms_has_no_place() -> None:
+def test_what_no_route_confirms_has_no_position() -> None:
     flying = InFlight()
     flying.add(batch_of([b"x"] * 3), NOWHERE)
-    flying.add(batch_of([b"x"]), flying.new_place(1))
-    assert _answer(flying, 3, 3, multiple=True) == 0
-    assert _answer(flying, 4, 4) == 1
+    _take(flying, 4, 1)
+    assert _answer(flying, 3, 3, multiple=True) == 3
+    assert _answer(flying, 4, 4) == 4
+
+
+def test_what_is_taken_after_a_time_in_which_nobody_waited_waits_for_nothing_before() -> None:
+    flying = _of(2)
+    _take(flying, 6, 2)
+    assert _answer(flying, 3, 3) == 6
+    assert _answer(flying, 1, 2) == 6
+    assert _answer(flying, 4, 4) == 7
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.data())
@@ -69,12 +85,11 @@ def test_any_order_of_answers_tells_the_port_of_each_message_once(
 ) -> None:
     flying = _of(*sizes)
     open_tags = set(range(1, sum(sizes) + 1))
-    told = 0
     while open_tags:
         first = data.draw(st.sampled_from(sorted(open_tags)))
         last = first + data.draw(st.integers(0, 4))
         multiple = data.draw(st.booleans())
-        told += _answer(flying, first, first if multiple else last, multiple)
+        told = _answer(flying, first, first if multiple else last, multiple)
         open_tags -= set(range(1, first + 1) if multiple else range(first, last + 1))
         assert flying.count == len(open_tags)
         assert told == (min(open_tags) - 1 if open_tags else sum(sizes))

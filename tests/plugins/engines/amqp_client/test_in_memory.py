@@ -70,7 +70,7 @@ def test_a_channel_that_the_server_closes_is_opened_again_and_sends_what_was_in_
 
 def test_what_nobody_waits_for_and_is_lost_is_counted() -> None:
     world = InMemory(mandatory=False)
-    world.port.must_confirm = False
+    world.port.wants_confirm = False
     world.feed(*_bodies(0, 5))
     world.acknowledge(2)
     world.close(2, 541)
@@ -79,12 +79,12 @@ def test_what_nobody_waits_for_and_is_lost_is_counted() -> None:
 
 def test_what_was_in_flight_before_a_source_came_is_no_answer_to_that_source() -> None:
     world = InMemory(in_flight=4, reconnect={"first": 1.0, "jitter": 0.0})
-    world.port.must_confirm = 1
+    world.port.wants_confirm = False
     world.feed(*_bodies(0, 3))
     world.say(2, basic.Nack(delivery_tag=1, multiple=False, requeue=False))
     world.acknowledge(3, multiple=False)
     world.host.run(until=1.5)
-    world.port.must_confirm = 2  # the one that waited has gone, another has come
+    world.port.wants_confirm = True
     world.feed(*_bodies(3, 5))
     world.acknowledge(4)
     assert world.port.confirmed_in == 0
@@ -96,9 +96,7 @@ def test_what_was_in_flight_before_a_source_came_is_no_answer_to_that_source() -
 
 def test_what_is_sent_again_has_its_place_though_another_waits_for_it() -> None:
     world = InMemory(reconnect={"first": 1.0, "jitter": 0.0}, mandatory=False)
-    world.port.must_confirm = 1
     world.feed(*_bodies(0, 3))
-    world.port.must_confirm = 2
     world.close(2, 541)
     world.host.run(until=1.5)
     world.feed(b"3")
@@ -240,7 +238,7 @@ def test_a_server_that_answers_for_nothing_is_given_up_and_all_is_sent_to_the_ne
     world.host.run(until=5.1)
     assert world.hosting.ended
     assert world.link.last_error == "the server answered for none of 2 messages within 5 s"
-    assert [bytes(body) for batch in world.port.rewind() for body in batch.bodies] == [b"1", b"2"]
+    assert [bytes(body) for batch in world.port.rewind().batches for body in batch.bodies] == [b"1", b"2"]
 
 
 def test_a_server_that_was_blocked_has_its_time_to_answer_from_then_on() -> None:
