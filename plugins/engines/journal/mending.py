@@ -30,7 +30,7 @@ class Mended(NamedTuple):
     adopted: int
     """Rows that were whole in the data, but not in the index."""
     replaced: int
-    """Entries of the index that were damaged."""
+    """Entries of the index that were damaged or missing."""
     behind: int
     """Bytes of the data behind the last commit; negative: so many are missing."""
     lost: list[Damaged]
@@ -42,7 +42,7 @@ def mend(journal: Path, segment: Segment, disk: Disk) -> Mended:
     lost: list[Damaged] = []
     entries = segment.entries(lost.append)
     raw = segment.raw_entries()
-    replaced = sum(entry != before for entry, before in zip(entries, raw, strict=False))
+    replaced = len(set(entries) - set(raw))
     stop = entries[-1].stop if entries else segment.header.data_start
     end = entries[-1].end if entries else segment.name.base
     found = list(whole_commits(segment, end, stop))

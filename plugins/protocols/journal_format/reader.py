@@ -137,7 +137,10 @@ class JournalReader:
                     offset = end
                     yield record_batch
             except FileNotFoundError:  # deleted or compacted between the look at its index and at its data
-                continue
+                if not segment.lost_its_data():
+                    continue
+                tell = on_damage or raise_damage
+                tell(Damaged(str(segment.data_path), offset, min(segment.end, stop), "the file is missing"))
             offset = max(segment.end, offset)
 
     def offset_at(self, ts: int) -> int:

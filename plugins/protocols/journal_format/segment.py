@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from io import SEEK_END
 from pathlib import Path
@@ -77,6 +78,13 @@ class Segment:
     def data_path(self) -> Path:
         """The file with the batches."""
         return self._data
+
+    def lost_its_data(self) -> bool:
+        """Whether the data file is missing though the index is there.
+
+        Retention and compaction delete an index before its data, so this is no deletion at work.
+        """
+        return self._index.exists() and not self._data.exists()
 
     def last(self) -> Entry | None:
         """The last entry; None for a segment without any."""
@@ -205,30 +213,48 @@ class Segment:
         return header
 
     def _mended(self, entries: list[Entry | None], on_damage: OnDamage | None) -> Iterator[Entry]:
-        """Walk the chain of entries; make those anew that do not continue it."""
+        """Walk the chain of entries; make those anew from the data that are damaged or missing.
+
+        An entry that is whole proves that all rows before its own were committed, so the walk looks in the data for
+        whatever is missing before it.  Behind the last whole entry only as many commits count as there are damaged
+        entries: what no entry covers was not committed.
+        """
         data = _mapped(self._data)
         prefix = self.schema_bytes()
         offset, position = self.name.base, self.header.data_start
-        for number, entry in enumerate(entries):
-            if entry is None or entry.offset != offset or entry.position != position:
+        whole = deque(entry for entry in entries if entry is not None)
+        trailing = next((at for at, entry in enumerate(reversed(entries)) if entry is not None), len(entries))
+        number = 0
+        while True:
+            while whole and whole[0].offset < offset:
+                whole.popleft()
+            if not whole and not trailing:
+                return
+            entry = whole[0] if whole and whole[0].offset == offset else None
+            if entry is None or entry.position != position:
                 made = commit_at(data, position, prefix)
                 if made is not None and made.offset == offset:
                     entry = made
-                elif entry is None:
-                    following = next((later for later in entries[number + 1 :] if later is not None), None)
-                    if on_damage is not None and following is not None and following.offset > offset:
-                        on_damage(self._lost(offset, following.offset, number))
-                    elif on_damage is not None and following is None:
-                        on_damage(self._lost(offset, offset, number))
-                    if following is not None:
-                        offset, position = following.offset, following.position
-                    continue
-            yield entry
-            offset, position = entry.end, entry.stop
+            if entry is not None:
+                trailing -= not whole
+                yield entry
+                offset, position = entry.end, entry.stop
+            elif whole:
+                if on_damage is not None:
+                    on_damage(self._lost(offset, whole[0].offset, number))
+                offset, position = whole[0].offset, whole[0].position
+            else:
+                if on_damage is not None:
+                    on_damage(self._lost(offset, offset, number))
+                return
+            number += 1
 
     def _lost(self, start: int, stop: int, number: int) -> Damaged:
         return Damaged(
-            str(self._index), start, stop, f"entry {number} of the index is damaged, and so is its batch"
+            str(self._index),
+            start,
+            stop,
+            f"entry {number} of the index is damaged or missing, and so is its batch",
         )
 
     def _damaged(self, entry: Entry, what: str) -> Damaged:

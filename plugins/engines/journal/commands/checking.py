@@ -10,6 +10,7 @@ from plugins.engines.journal.commands.common import DamageTold, journal_argument
 from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.lock import writer_lock
 from plugins.engines.journal.mending import give_index, mend, whole_commits
+from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.names import segment_names
 from plugins.protocols.journal_format.reader import JournalReader
@@ -42,14 +43,18 @@ def verify(journal: Path) -> int:
                     rows += record_batch.num_rows
                     step(record_batch.num_rows)
             except FileNotFoundError:
-                click.echo(f"{segment.name} was deleted or compacted meanwhile")
+                if segment.lost_its_data():
+                    told(Damaged(str(segment.data_path), segment.name.base, end, "the file is missing"))
+                else:
+                    click.echo(f"{segment.name} was deleted or compacted meanwhile")
     behind = sum(entry.rows for entry in _behind(segments[-1]))
     if behind:
         click.echo(f"{behind} rows behind the end of {segments[-1].data_path} are whole, but not in the index: "
                    "the next writer, or repair, takes them in")  # fmt: skip
     if spoilt:
         click.echo(
-            f"{spoilt} entries or headers of indexes are damaged; their rows can be read; repair mends them"
+            f"{spoilt} entries or headers of indexes are damaged or missing; what their rows hold is read from the data;"
+            " repair writes them again"
         )
     click.echo(f"{rows:,} rows in {len(segments)} segments are whole; {told.rows:,} are damaged")
     return 1 if told.places or spoilt else 0
@@ -81,10 +86,17 @@ def repair(journal: Path) -> int:
 
 
 def _spoilt_entries(segment: Segment) -> int:
-    return segment.raw_entries().count(None) + (not segment.header_is_whole)
+    """Return how many entries are damaged or missing, and whether the header is."""
+    raw = segment.raw_entries()
+    damaged = raw.count(None)
+    missing = len(segment.entries()) - (len(raw) - damaged)
+    return max(damaged, missing) + (not segment.header_is_whole)
 
 
 def _behind(segment: Segment) -> list[Entry]:
+    """Return the commits that are whole in the data and that no entry covers."""
+    if segment.lost_its_data():
+        return []
     last = segment.last()
     position = segment.header.data_start if last is None else last.stop
     return list(whole_commits(segment, segment.end, position))

@@ -174,6 +174,29 @@ def test_verify_names_damage(typed: Any, journal: Path) -> None:
     assert b"20 rows in" in out
 
 
+def test_verify_and_cat_name_a_data_file_that_is_missing(typed: Any, journal: Path) -> None:
+    FIRST.data_path(journal).unlink()
+    for command in ("verify", "cat", "stat"):
+        _, _, err = typed(command, journal)
+        assert f"{FIRST.data_path(journal)}: offset" in err
+        assert "the file is missing" in err
+    assert typed("verify", journal)[0] == 1
+
+
+def test_verify_counts_entries_that_were_cut_out_of_an_index_and_repair_writes_them_again(
+    typed: Any, journal: Path
+) -> None:
+    index = FIRST.index_path(journal)
+    good = index.read_bytes()
+    assert len(good) >= 4 * SIZE
+    index.write_bytes(good[:SIZE] + good[2 * SIZE :])
+    status, out, _ = typed("verify", journal)
+    assert status == 1
+    assert b"1 entries or headers of indexes are damaged or missing" in out
+    assert typed("repair", journal)[0] == 0
+    assert index.read_bytes() == good
+
+
 def test_what_goes_while_it_is_verified_is_no_damage(
     typed: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,3 +156,32 @@ def test_a_later_version_is_refused(journal: Path) -> None:
     path.write_bytes(header + path.read_bytes()[SIZE:])
     with pytest.raises(UnknownVersion, match="format 2; this version reads up to format 1"):
         list(JournalReader(journal).record_batches())
+
+
+@pytest.mark.parametrize("start,stop", [(0, 1), (0, 2), (1, 2)])
+def test_entries_that_are_cut_out_of_an_index_cost_nothing(journal: Path, start: int, stop: int) -> None:
+    """The entry behind them proves that their rows were committed."""
+    index = NAME.index_path(journal)
+    raw = index.read_bytes()
+    index.write_bytes(raw[: SIZE + SIZE * start] + raw[SIZE + SIZE * stop :])
+    check(journal, [])
+    for first in range(len(BODIES)):
+        record_batches = JournalReader(journal).record_batches(first, first + 1, ["body"])
+        assert [row for one in record_batches for row in one.column("body").to_pylist()] == [BODIES[first]]
+
+
+def test_a_data_file_that_is_missing_is_named_with_its_rows_and_does_not_stop_the_reader(
+    tmp_path: Path,
+) -> None:
+    ends = [write_segment(tmp_path, BATCHES)]
+    ends += [write_segment(tmp_path, BATCHES, base=ends[0])]
+    ends += [write_segment(tmp_path, BATCHES, base=ends[1])]
+    SegmentName(ends[0], 0).data_path(tmp_path).unlink()
+    rows, damage = read(tmp_path)
+    assert [offset for offset, _ in rows] == [*range(ends[0]), *range(ends[1], ends[2])]
+    (missing,) = damage
+    assert (missing.start, missing.stop) == (ends[0], ends[1])
+    assert str(missing).startswith(str(SegmentName(ends[0], 0).data_path(tmp_path)))
+    assert "the file is missing" in str(missing)
+    with pytest.raises(Damaged, match="the file is missing"):
+        list(JournalReader(tmp_path).record_batches(ends[0], ends[1]))
