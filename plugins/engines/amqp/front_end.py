@@ -13,8 +13,14 @@ from plugins.engines.broker.front_end import FrontEnd
 from plugins.engines.broker.host.engine import BrokerEngine
 from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
+from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.options import ServerOptions
+from plugins.protocols.amqp091.stored import StoredProperties
+
+_STORED = StoredProperties()
+CODECS = Codecs([_STORED], _STORED)
+"""How a store keeps AMQP's properties, and reads folders of format 1."""
 
 
 def make_amqp_engine(
@@ -25,7 +31,7 @@ def make_amqp_engine(
     def front_end(engine: BrokerEngine) -> FrontEnd:
         return make_front_end(engine, options.listener())
 
-    return BrokerEngine(name, options, (front_end,), exchange_types)
+    return BrokerEngine(name, options, (front_end,), exchange_types, CODECS)
 
 
 def make_front_end(engine: BrokerEngine, options: AmqpListenerOptions) -> StreamFrontEnd:

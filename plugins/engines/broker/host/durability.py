@@ -11,15 +11,15 @@ from plugins.engines.broker.host.resources import machine_memory, octets
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.store_options import StoreOptions
-from plugins.protocols.amqp091.stored import StoredProperties
-
-_AMQP = StoredProperties()
-_CODECS = Codecs([_AMQP], _AMQP)
-"""Whatever listeners there are: what an AMQP client has published is read after the last AMQP listener went, too."""
 
 
 def open_store(
-    options: BrokerOptions, engine: str, host: Host, clock_ahead: float, on_done: Callable[[], None]
+    options: BrokerOptions,
+    engine: str,
+    host: Host,
+    codecs: Codecs,
+    clock_ahead: float,
+    on_done: Callable[[], None],
 ) -> OpenStore | None:
     """Open the directory; None: everything is in memory alone.
 
@@ -38,7 +38,7 @@ def open_store(
             queue_bytes=options.queue_bytes,
             all_queues_bytes=octets(options.all_queues_bytes, machine_memory()),
         ),
-        _CODECS,
+        codecs,
         clock_ahead=clock_ahead,
         post=host.post,
         on_done=on_done,

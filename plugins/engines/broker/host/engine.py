@@ -30,6 +30,7 @@ from plugins.engines.broker.host.kept_users import NAME, KeptUsers
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
+from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.watches import Watches, place_of
 
@@ -50,8 +51,12 @@ class BrokerEngine:
         options: BrokerOptions,
         front_ends: Sequence[MakeFrontEnd] = (),
         exchange_types: ExchangeTypes | None = None,
+        codecs: Codecs | None = None,
     ) -> None:
-        """``front_ends`` make a front end each; ``exchange_types``: those that plugins bring."""
+        """``front_ends`` make a front end each; ``exchange_types``: those that plugins bring.
+
+        ``codecs``: of all front ends whose messages the store may have, also of those that do not listen now.
+        """
         self.name = name
         self.options = options
         self.users = Users(options.users)
@@ -60,6 +65,7 @@ class BrokerEngine:
         self.running = False
         """From ``start`` to ``stop``: no client may begin outside of it."""
         self._exchange_types = exchange_types or {}
+        self._codecs = codecs or Codecs()
         self.front_ends = [make(self) for make in front_ends]
         self._busy: dict[Client, None] = {}
         self._soon = False
@@ -92,7 +98,7 @@ class BrokerEngine:
         now = host.now()
         seed = SystemRandom().getrandbits(128)
         clock = time.time()
-        self.kept = open_store(self.options, self.name, host, clock - now, self._on_stored)
+        self.kept = open_store(self.options, self.name, host, self._codecs, clock - now, self._on_stored)
         store = None if self.kept is None else self.kept.store
         self.broker = Broker(
             self.options.vhosts,
