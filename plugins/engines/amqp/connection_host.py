@@ -1,19 +1,19 @@
-"""Connection host: one client's socket, its protocol conversation and its session, hosted passively.
+"""Connection host: what one client's connection, its protocol conversation and its session do for each other.
 
-All that a turn brings for the client is written at its end in one go.  While the socket is full,
-the queues hand over no more (the session's window) and, beyond a mark, no more requests are read.
+All that a turn brings for the client is written at its end in one go.  While the socket is full, the queues hand over no
+more (the session's window); the connection itself stops reading when too many answers wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Buffer
-from kernel.hosting.read_size import FIRST_READ_SIZE, next_read_size
-from kernel.hosting.unwritten import Unwritten
+from kernel.hosting.connection import Connection, ConnectionOwner, Pause
+from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.read_size import SMALLEST_READ
 from kernel.hosting.wire import TlsWire, Wire
 from plugins.engines.amqp.inspection import Row, inspect
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
@@ -28,77 +28,72 @@ if TYPE_CHECKING:
     from plugins.engines.broker.host.engine import BrokerEngine
 
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
-"""A client that leaves so much unread is not read itself: its requests make more."""
+"""Bytes of answers that a client may leave unread before it is not read any more."""
 
 
-TURN_SECONDS = 0.005
-"""How long the others may have to wait for what one read brings."""
-
-SMALLEST_READ = 4096
-
-
-def fair_read_size(size: int, got: int, seconds: float) -> int:
-    """Return how many bytes to ask for next: ``size`` were, ``got`` came and took ``seconds`` to deal with.
-
-    256 KiB of equal messages take a millisecond; of methods, or of messages with a key each, a fifth of a second.
-    """
-    following = next_read_size(size, got, size)
-    if seconds <= 0:
-        return following
-    return min(following, max(SMALLEST_READ, int(got * TURN_SECONDS / seconds)))
-
-
-class ConnectionHost:
+class ConnectionHost(ConnectionOwner):
     """One connection of the engine."""
 
     def __init__(
         self,
         engine: BrokerEngine,
         wire: Wire,
-        connection: ServerConnection,
+        conversation: ServerConnection,
         make_session: Callable[[ServerConnection, Callable[[], None]], Session],
         peer: str,
         publish_rate: float = 0.0,
     ) -> None:
         """``publish_rate``: messages a second that the client may publish; 0: any number."""
         self.peer = peer
-        self.ended = False
-        self.bytes_in = self.bytes_out = 0
         self._engine = engine
         self._host = engine.host
-        self._wire = wire
-        self._connection = connection
-        self.session = make_session(connection, partial(engine.is_busy, self))
-        self._out = Unwritten()
-        self._held_back = False
-        """Whether reading waits for the routes."""
-        self.blocked = False
-        """Whether reading waits for an alarm to be lifted."""
-        self._watched: tuple[bool, bool] = (False, False)
-        self._armed: float | None = None
+        self._connection = Connection(engine.host, wire, self, answers_limit=UNWRITTEN_BYTES)
+        self._conversation = conversation
+        self.session = make_session(conversation, partial(engine.is_busy, self))
         self._armed_when_open = False
-        self._read_size = FIRST_READ_SIZE
-        self._rate = Bucket(publish_rate, self._host.now()) if publish_rate else None
-        self.paused = False
-        """Whether reading waits because it publishes faster than it may."""
+        self._rate: Bucket | None = None
+        if publish_rate:
+            self._rate = Bucket(publish_rate, self._host.now())
+            self._rate_timer = LazyTimer(engine.host, self._on_rate)
+            self._connection.largest_read = SMALLEST_READ
 
     def __repr__(self) -> str:
-        return f"<ConnectionHost {self.peer} {self.session!r}, {self._out.size} bytes unwritten>"
+        return f"<ConnectionHost {self.peer} {self.session!r}, {self.unwritten} bytes unwritten>"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is over."""
+        return self._connection.ended
 
     @property
     def tls(self) -> bool:
         """Whether the client came over TLS."""
-        return isinstance(self._wire, TlsWire)
+        return isinstance(self._connection.wire, TlsWire)
 
     @property
-    def _waits(self) -> bool:
-        """Whether it is for us to say when it is read again."""
-        return self._held_back or self.blocked or self.paused
+    def blocked(self) -> bool:
+        """Whether reading waits for an alarm to be lifted."""
+        return bool(self._connection.paused & Pause.ALARM)
+
+    @property
+    def paused(self) -> bool:
+        """Whether reading waits because it publishes faster than it may."""
+        return bool(self._connection.paused & Pause.RATE)
 
     @property
     def unwritten(self) -> int:
         """Bytes that the socket has not taken yet."""
-        return self._out.size
+        return self._connection.unwritten
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that came from the client."""
+        return self._connection.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes for the client, written or not."""
+        return self._connection.bytes_out
 
     @property
     def messages_in(self) -> int:
@@ -131,95 +126,65 @@ class ConnectionHost:
 
     def start(self) -> None:
         """Begin to listen to the client."""
-        self._watch()
+        self._connection.start()
         self._arm()
 
     def hang_up(self, reason: str) -> None:
-        """Say good-bye as far as it goes at once, and end."""
+        """Say good-bye, and end."""
         if not self.ended:
-            self._connection.close(320, f"CONNECTION_FORCED - {reason}")
-            self._write(self._connection.data_to_send())
-            if not self.ended:
-                self._end(reason)
+            self._conversation.close(320, f"CONNECTION_FORCED - {reason}")
+            self._connection.close(reason, self._conversation.data_to_send())
 
     def hold_back(self) -> None:
         """The routes are full: read no more for now."""
-        self._held_back = True
-        self._watch()
+        self._connection.pause(Pause.ROUTES_FULL)
 
     def go_on(self) -> None:
         """The routes have room again."""
-        if self._held_back:
-            self._held_back = False
-            self._watch()
+        self._connection.resume(Pause.ROUTES_FULL)
 
     def block(self, reason: str) -> None:
         """Something runs low: tell the publisher, and read no more of what it sends."""
         if not self.blocked:
-            self.blocked = True
+            self._connection.pause(Pause.ALARM)
             self.session.tell(connection_methods.Blocked(reason=reason))
 
     def unblock(self) -> None:
         """There is enough again."""
         if self.blocked:
-            self.blocked = False
+            self._connection.resume(Pause.ALARM)
             self.session.tell(connection_methods.Unblocked())
 
     def finish(self, now: float) -> None:
         """Write what this turn brought."""
-        if self.ended:
+        connection, conversation = self._connection, self._conversation
+        if connection.ended:
             return
         try:
             self.session.finish()
         except LocalProtocolError as error:
             # A mistake of ours costs this client its connection, and nobody else anything.
-            self._connection.close(541, f"INTERNAL_ERROR - {error}")
+            conversation.close(541, f"INTERNAL_ERROR - {error}")
             self.session.end(now)
-        waits = self.session.waits_for_store()
-        self._write(() if waits else self._connection.data_to_send())
-        if self.ended:
-            return
-        if waits:
-            self._watch()
-            self._arm()
-            return
-        if self._connection.closed() and not self._out:
-            self._end("closed")
-            return
-        self.session.window.refill(WINDOW_BYTES - self._out.size, now)
-        self._watch()
+        if not self.session.waits_for_store():
+            data = conversation.data_to_send()
+            if data:
+                connection.send(data)
+                if connection.ended:
+                    return
+            unwritten = connection.unwritten if connection.writing else 0
+            if conversation.closed() and not unwritten:
+                connection.close("closed")
+                return
+            self.session.window.refill(WINDOW_BYTES - unwritten, now)
         self._arm()
 
-    # From the thread
-
-    def _on_readable(self) -> None:
-        try:
-            data = self._wire.receive(self._read_size)
-        except OSError as error:
-            self._lost(str(error))
-            return
-        if data is None:
-            return
-        now = self._host.now()
-        if not data:
-            self._take([self._connection.receive_eof(now)], now)
-            self._lost("the client hung up")
-            return
-        self.bytes_in += len(data)
-        self._take(self._connection.receive_in_steps(data, now), now)
-        self._read_size = fair_read_size(self._read_size, len(data), self._host.now() - now)
-        if self._rate is not None:
-            self._read_size = SMALLEST_READ
-
-    def _keep_rate(self, rate: Bucket, published: int, now: float) -> None:
-        seconds = rate.take(published, now)
-        if seconds > 0 and not self.ended:
-            self.paused = True
-            self._host.set_timer(now + seconds, self._on_rate, rate)
-
-    def _on_rate(self) -> None:
-        self.paused = False
-        self._watch()
+    def _arm(self) -> None:
+        """Set the timer.  The deadline moves with every read; once heartbeats are due it only moves away."""
+        is_open = self._conversation.state is ConnectionState.OPEN
+        if not (is_open and self._armed_when_open):
+            self._armed_when_open = is_open
+            self._connection.arm(self._conversation.next_deadline())
 
     def _take(self, steps: Iterable[list[Event]], now: float) -> None:
         self._engine.is_busy(self)
@@ -230,86 +195,50 @@ class ConnectionHost:
             self._keep_rate(self._rate, self.session.messages_in - before, now)
         self._engine.finish_turn(now)
 
-    def _on_writable(self) -> None:
-        self._excuse()  # it takes what we write: a slow client is no dead one
+    def _keep_rate(self, rate: Bucket, published: int, now: float) -> None:
+        seconds = rate.take(published, now)
+        if seconds > 0 and not self.ended:
+            self._connection.pause(Pause.RATE)
+            self._rate_timer.arm(now + seconds)
+
+    def _on_rate(self) -> None:
+        self._connection.resume(Pause.RATE)
+
+    # From the connection
+
+    def on_data(self, data: bytes, now: float) -> None:
+        """The client has sent something."""
+        self._take(self._conversation.receive_in_steps(data, now), now)
+
+    def on_eof(self, now: float) -> None:
+        """The client has hung up."""
+        self._take([self._conversation.receive_eof(now)], now)
+        self._connection.close("the client hung up")
+
+    def on_written(self) -> None:
+        """There is room for more deliveries."""
         self._engine.is_busy(self)
         self._engine.finish_turn(self._host.now())
 
-    def _on_timer(self) -> None:
-        self._armed = None
-        if self._waits:
-            self._excuse()
-        if self._is_due() and self._watched[0]:
-            self._on_readable()  # a thread that was busy must not call its peer silent
-        if self.ended:
-            return
-        if self._is_due():
-            now = self._host.now()
-            self._take([self._connection.handle_timeout(now)], now)
-            self._beat()
-        else:
-            self._arm()
+    def next_deadline(self) -> float | None:
+        """When a heartbeat is due, or the client is silent for too long."""
+        return self._conversation.next_deadline()
 
-    def _is_due(self) -> bool:
-        deadline = self._connection.next_deadline()
-        return deadline is not None and deadline <= self._host.now()
-
-    # To the socket
-
-    def _beat(self) -> None:
-        """What waits for the disk comes later; a sign of life does not."""
-        is_open = self._connection.state is ConnectionState.OPEN
+    def on_deadline(self, now: float) -> None:
+        """Send a heartbeat, or give the client up."""
+        self._take([self._conversation.handle_timeout(now)], now)
+        is_open = self._conversation.state is ConnectionState.OPEN
         if not self.ended and is_open and self.session.waits_for_store():
-            self._write((HEARTBEAT_FRAME,))
-            self._watch()
+            self._connection.send((HEARTBEAT_FRAME,))  # what waits for the disk comes later, a sign of life does not
 
-    def _write(self, chunks: Sequence[Buffer]) -> None:
-        try:
-            self.bytes_out += self._out.write(chunks, self._wire)
-        except OSError as error:
-            self._lost(str(error))
-
-    def _watch(self) -> None:
-        readable = not self._waits and self._out.size < UNWRITTEN_BYTES
-        wanted = (readable, bool(self._out))
-        if wanted != self._watched and not self.ended:
-            if readable:
-                self._excuse()
-            self._watched = wanted
-            self._host.poller.watch(
-                self._wire.fileno(),
-                readable=self._on_readable if readable else None,
-                writable=self._on_writable if self._out else None,
-            )
-
-    def _excuse(self) -> None:
+    def on_not_read(self, now: float) -> None:
         """A client that was not read was not silent."""
-        if not self._watched[0]:
-            self._connection.is_not_read(self._host.now())
+        self._conversation.is_not_read(now)
 
-    def _arm(self) -> None:
-        """Set a timer, unless one is set for earlier: the deadline moves with every read, the timer need not."""
-        is_open = self._connection.state is ConnectionState.OPEN
-        if self._armed is not None and self._armed_when_open and is_open:
-            return  # it only moves away: but for the end of the handshake, after which heartbeats are due
-        self._armed_when_open = is_open
-        deadline = self._connection.next_deadline()
-        if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
-            self._host.set_timer(deadline, self._on_timer, self)
-
-    def _lost(self, reason: str) -> None:
-        if not self.ended:
-            self._end(reason)
-            self._engine.finish_soon()  # it may have been found out in the middle of a turn's end
-
-    def _end(self, reason: str) -> None:
-        self.ended = True
+    def on_ended(self, reason: str) -> None:
+        """The connection is over."""
         self.session.end(self._host.now())
-        self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
-        self._host.set_timer(None, self._on_timer, self)
-        if self.paused:
-            self._host.set_timer(None, self._on_rate, self._rate)
-        self._wire.close()
-        self._out.clear()
+        if self._rate is not None:
+            self._rate_timer.cancel()
         self._engine.has_ended(self, reason)
+        self._engine.finish_soon()  # this may be the middle of a turn's end

@@ -17,8 +17,16 @@ class Client(Interface):
 
     peer: str
     """Where it comes from, as an operator sees it."""
-    bytes_in: int
-    bytes_out: int
+
+    @property
+    def bytes_in(self) -> int:
+        """How many bytes it has sent."""
+        ...
+
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes there were for it, written or not."""
+        ...
 
     @property
     def messages_in(self) -> int:

@@ -175,6 +175,8 @@ class FakeHost:
         if self._thread.is_alive():
             self.post(self._stop)
             self._thread.join(60)
+        self._watched.clear()  # wires whose farewell is not over are closed with this
+        self._callbacks.clear()
         self._epoll.close()
         os.close(self._bell)
 

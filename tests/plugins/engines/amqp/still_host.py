@@ -81,6 +81,11 @@ class StillHost:
                     found()
         return bool(soon or ready_to_read or ready_to_write)
 
+    def release(self) -> None:
+        """Let go of all watches and timers, and so of wires whose farewell is not over."""
+        self.watched.clear()
+        self._timers.clear()
+
     def settle(self) -> None:
         """Turn until nothing happens any more."""
         while self.turn():
@@ -126,6 +131,7 @@ class StillServer:
     def close(self) -> None:
         self.engine.stop()
         self.host.settle()
+        self.host.release()
         for client in self._clients:
             client.wire.close()
 
