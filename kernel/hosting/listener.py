@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 import stat
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from kernel.hosting.address import Address, parse_address
 ACCEPTS_A_TURN = 64
 PAUSE = 0.1
 """Seconds without accepting after the system had no descriptor left."""
+
+RESERVE = 32
+"""Descriptors that connections leave to the rest of the process (logs, segments, looks at /proc), or a quarter of a small limit."""
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -120,13 +124,16 @@ class Listener:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                self._turn_away(sock, error)
+                self._turn_away(sock, error.strerror or str(error))
+                return
+            if connection.fileno() >= _last_for_connections():
+                connection.close()
+                self._pause(sock, "the last file descriptors are kept for the process itself")
                 return
             self._on_accept(connection, _name(peer, connection))
 
-    def _turn_away(self, sock: socket.socket, error: OSError) -> None:
-        """Use the spare descriptor to hang up on the waiting peers, rather than let them hang; then pause."""
-        self.refused += 1
+    def _turn_away(self, sock: socket.socket, why: str) -> None:
+        """Use the spare descriptor to hang up on a waiting peer, rather than let it hang; then pause."""
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
@@ -138,10 +145,25 @@ class Listener:
             self._spare = os.open(os.devnull, os.O_RDONLY)
         except OSError:
             pass
+        self._pause(sock, why)
+
+    def _pause(self, sock: socket.socket, why: str) -> None:
+        """Accept nobody for a moment: closed connections give descriptors back meanwhile."""
+        self.refused += 1
         self._host.poller.watch(sock.fileno(), readable=None, writable=None)
         self._host.set_timer(self._host.now() + PAUSE, lambda: self._watch(sock), sock)
-        detail = f"{error.strerror}: raise the limit (ulimit -n) or lower max_connections"
+        detail = f"{why}: raise the limit (ulimit -n) or lower max_connections"
         self._host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
+
+
+def _last_for_connections() -> int:
+    """Return the descriptor at which connections are turned away.
+
+    The system gives out the lowest number that is free, so a high number says that those below it are taken.
+    Asked at each accept (0.3 us), since a program may change its limit.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit - min(RESERVE, limit // 4) if limit != resource.RLIM_INFINITY else 1 << 62
 
 
 def _listen(address: Address, backlog: int) -> list[socket.socket]:

@@ -149,6 +149,8 @@ class Alarms:
         self.next_look = 0.0
         self.raised: tuple[str, ...] = ()
         """The names of what is low, in order; empty: all is well."""
+        self.unread: dict[str, str] = {}
+        """Of alarms whose figure could not be read when it was looked at last: why.  They stay as they were."""
 
     @property
     def reason(self) -> str:
@@ -159,7 +161,12 @@ class Alarms:
         """Read everything; return whether what is raised has changed."""
         self.next_look = now + PERIOD
         for alarm in self.alarms:
-            alarm.look()
+            # out of file descriptors, or a disk that is gone: no reason to end the broker
+            try:
+                alarm.look()
+                self.unread.pop(alarm.name, None)
+            except OSError as error:
+                self.unread[alarm.name] = str(error)
         before = self.raised
         self.raised = tuple(sorted({alarm.name for alarm in self.alarms if alarm.raised}))
         return self.raised != before

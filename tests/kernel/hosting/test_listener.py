@@ -176,9 +176,50 @@ print("recovered")
 """
 
 
+RESERVED = """
+import os, resource, subprocess, sys, threading
+from kernel import EnginePlan, Kernel, RoutePlan
+from kernel.testing.fixtures import plan_of
+
+CROWD = '''
+import socket, sys
+crowd = []
+for _ in range(60):
+    crowd.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60))
+sys.stdin.read()
+'''
+refused = threading.Event()
+kernel = Kernel(plan_of(
+    EnginePlan(name="in", kind="stream", options={"address": "backend+tcp://127.0.0.1:0", "mode": "listen"}),
+    RoutePlan(source="in", targets=("app",)),
+))
+kernel.events.append(lambda event: refused.set() if event.what == "refused" else None)
+with kernel:
+    kernel.wait_running()
+    port = kernel.address_of("in").rpartition(":")[2]
+    crowd = subprocess.Popen([sys.executable, "-c", CROWD, port], stdin=subprocess.PIPE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
+    assert refused.wait(60), "the listener took everybody"
+    kept = [os.open("/proc/self/statm", os.O_RDONLY) for _ in range(16)]
+    crowd.communicate()
+print("kept")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_idle_connections_leave_descriptors_to_the_rest_of_the_process() -> None:
+    done = _python(RESERVED)
+    assert done.stdout == "kept\n", done.stderr
+
+
 def test_a_listener_that_ran_out_of_descriptors_recovers() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(EXHAUSTION)],
+    done = _python(EXHAUSTION)
+    assert done.stdout == "recovered\n", done.stderr
+
+
+def _python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
         timeout=250,
@@ -186,4 +227,3 @@ def test_a_listener_that_ran_out_of_descriptors_recovers() -> None:
         env={**os.environ, "PYTHONPATH": "."},
         check=False,
     )
-    assert done.stdout == "recovered\n", done.stderr

@@ -52,7 +52,14 @@ class AlarmWatch:
     def look(self, now: float) -> None:
         """Look, and do what follows from it."""
         alarms = self.alarms
-        if alarms.look(now):
+        unread = set(alarms.unread)
+        changed = alarms.look(now)
+        for name in alarms.unread.keys() - unread:
+            detail = (
+                f"the {name} alarm stays as it is, since its figure cannot be read: {alarms.unread[name]}"
+            )
+            self._host.report(EngineEvent(engine=self._engine, what="alarm unread", detail=detail))
+        if changed:
             self._report()
             if not alarms.raised:
                 self._on_lifted()

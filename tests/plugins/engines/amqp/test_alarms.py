@@ -253,3 +253,30 @@ def test_the_system_is_asked() -> None:
 def test_a_folder_that_is_not_there_is_said_at_the_start(still: Callable[..., StillServer]) -> None:
     with pytest.raises(FileNotFoundError, match="/nowhere"):
         still(disk_watched="/nowhere")
+
+
+def test_an_alarm_whose_figure_cannot_be_read_stays_as_it_is_and_ends_nothing(server: StillServer) -> None:
+    """As when the process has no file descriptor left for /proc."""
+    publisher = server.connect()
+    low = Low(server)
+    low.memory = 101
+    publish(publisher)
+    server.host.settle()
+    assert told(publisher) == ["low on memory"]
+    alarms = server.engine.alarm_watch.alarms
+    readable = alarms.alarms
+
+    def unreadable() -> int:
+        raise OSError(24, "Too many open files")
+
+    alarms.alarms = (QueuedAlarm(100, unreadable), *readable[1:])
+    alarms.alarms[0].raised = True
+    server.host.pass_time(3 * PERIOD)
+    assert alarms.raised == ("memory",)
+    assert [event.detail for event in server.host.events if event.what == "alarm unread"] == [
+        "the memory alarm stays as it is, since its figure cannot be read: [Errno 24] Too many open files"
+    ]
+    alarms.alarms = readable
+    low.memory = 0
+    server.host.pass_time(2 * PERIOD)
+    assert told(publisher) == ["unblocked"]
