@@ -63,6 +63,17 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class KindTables(msgspec.Struct, frozen=True, kw_only=True):
+    """Says of a list of tables among an engine's options that each names a kind, and has the options of that."""
+
+    field: str
+    """The option that is the list: ``listeners``."""
+    key: str
+    """The key of a table that names its kind: ``protocol``."""
+    group: KindGroup[Any]
+    """Where the kind is looked up."""
+
+
 class EngineKind(Kind, frozen=True, kw_only=True):
     """An engine."""
 
@@ -72,6 +83,8 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     one line of a topology is enough to change a bridge's transport."""
     tables: tuple[Table, ...] = ()
     """What its engines can be inspected for, if they are ``Inspectable``."""
+    kind_tables: tuple[KindTables, ...] = ()
+    """Lists of tables among the options that are of kinds themselves; ``kernel check`` looks into those."""
 
 
 class RouterKind(Kind, frozen=True, kw_only=True):

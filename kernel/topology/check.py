@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import PlanError
+from kernel.contracts.kinds import KindTables
 from kernel.pipes.water_marks import WaterMarks, WhenFull
 from kernel.plugins import PluginRegistry
 from kernel.topology.file import TopologyFile, read_file, read_text
@@ -137,6 +138,8 @@ class Checker:
             "protocol" in installed.kind.options.__struct_fields__
         ):  # else the engine has a protocol of its own
             self._check_protocol(path, options)
+        for tables in getattr(installed.kind, "kind_tables", ()):
+            self._check_kind_tables(path, options, tables)
         return EnginePlan(
             name=name, kind=kind_name, thread=thread or None, options=options, line=self._file.line(path)
         )
@@ -172,6 +175,30 @@ class Checker:
             options["protocol"] = check_options(
                 self._file, place, options["protocol"], installed.kind.options, where
             )
+
+    def _check_kind_tables(self, path: Path, options: dict[str, Any], tables: KindTables) -> None:
+        """Check each table of a list as the options of the kind that it names."""
+        known = self._registry.kinds(tables.group)
+        listed = options.get(tables.field)
+        if not isinstance(listed, list) or not all(isinstance(table, dict) for table in listed):
+            return  # not given, or complained of as a whole
+        checked: list[dict[str, Any]] = []
+        for number, table in enumerate(listed):
+            place = (*path, tables.field, number)
+            where = f"[{'.'.join(map(str, place))}]"
+            name = table.get(tables.key)
+            kind = known.get(name) if isinstance(name, str) else None
+            if kind is None:
+                here = (*place, tables.key) if tables.key in table else place
+                noun = tables.group.noun
+                text = f"lacks {tables.key!r}, a {noun}" if name is None else f"has no {noun} {name!r}"
+                self._file.complain(here, f"{where} {text}; {nearest(str(name), known)}")
+                continue
+            rest = {key: value for key, value in table.items() if key != tables.key}
+            rest = check_options(self._file, place, rest, kind.options, where, (tables.key,))
+            checked.append({tables.key: name, **rest})
+        if len(checked) == len(listed):
+            options[tables.field] = checked
 
     # ------------------------------------------------------------------ routes
 

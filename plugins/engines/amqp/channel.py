@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.message import Batch, Envelope
-from plugins.engines.broker.arguments import LONGEST_TIME
-from plugins.engines.broker.consumer import Consumer
-from plugins.engines.broker.errors import NotFound, NotImplementedHere, PreconditionFailed
-from plugins.engines.broker.host.confirms import Confirms
-from plugins.engines.broker.host.transaction import Transaction
-from plugins.engines.broker.names import invent_name
-from plugins.engines.broker.queue import Queue
-from plugins.engines.broker.receiver import Receiver
-from plugins.engines.broker.routes import Route
+from plugins.engines.broker.public import (
+    LONGEST_TIME,
+    Consumer,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    Publisher,
+    Queue,
+    Receiver,
+    Transaction,
+    invent_name,
+)
 from plugins.protocols.amqp091.events import Acknowledged, Published, Rejected
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
@@ -33,31 +36,24 @@ if TYPE_CHECKING:
 REPLY_TO = "amq.rabbitmq.reply-to"
 """The name that stands for "to this channel, without a queue" (RabbitMQ's direct reply-to)."""
 
-_MOST_ADMITTED = 256
-"""Envelopes that a channel remembers to have checked."""
 
-
-class Channel:
+class Channel(Publisher):
     """One channel of a session."""
 
     def __init__(self, session: Session, number: int) -> None:
         assert session.vhost is not None, "channels come after connection.open"
         assert session.login is not None, "channels come after the login"
+        super().__init__(session.vhost, session.login, session.feed)
         self.session = session
         self.number = number
-        self.vhost = session.vhost
-        self.login = session.login
         self.receiver = Receiver(session.window, partial(session.has_deliveries, self), self._on_cancelled)
         self.prefetch = 0
         """What the next consumers get (basic.qos without global)."""
         self.last_queue = ""
         """The queue declared last: what an empty queue name means."""
-        self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         """None: the channel has no transactions."""
         self.reply_queue: Queue | None = None
-        self._admitted: dict[Envelope, Envelope] = {}
-        self._admitted_at = 0
 
     def __repr__(self) -> str:
         return f"<Channel {self.number}, {len(self.receiver.ledger)} outstanding>"
@@ -81,11 +77,7 @@ class Channel:
             raise NotImplementedHere("immediate=true")
         batch = event.batch
         envelope = batch.envelope
-        if self._admitted_at != self.vhost.routes.exchange_changes:
-            self._admitted.clear()
-        admitted = self._admitted.get(envelope)
-        if admitted is None:
-            admitted = self._admit(envelope)
+        admitted = self.admit(envelope)
         if admitted is not envelope:
             batch = batch.under(admitted)
         if self.transaction is not None:
@@ -93,33 +85,13 @@ class Channel:
         else:
             self.publish(batch, now, mandatory=event.mandatory)
 
-    def publish(self, batch: Batch, now: float, *, mandatory: bool, route: Route | None = None) -> None:
-        """Publish messages that were checked, and have the client told what it wants to know of them."""
-        feed = self.session.feed
-        accepted = self.vhost.publish(batch, now, route)
-        if accepted is None:
-            accepted = len(batch.bodies)
-            # A message that a route of the topology lets pass has somewhere to go (decision 9).
-            if mandatory and not feed.takes(batch.envelope):
-                self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", batch)
-        mark = feed.offer(batch) if feed.wanted else 0
-        if self.confirms is not None:
-            unsafe = self.vhost.store.mark if batch.envelope.persistent else 0
-            self.confirms.add(len(batch.bodies), accepted, mark, unsafe)
+    def on_unroutable(self, batch: Batch) -> None:
+        """Give messages back that go nowhere."""
+        self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", batch)
 
-    def _admit(self, envelope: Envelope) -> Envelope:
-        """Check what the client may not say; return the envelope to publish under.  Remembered."""
-        admitted = self._check(envelope)
-        if len(self._admitted) >= _MOST_ADMITTED:
-            self._admitted.clear()
-        self._admitted_at = self.vhost.routes.exchange_changes
-        self._admitted[envelope] = admitted
-        return admitted
-
-    def _check(self, envelope: Envelope) -> Envelope:
-        exchange = envelope.exchange
-        self.vhost.check_publish(exchange)
-        self.login.require("write", "exchange", exchange, self.vhost.name)
+    def check(self, envelope: Envelope) -> Envelope:
+        """Check what the client may not say; return the envelope to publish under."""
+        super().check(envelope)
         properties = envelope.properties
         if not properties:
             return envelope
@@ -180,7 +152,7 @@ class Channel:
     def _reply_to(self, queue: Queue | None) -> None:
         """Direct replies go there from now on, also those to requests like the ones before."""
         self.reply_queue = queue
-        self._admitted.clear()
+        self.forget_admitted()
 
     def start_consumer(
         self,

@@ -7,9 +7,7 @@ from typing import Any
 
 from plugins.engines.amqp import basic_methods, exchange_methods, queue_methods
 from plugins.engines.amqp.channel import Channel
-from plugins.engines.broker.errors import NotImplementedHere, PreconditionFailed
-from plugins.engines.broker.host.confirms import Confirms
-from plugins.engines.broker.host.transaction import Transaction
+from plugins.engines.broker.public import Confirms, NotImplementedHere, PreconditionFailed, Transaction
 from plugins.protocols.amqp091.methods import basic, channel, confirm, exchange, queue, tx
 from plugins.protocols.amqp091.methods.method import Method
 

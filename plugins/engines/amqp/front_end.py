@@ -9,29 +9,34 @@ import msgspec
 from plugins.engines.amqp.connection_host import ConnectionHost
 from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
 from plugins.engines.amqp.session import Session
-from plugins.engines.broker.front_end import FrontEnd
-from plugins.engines.broker.host.engine import BrokerEngine
-from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
-from plugins.engines.broker.matchers.kinds import ExchangeTypes
-from plugins.engines.broker.storage.envelopes import Codecs
+from plugins.engines.broker.public import (
+    Accepted,
+    BrokerEngine,
+    Codecs,
+    ExchangeTypes,
+    FrontEnd,
+    StreamFrontEnd,
+)
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.options import ServerOptions
 from plugins.protocols.amqp091.stored import StoredProperties
 
-_STORED = StoredProperties()
-CODECS = Codecs([_STORED], _STORED)
-"""How a store keeps AMQP's properties, and reads folders of format 1."""
-
 
 def make_amqp_engine(
-    name: str, options: AmqpOptions, exchange_types: ExchangeTypes | None = None
+    name: str,
+    options: AmqpOptions,
+    exchange_types: ExchangeTypes | None = None,
+    codecs: Codecs | None = None,
 ) -> BrokerEngine:
-    """Return a broker with one AMQP listener: the engine kind ``amqp``."""
+    """Return a broker with one AMQP listener: the engine kind ``amqp``.
+
+    ``codecs``: of all front ends whose messages the store may have; AMQP's alone by default.
+    """
 
     def front_end(engine: BrokerEngine) -> FrontEnd:
         return make_front_end(engine, options.listener())
 
-    return BrokerEngine(name, options, (front_end,), exchange_types, CODECS)
+    return BrokerEngine(name, options, (front_end,), exchange_types, codecs or Codecs([StoredProperties()]))
 
 
 def make_front_end(engine: BrokerEngine, options: AmqpListenerOptions) -> StreamFrontEnd:

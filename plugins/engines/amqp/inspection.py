@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.public import Consumer
 
 if TYPE_CHECKING:
     from plugins.engines.amqp.connection_host import ConnectionHost

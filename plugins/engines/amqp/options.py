@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from kernel.hosting.tls_options import TlsOptions
-from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
+from plugins.engines.broker.contract import BrokerOptions, ListenerOptions, listener_address
 
 
 class AmqpListenerOptions(ListenerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

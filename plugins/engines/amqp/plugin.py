@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, KindGroup
-from plugins.engines.amqp.options import AmqpOptions
-from plugins.engines.amqp.tables import CLIENT_TABLES
-from plugins.engines.broker.contract import EXCHANGE_TYPES
-from plugins.engines.broker.host.tables import BROKER_TABLES
+from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
+from plugins.engines.broker.contract import (
+    BROKER_TABLES,
+    CLIENT_TABLES,
+    EXCHANGE_TYPES,
+    FRONT_ENDS,
+    FrontEnd,
+    FrontEndKind,
+    FrontEndSetup,
+)
+
+if TYPE_CHECKING:
+    from plugins.protocols.amqp091.stored import StoredProperties
 
 
 @hookimpl
 def register_kind_groups() -> list[KindGroup[Any]]:
-    """Let other plugins bring types of exchange."""
-    return [EXCHANGE_TYPES]
+    """Let other plugins bring types of exchange and front ends; the broker's own plugin may not be loaded."""
+    return [EXCHANGE_TYPES, FRONT_ENDS]
+
+
+@hookimpl
+def register_front_ends() -> list[FrontEndKind]:
+    """Offer AMQP to brokers with several listeners."""
+    return [
+        FrontEndKind(
+            name="amqp",
+            summary="AMQP 0-9-1: RabbitMQ's clients",
+            options=AmqpListenerOptions,
+            create=_create_front_end,
+            codec=_codec,
+        )
+    ]
 
 
 @hookimpl
@@ -25,7 +48,7 @@ def register_engines() -> list[EngineKind]:
     return [
         EngineKind(
             name="amqp",
-            summary="AMQP 0-9-1 server with a broker: exchanges, queues, bindings",
+            summary="AMQP 0-9-1 server with a broker: exchanges, queues, bindings; short for a broker with one listener",
             options=AmqpOptions,
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
@@ -47,9 +70,22 @@ def register_commands() -> list[CommandKind]:
 
 def _create(setup: EngineSetup) -> Engine:
     from plugins.engines.amqp.front_end import make_amqp_engine
+    from plugins.engines.broker.public import codecs_of
 
     types = {name: kind.create for name, kind in setup.kinds(EXCHANGE_TYPES).items()}
-    return make_amqp_engine(setup.name, setup.options, types)
+    return make_amqp_engine(setup.name, setup.options, types, codecs_of(setup))
+
+
+def _create_front_end(setup: FrontEndSetup) -> FrontEnd:
+    from plugins.engines.amqp.front_end import make_front_end
+
+    return make_front_end(setup.engine, setup.options)
+
+
+def _codec() -> StoredProperties:
+    from plugins.protocols.amqp091.stored import StoredProperties
+
+    return StoredProperties()
 
 
 def _definitions() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plugins.engines.amqp.channel import REPLY_TO, Channel
-from plugins.engines.broker.names import invent_name
+from plugins.engines.broker.public import invent_name
 from plugins.protocols.amqp091.methods import queue
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.engines.broker.host.users import Login, Users
+from plugins.engines.broker.public import Login, Users
 from plugins.protocols.amqp091.credentials import credentials_of
 
 

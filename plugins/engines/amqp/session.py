@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 from plugins.engines.amqp.channel import Channel
 from plugins.engines.amqp.channel_methods import METHODS
 from plugins.engines.amqp.sasl import log_in
-from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.errors import BrokerError, CommandInvalid
-from plugins.engines.broker.host.confirming import Confirming
-from plugins.engines.broker.host.feed import Feed
-from plugins.engines.broker.host.users import Login, Users
-from plugins.engines.broker.receiver import Window
+from plugins.engines.broker.public import (
+    Broker,
+    BrokerError,
+    CommandInvalid,
+    Confirming,
+    Feed,
+    Login,
+    Users,
+    Window,
+)
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import (
     Acknowledged,
@@ -36,7 +40,7 @@ from plugins.protocols.amqp091.methods import basic, tx
 from plugins.protocols.amqp091.methods import connection as connection_methods
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.virtual_host import VirtualHost
+    from plugins.engines.broker.public import VirtualHost
 
 WINDOW_BYTES = 512 * 1024
 """Bodies that are handed to a connection before it has written some: about what a socket takes at once."""

@@ -1,30 +1,52 @@
-"""What other plugins may use of the broker: types of exchange, and what they are made of.
+"""What other plugins may bring to a broker, types of exchange and front ends, and what those are made of.
 
 The contract is the broker's own and not the kernel's: it speaks of bindings, queues and refusals, which the
-kernel does not know.  Importing this module imports nothing heavy, so that a plugin module may.
+kernel does not know.  Importing this module imports nothing heavy, so that a plugin module may; what a
+front end works with when it is created is in ``public.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from typing import Protocol as Interface
+
+import msgspec
 
 from kernel import hookspec
 from kernel.contracts.kinds import Kind, KindGroup
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.errors import BrokerError, CommandInvalid, PreconditionFailed
+from plugins.engines.broker.front_end import Client, FrontEnd
+from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
+from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
+from plugins.engines.broker.sink import Sink
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.host.engine import BrokerEngine
+    from plugins.engines.broker.storage.envelopes import PropertiesCodec
 
 __all__ = [
+    "BROKER_TABLES",
+    "CLIENT_TABLES",
     "EXCHANGE_TYPES",
+    "FRONT_ENDS",
     "Binding",
     "BrokerError",
+    "BrokerOptions",
+    "Client",
     "CommandInvalid",
     "Destination",
     "ExchangeTypeKind",
+    "FrontEnd",
+    "FrontEndKind",
+    "FrontEndSetup",
+    "ListenerOptions",
     "LooksAt",
     "Matcher",
     "PreconditionFailed",
+    "Sink",
+    "listener_address",
 ]
 
 LooksAt: TypeAlias = Literal["key", "headers", "properties"]
@@ -76,3 +98,36 @@ EXCHANGE_TYPES = KindGroup(
     hook=register_exchange_types, kind=ExchangeTypeKind, noun="exchange type", title="Exchange types"
 )
 """Announced by the plugin of every engine that serves clients of a broker."""
+
+
+class FrontEndSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """All that ``FrontEndKind.create`` is told."""
+
+    engine: BrokerEngine
+    """The broker.  What is made of it in ``start`` is not there yet: ``host``, ``broker``, ``feed``."""
+    options: Any
+    """An instance of the kind's options class."""
+
+
+class FrontEndKind(Kind, frozen=True, kw_only=True):
+    """A protocol that a broker serves; its name is what ``protocol`` of a listener says.
+
+    The options class is a ``ListenerOptions``, mostly a subclass with options of the protocol.
+    """
+
+    create: Callable[[FrontEndSetup], FrontEnd]
+    """Makes the front end of one listener.  ``ValueError``: the options cannot be used."""
+    codec: Callable[[], PropertiesCodec] | None = None
+    """``codec()``: how a store keeps the properties of its messages, if they are octets that only this protocol reads.
+    A store has the codecs of all front ends that are installed, also of those that do not listen."""
+
+
+@hookspec
+def register_front_ends() -> Iterable[FrontEndKind]:  # type: ignore[empty-body]
+    """Return front ends of brokers.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+FRONT_ENDS = KindGroup(
+    hook=register_front_ends, kind=FrontEndKind, noun="front end", title="Front ends of a broker"
+)
+"""Announced by the plugin of the broker, and by every one that brings a front end of ours."""

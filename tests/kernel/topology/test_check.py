@@ -31,7 +31,20 @@ def complaints(text: str, registry: PluginRegistry, **environ: str) -> list[str]
     return []
 
 
+BROKER = '[engines.broker]\nkind = "broker"\n[[engines.broker.listeners]]\n'
 MISTAKES = {
+    "listener without a protocol": (
+        BROKER + 'address = "127.0.0.1:0"\n',
+        "f:3: [engines.broker.listeners.0] lacks 'protocol', a front end; known: amqp",
+    ),
+    "listener of an unknown protocol": (
+        BROKER + 'protocol = "amq"\naddress = "127.0.0.1:0"\n',
+        "f:4: [engines.broker.listeners.0] has no front end 'amq'; did you mean 'amqp'?",
+    ),
+    "listener with a misspelt option": (
+        BROKER + 'protocol = "amqp"\naddress = "127.0.0.1:0"\nheartbet = 1\n',
+        "f:6: [engines.broker.listeners.0] has no key 'heartbet'; did you mean 'heartbeat'?",
+    ),
     "not TOML": ("[engines\n", "f:1: not TOML: Expected ']' at the end of a table declaration"),
     "key twice": ("[a]\nx = 1\nx = 2\n", "f:3: not TOML: Cannot overwrite a value"),
     "empty": ("", "f:1: there are no [engines.NAME] tables: nothing would run"),

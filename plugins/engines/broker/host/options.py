@@ -175,9 +175,17 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         scheme, separator, _ = self.address.partition("://")
         protocol, plus, _ = scheme.partition("+")
         try:
-            listener_address(self.address, protocol if separator and plus else "tcp")
+            listener_address(self.address, protocol if separator and plus else "protocol")
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
+
+
+class ManyListenersOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A broker that serves any number of protocols."""
+
+    listeners: tuple[dict[str, Any], ...] = ()
+    """Each has a ``protocol``, which is a front end, and the options of that.  None: only applications in this
+    process can use the broker."""
 
 
 def listener_address(text: str, protocol: str) -> Address:

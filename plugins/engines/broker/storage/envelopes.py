@@ -13,7 +13,7 @@ Up to format 1 all envelopes were AMQP's class basic.  ``Format1`` reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, runtime_checkable
 from typing import Protocol as Interface
 
 import msgspec
@@ -49,8 +49,9 @@ class PropertiesCodec(Interface):
         ...
 
 
+@runtime_checkable
 class Format1(Interface):
-    """Reads what format 1 had in AMQP's encodings."""
+    """Reads what format 1 had in AMQP's encodings: optional for a codec."""
 
     def decode_envelope(self, exchange: str, key: str, properties: bytes) -> Envelope:
         """Return an envelope."""
@@ -73,7 +74,8 @@ class MissingCodec(Exception):
 class Codecs:
     """The codecs that a store was opened with."""
 
-    def __init__(self, codecs: Iterable[PropertiesCodec] = (), format_1: Format1 | None = None) -> None:
+    def __init__(self, codecs: Iterable[PropertiesCodec] = ()) -> None:
+        self._format_1: Format1 | None = None
         self.by_type: dict[type, PropertiesCodec] = {}
         self.by_name: dict[bytes, PropertiesCodec] = {}
         self.prefixes: dict[type, bytes] = {}
@@ -82,7 +84,8 @@ class Codecs:
             self.by_type[codec.properties_type] = codec
             self.by_name[name] = codec
             self.prefixes[codec.properties_type] = bytes((len(name),)) + name
-        self._format_1 = format_1
+            if isinstance(codec, Format1):
+                self._format_1 = codec
 
     @property
     def format_1(self) -> Format1:

@@ -16,7 +16,7 @@ from tests.plugins.engines.broker.client import Client
 from tests.plugins.engines.broker.storage.disks import MemoryDisk, StepWriter
 
 MARKER = b"\xd7marker\xe9"
-CODECS = Codecs([StoredProperties()], StoredProperties())
+CODECS = Codecs([StoredProperties()])
 CLOCK = 1_700_000_000.0
 
 

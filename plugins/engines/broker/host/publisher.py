@@ -1,0 +1,80 @@
+"""Publisher: one stream of messages from a client into the broker, checked, routed and counted for confirmation.
+
+An AMQP channel is one; so is a STOMP or MQTT connection, a tube of beanstalkd, an application in this process.
+"""
+
+from __future__ import annotations
+
+from kernel.contracts.message import Batch, Envelope
+from plugins.engines.broker.host.confirms import Confirms
+from plugins.engines.broker.host.feed import Feed
+from plugins.engines.broker.host.users import Login
+from plugins.engines.broker.routes import Route
+from plugins.engines.broker.virtual_host import VirtualHost
+
+_MOST_ADMITTED = 256
+"""Envelopes that a publisher remembers to have checked."""
+
+
+class Publisher:
+    """Publishes on behalf of one user into one virtual host.  Used by the broker's thread.
+
+    A batch goes through ``admit`` and then ``publish``.  Set ``confirms`` to have messages numbered and counted; what
+    can be confirmed is found with ``confirms.verdicts(feed.confirmed, vhost.store.safe)``.
+    """
+
+    def __init__(self, vhost: VirtualHost, login: Login, feed: Feed) -> None:
+        self.vhost = vhost
+        self.login = login
+        self.feed = feed
+        self.confirms: Confirms | None = None
+        """None: the client wants no confirmation."""
+        self._admitted: dict[Envelope, Envelope] = {}
+        self._admitted_at = 0
+
+    def admit(self, envelope: Envelope) -> Envelope:
+        """Return the envelope to publish under, or refuse.  Asked for each batch; ``check`` is for each envelope."""
+        changes = self.vhost.routes.exchange_changes
+        if self._admitted_at != changes:
+            self._admitted.clear()
+        admitted = self._admitted.get(envelope)
+        if admitted is None:
+            admitted = self.check(envelope)
+            if len(self._admitted) >= _MOST_ADMITTED:
+                self._admitted.clear()
+            self._admitted_at = changes
+            self._admitted[envelope] = admitted
+        return admitted
+
+    def check(self, envelope: Envelope) -> Envelope:
+        """Refuse an exchange that is not there or not for this user.  A protocol adds what it has to check."""
+        exchange = envelope.exchange
+        self.vhost.check_publish(exchange)
+        self.login.require("write", "exchange", exchange, self.vhost.name)
+        return envelope
+
+    def forget_admitted(self) -> None:
+        """What ``check`` would answer has changed."""
+        self._admitted.clear()
+
+    def publish(
+        self, batch: Batch, now: float, *, mandatory: bool = False, route: Route | None = None
+    ) -> None:
+        """Publish messages that were admitted; the routes of the topology get them, too.
+
+        ``mandatory``: ``on_unroutable`` is called if they go nowhere.  ``route``: it was found before (a transaction).
+        """
+        feed = self.feed
+        accepted = self.vhost.publish(batch, now, route)
+        if accepted is None:
+            accepted = len(batch.bodies)
+            # A message that a route of the topology lets pass has somewhere to go (decision 9).
+            if mandatory and not feed.takes(batch.envelope):
+                self.on_unroutable(batch)
+        mark = feed.offer(batch) if feed.wanted else 0
+        if self.confirms is not None:
+            unsafe = self.vhost.store.mark if batch.envelope.persistent else 0
+            self.confirms.add(len(batch.bodies), accepted, mark, unsafe)
+
+    def on_unroutable(self, batch: Batch) -> None:
+        """Mandatory messages go nowhere: neither a queue nor a route wants them."""

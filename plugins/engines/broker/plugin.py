@@ -1,0 +1,70 @@
+"""The broker as a plugin: an engine that serves the protocols of its front ends."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.errors import KernelError
+from kernel.contracts.kinds import EngineKind, EngineSetup, KindGroup, KindTables
+from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
+from plugins.engines.broker.host.options import ManyListenersOptions
+from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.front_end import FrontEnd
+    from plugins.engines.broker.host.engine import BrokerEngine
+
+
+@hookimpl
+def register_kind_groups() -> list[KindGroup[Any]]:
+    """Let other plugins bring types of exchange and front ends."""
+    return [EXCHANGE_TYPES, FRONT_ENDS]
+
+
+@hookimpl
+def register_engines() -> list[EngineKind]:
+    """Offer the broker."""
+    return [
+        EngineKind(
+            name="broker",
+            summary="a broker that serves several protocols: exchanges, queues, bindings, one listener each",
+            options=ManyListenersOptions,
+            create=_create,
+            tables=(*BROKER_TABLES, *CLIENT_TABLES),
+            kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
+        )
+    ]
+
+
+def _create(setup: EngineSetup) -> Engine:
+    from plugins.engines.broker.host.codecs import codecs_of
+    from plugins.engines.broker.host.engine import BrokerEngine
+
+    kinds = setup.kinds(FRONT_ENDS)
+    front_ends = []
+    for number, listener in enumerate(setup.options.listeners):
+        options = dict(listener)
+        protocol = options.pop("protocol", None)
+        kind = kinds.get(protocol)
+        if kind is None:
+            known = ", ".join(sorted(kinds)) or "none"
+            raise KernelError(f"listeners[{number}] has protocol {protocol!r}; installed front ends: {known}")
+        try:
+            read = msgspec.convert(options, kind.options, strict=False)
+        except msgspec.ValidationError as error:
+            raise KernelError(f"listeners[{number}]: {error}") from None
+        front_ends.append(partial(_create_front_end, number, kind, read))
+    types = {name: kind.create for name, kind in setup.kinds(EXCHANGE_TYPES).items()}
+    return BrokerEngine(setup.name, setup.options, front_ends, types, codecs_of(setup))
+
+
+def _create_front_end(number: int, kind: FrontEndKind, options: Any, engine: BrokerEngine) -> FrontEnd:
+    try:
+        return kind.create(FrontEndSetup(engine=engine, options=options))
+    except ValueError as error:
+        raise KernelError(f"listeners[{number}]: {error}") from None

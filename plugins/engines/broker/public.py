@@ -1,0 +1,96 @@
+"""What a front end works with: the broker, its model, and the parts from which a session is made.
+
+``docs/write_a_front_end.md`` has the whole of it.  Everything here is used by the broker's thread alone.  Plugin
+modules import ``contract.py`` only; this module is imported by what ``FrontEndKind.create`` makes.
+"""
+
+from __future__ import annotations
+
+from plugins.engines.broker.arguments import LONGEST_TIME
+from plugins.engines.broker.binding import Binding, Destination
+from plugins.engines.broker.binding_index import BindingIndex
+from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.errors import (
+    AccessRefused,
+    BrokerError,
+    CommandInvalid,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.front_end import Client, FrontEnd
+from plugins.engines.broker.host.codecs import codecs_of
+from plugins.engines.broker.host.confirming import Confirming
+from plugins.engines.broker.host.confirms import Confirms
+from plugins.engines.broker.host.engine import BrokerEngine
+from plugins.engines.broker.host.feed import Feed
+from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
+from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
+from plugins.engines.broker.host.publisher import Publisher
+from plugins.engines.broker.host.rates import Bucket
+from plugins.engines.broker.host.transaction import Transaction
+from plugins.engines.broker.host.users import Login, Users
+from plugins.engines.broker.ledger import Handed, Ledger
+from plugins.engines.broker.matchers.kinds import ExchangeTypes
+from plugins.engines.broker.names import invent_name
+from plugins.engines.broker.queue import Queue
+from plugins.engines.broker.receiver import Delivery, Receiver, Window
+from plugins.engines.broker.routes import Route
+from plugins.engines.broker.sink import Sink
+from plugins.engines.broker.span import Span
+from plugins.engines.broker.storage.envelopes import Codecs
+from plugins.engines.broker.timer import Timer
+from plugins.engines.broker.virtual_host import VirtualHost
+
+__all__ = [
+    "LONGEST_TIME",
+    "Accepted",
+    "AccessRefused",
+    "Binding",
+    "BindingIndex",
+    "Broker",
+    "BrokerEngine",
+    "BrokerError",
+    "BrokerOptions",
+    "Bucket",
+    "Client",
+    "Codecs",
+    "CommandInvalid",
+    "Confirming",
+    "Confirms",
+    "Consumer",
+    "Delivery",
+    "Destination",
+    "Exchange",
+    "ExchangeTypes",
+    "Feed",
+    "FrontEnd",
+    "Handed",
+    "Ledger",
+    "ListenerOptions",
+    "Login",
+    "NotAllowed",
+    "NotFound",
+    "NotImplementedHere",
+    "PreconditionFailed",
+    "Publisher",
+    "Queue",
+    "Receiver",
+    "ResourceLocked",
+    "Route",
+    "Sink",
+    "Span",
+    "StreamFrontEnd",
+    "Timer",
+    "Transaction",
+    "Users",
+    "VirtualHost",
+    "Window",
+    "codecs_of",
+    "invent_name",
+    "listener_address",
+]
