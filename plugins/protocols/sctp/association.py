@@ -1,7 +1,19 @@
-"""An association: one conversation with one peer over one or more paths (RFC 9260, 4).
+"""An association with one peer, over one or more paths (RFC 9260, 4).
 
-States, and what each chunk does in them.  What is agreed is ``handshake.py``; data is ``sender.py`` and ``receiver.py``; packets are
-``output.py``; paths are ``health.py``.  Closing is ``closing.py``.  A chunk that the state does not allow is ignored, as the RFC has it.
+This file holds the state machine: the states (``states.py``), and what each chunk does in them
+(``_all_handlers``). The parts have files of their own: what the handshake negotiates is in ``handshake.py``,
+data is in ``sender.py`` and ``receiver.py``, the composition of packets in ``output.py``, the peer's
+addresses in ``paths.py``, shutdown in ``closing.py``, stream reconfiguration in ``reconfiguration.py``.
+
+Setting up (5.1). The side that connects goes CLOSED, COOKIE-WAIT (INIT sent), COOKIE-ECHOED, ESTABLISHED. The
+side that listens has no association at all until a valid COOKIE ECHO arrives: INIT is answered by the
+``Endpoint`` without any state, and the cookie carries everything that ``accept`` needs. Two more ways lead
+here from a COOKIE ECHO, ``accept`` again after the peer has restarted, and ``cross`` when both sides connect
+at once (5.2.4).
+
+There is no I/O and no clock here: every method that needs the time takes it as ``now``, in seconds. Nothing
+is thread-safe. A chunk that the current state does not allow is ignored, as the RFC has it; what breaks the
+protocol aborts the association, and ``receive_chunks`` does not raise.
 """
 
 from __future__ import annotations
@@ -33,7 +45,7 @@ _ORDINARY = Terms()
 
 
 class Association:
-    """Made by an ``Endpoint``, which hands it the packets that are its own."""
+    """An association. It is made by an ``Endpoint``, which passes it the packets that belong to it."""
 
     def __init__(
         self,
@@ -43,12 +55,12 @@ class Association:
         addresses: tuple[bytes, ...],
         touched: dict[Association, None],
     ) -> None:
-        """``touched``: it enters itself there when something has happened to it."""
+        """Make an association; ``touched`` is where it enters itself when it may have something to send."""
         self.state = State.CLOSED
         self.events: list[Event] = []
-        """What has happened, until the host takes it out."""
+        """Events that the host has not taken yet; the host empties the list."""
         self.tag = secret.number()
-        """The verification tag that the peer has to use."""
+        """The verification tag that the peer must use in packets to us."""
         self.first_tsn = secret.number()
         self.port, self.peer_port = ports
         self.options = options
@@ -57,30 +69,37 @@ class Association:
         self.sender = Sender(options, self.first_tsn, self.paths.all)
         self.receiver: Receiver | None = None
         self.closed_gracefully = False
-        """Whether it has ended, with SHUTDOWN COMPLETE: the peer has nothing more to say."""
+        """Whether it has ended with SHUTDOWN COMPLETE: the peer has nothing more to say."""
         self.violations = 0
         self.restarts = 0
-        self.left: list[Message] = []  # what had come and was not taken when the peer restarted
+        self.left: list[Message] = []  # messages that were received, and not taken, when the peer restarted
         self._addresses = addresses
         self._touched = touched
         self.closing = Closing(self)
         self._reconfiguration = Reconfiguration(self)
         self._handlers = self._all_handlers()
         self._timer: float | None = None
-        """T1-init, T1-cookie."""
+        """When T1-init or T1-cookie expires; None: it is not running."""
         self._tries = 0
         self._cookie = b""
 
     # ------------------------------------------------------------------ the host's side
 
     def send(self, stream: int, data: bytes, protocol: int = 0, terms: Terms = _ORDINARY) -> Outgoing:
-        """Queue a message; the answer tells later whether the peer has it.  Raises ``LocalProtocolError``."""
+        """Queue a message.
+
+        The returned object tells later whether it was acknowledged. Raises ``LocalProtocolError``.
+        """
         return self.send_many(stream, (data,), protocol, terms)[0]
 
     def send_many(
         self, stream: int, bodies: Sequence[bytes], protocol: int = 0, terms: Terms = _ORDINARY
     ) -> list[Outgoing]:
-        """Queue messages of one stream, for less than ``send`` of each.  Raises ``LocalProtocolError``."""
+        """Queue messages on one stream, at less cost than ``send`` for each.
+
+        Raises ``LocalProtocolError`` if the association is not open, for an unknown stream, and for an empty
+        body.
+        """
         if self.state not in OPEN:
             raise LocalProtocolError(f"this association takes no more messages: {self.state.value}")
         self._touched[self] = None
@@ -91,32 +110,38 @@ class Association:
         return self.state in OPEN and self.sender.buffered() < self.options.send_buffer
 
     def receive(self, now: float) -> list[Message]:
-        """Take the messages that have come; that makes room for others."""
+        """Return the messages that were received, and free their part of the receive window."""
         self._touched[self] = None
         return self.receiver.take(now) if self.receiver is not None else []
 
     def close(self, now: float) -> None:
-        """Say good-bye when the peer has everything."""
+        """Shut down gracefully when everything that was queued is acknowledged (9.2)."""
         self._touched[self] = None
         self.closing.begin(now)
 
     def rank_stream(self, stream: int, *, priority: int = 0, weight: float = 1.0) -> None:
-        """Tell the schedule what a stream is worth: lower priorities go first, weights are shares of the bytes."""
+        """Set a stream's priority (lower goes first) and weight (share of the bytes) for the scheduler."""
         self.sender.schedule.priorities[stream] = priority
         self.sender.schedule.weights[stream] = weight
 
     def reset_streams(self, *streams: int, theirs: bool = False) -> None:
-        """Let streams count from 0 again: ours, between what was queued before and after, or the peer's.  Raises ``LocalProtocolError``."""
+        """Reset streams (RFC 6525): ours, once everything queued before is acknowledged, or the peer's.
+
+        An event tells the outcome. Raises ``LocalProtocolError``.
+        """
         self._touched[self] = None
         (self._reconfiguration.ask_for_reset if theirs else self._reconfiguration.reset)(set(streams))
 
     def add_streams(self, count: int) -> None:
-        """Ask to be allowed so many streams more; an event says which there are then.  Raises ``LocalProtocolError``."""
+        """Ask the peer for ``count`` more outbound streams; an event tells the outcome.
+
+        Raises ``LocalProtocolError``.
+        """
         self._touched[self] = None
         self._reconfiguration.add(count)
 
     def abort(self, reason: str = "", cause: Cause = Cause.USER_ABORT) -> None:
-        """End it at once, and tell the peer."""
+        """Abort at once, and tell the peer with ABORT (9.1). The first 200 bytes of ``reason`` are sent."""
         self._touched[self] = None
         if self.state is not State.CLOSED:
             chunk = Listed(Type.ABORT, (Parameter(cause, reason.encode()[:200]),))
@@ -127,7 +152,7 @@ class Association:
     # ------------------------------------------------------------------ time
 
     def next_deadline(self) -> float | None:
-        """Return when ``handle_timeout``, and ``data_to_send`` after it, is to be called."""
+        """Return when ``handle_timeout`` is due, and ``data_to_send`` after it; None: no timer runs."""
         if self.state is State.CLOSED:
             return None
         due = self.paths.deadline() + self.closing.deadlines()
@@ -136,7 +161,7 @@ class Association:
         return min(due, default=None)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Process all timers that have expired at ``now``."""
         if self._timer is not None and self._timer <= now:
             self._repeat_setup(now)
         self.closing.handle_timeout(now)
@@ -152,9 +177,11 @@ class Association:
                 self.output.alone(path.address, self.paths.probe(path, now))
 
     def data_to_send(self, now: float) -> Packets:
-        """Return and forget the packets that are to go out now, each with its address."""
+        """Return the packets to send now, each with the peer's address that it goes to."""
         sender = self.sender if self.state in SENDING else None
         receiver = self.receiver if self.state is not State.CLOSED else None
+        # Data first: a request to reset streams, and SHUTDOWN, wait until everything before them is
+        # acknowledged, which is only known after this flush has asked the sender.
         made = self.output.flush(self.paths, sender, receiver, now)
         if sender is not None and (self._reconfiguration.send_requests(now) or self.closing.advance(now)):
             made += self.output.flush(self.paths, None, receiver, now)
@@ -183,9 +210,10 @@ class Association:
     # ------------------------------------------------------------------ setting up
 
     def connect(self, addresses: list[bytes], now: float) -> None:
-        """Send INIT."""
+        """Start the handshake with a peer that has these addresses (INIT, 5.1 A)."""
         self._touched[self] = None
-        for address in addresses:  # all of them come from the host, who knows
+        # The host's configuration vouches for all of them: none needs path verification (5.4).
+        for address in addresses:
             self.paths.add([address], confirmed=address)
         self.state = State.COOKIE_WAIT
         self._send_setup(now)
@@ -199,7 +227,10 @@ class Association:
         self._timer = now + path.rto
 
     def init(self, cookie: bytes | None = None) -> Init:
-        """Return our INIT, the same each time."""
+        """Return our INIT or, with a cookie, INIT ACK.
+
+        It is the same each time, since a lost one is retransmitted.
+        """
         return our_init(
             self.options, tag=self.tag, tsn=self.first_tsn, addresses=self._addresses, cookie=cookie
         )
@@ -254,7 +285,7 @@ class Association:
             self.establish(now)
 
     def establish(self, now: float) -> None:
-        """Enter ESTABLISHED."""
+        """Enter ESTABLISHED, and start the heartbeats."""
         self.state = State.ESTABLISHED
         self._timer = None
         self._tries = 0
@@ -263,7 +294,10 @@ class Association:
         self.events.append(Event(what=What.UP))
 
     def accept(self, cookie: Cookie, source: bytes, now: float) -> None:
-        """Be what the cookie says: for the first time, or anew after the peer has restarted (5.2.4, A)."""
+        """Become the association that the cookie describes: new, or the same after a restart (5.2.4, A).
+
+        After a restart everything begins anew: TSNs, stream numbers, windows, and the set of paths.
+        """
         self._touched[self] = None
         self.tag, self.first_tsn = cookie.tag, cookie.tsn
         self.output.forget()
@@ -277,7 +311,7 @@ class Association:
         self.establish(now)
 
     def cross(self, cookie: Cookie, source: bytes, now: float) -> None:
-        """Both sides have sent INIT: take the peer's newer tag over (5.2.4, B and D)."""
+        """Take over the peer's tag after both sides have sent INIT (5.2.4, B and D)."""
         self._touched[self] = None
         if self.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
             self.output.forget()
@@ -291,13 +325,18 @@ class Association:
     def receive_chunks(
         self, received: tuple[Chunk, ...], source: bytes, now: float, *, marked: bool = False
     ) -> None:
-        """Take the chunks of a packet in, whose tag was right.  What breaks the protocol aborts the association."""
+        """Process the chunks of one packet, whose verification tag was correct.
+
+        ``source`` is the address that it came from; ``marked`` says that a router marked it with congestion
+        experienced (CE). What breaks the protocol aborts the association.
+        """
         self._touched[self] = None
         path = self.paths.at(source)
         if path is None:
             return
         try:
             at = 0
+            # Consecutive DATA chunks go to the receiver as one batch: this loop is the path of every message.
             while at < len(received) and self.state is not State.CLOSED:
                 chunk = received[at]
                 begin, at = at, at + 1
@@ -316,14 +355,15 @@ class Association:
             self.abort(str(error), Cause.PROTOCOL_VIOLATION)
 
     def _take(self, chunk: Chunk, path: Path, now: float) -> bool:
-        """Take a chunk in; return whether those behind it count."""
+        """Process one chunk; return whether the chunks behind it are processed, too."""
         kind = chunks.kind_of(chunk)
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(chunk, path, now)
             return self.state is not State.CLOSED
         if isinstance(chunk, Plain) and kind != Type.PAD and kind not in Type.__members__.values():
-            if kind & 0x40:  # the two highest bits say what to do (3.2)
+            # Unknown type: the two highest bits say whether to report it and whether to go on (3.2).
+            if kind & 0x40:
                 self.report(path, Parameter(Cause.UNRECOGNIZED_CHUNK, chunks.encode(chunk)[:100]))
             return bool(kind & 0x80)
         return True
@@ -365,7 +405,7 @@ class Association:
         if self.state not in SENDING:
             return
         if self.sender.on_sack(chunk, now) or self.sender.is_refused():
-            self.paths.errors = 0  # a peer whose window is closed is alive as well (6.1, A)
+            self.paths.errors = 0  # a peer that keeps its window closed is alive (6.1, rule A)
 
     def _on_forward(self, chunk: Forward, path: Path, now: float) -> None:
         if self.receiver is not None and self.state in RECEIVING:
@@ -379,7 +419,7 @@ class Association:
     def _on_error(self, chunk: Listed, path: Path, now: float) -> None:
         causes = [cause.kind for cause in chunk.parameters]
         if Cause.STALE_COOKIE in causes and self.state is State.COOKIE_ECHOED:
-            self.state = State.COOKIE_WAIT  # ask for another
+            self.state = State.COOKIE_WAIT  # ask for a fresh cookie (5.2.6)
             self._repeat_setup(now)
         elif len(self.events) < 100:
             self.events.append(Event(what=What.PEER_ERROR, detail=str(causes)))
@@ -389,11 +429,11 @@ class Association:
         self.end(What.LOST, f"aborted by the peer: {said}")
 
     def report(self, path: Path, cause: Parameter) -> None:
-        """Send an ERROR."""
+        """Send an ERROR chunk with this cause."""
         self.output.reply(path.address, chunks.encode(Listed(Type.ERROR, (cause,))))
 
     def end(self, what: What, detail: str = "") -> None:
-        """There is nothing more to come; that is told once."""
+        """Enter CLOSED, and report why. Later calls do nothing: several timers may expire together."""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED

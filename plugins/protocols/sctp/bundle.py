@@ -1,4 +1,4 @@
-"""DATA chunks that went out together, and their sizes."""
+"""Bundles: DATA chunks that were sent in one packet."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ _first = attrgetter("first")
 
 
 class Bundle(msgspec.Struct, eq=False):
-    """Chunks of DATA or I-DATA with TSNs that follow each other: one packet's, and so they share their fate.
+    """DATA or I-DATA chunks with consecutive TSNs that were sent in one packet.
 
-    When they do not, because the peer has kept some, or a message is given up, the bundle is split.
+    They are lost or received together. A bundle is split when they are not: when the peer keeps some of the
+    chunks only, or when a message is abandoned.
     """
 
     first: int
     last: int
-    """TSNs."""
+    """First and last TSN."""
     parts: list[bytes]
-    """Two for each chunk: its header, and its data with the padding."""
+    """Two byte strings per chunk: its header, and its data with padding."""
     messages: list[Outgoing]
-    """One for each chunk."""
+    """One message per chunk."""
     path: Path
     size: int = 0
     """Bytes of user data."""
     length: int = 0
-    """Bytes of the chunks."""
+    """Bytes of the chunks, headers and padding included."""
     limited: bool = False
-    """Whether one of the messages may be given up."""
+    """Whether one of the messages may be abandoned."""
     sends: int = 0
     sent_at: float = 0.0
     missing_reports: int = 0
     in_flight: bool = False
     fast_retransmitted: bool = False
-    """Whether it was retransmitted fast: that happens once (7.2.4)."""
+    """Whether it was retransmitted fast, which is done once only (7.2.4, step 5)."""
     acknowledged: bool = False
-    """By a gap block, which the peer may take back."""
+    """Acknowledged by a gap block, which the peer may revoke (6.2)."""
     abandoned: bool = False
 
     def awaits_retransmission(self) -> bool:
-        """Whether it is to be sent again."""
+        """Whether it is lost, and to be retransmitted."""
         return not (self.in_flight or self.acknowledged or self.abandoned)
 
     def fitting(self, room: int) -> int:
-        """Return how many of the chunks, from the first, fit into ``room`` bytes."""
+        """Return how many of the chunks, from the first on, fit into ``room`` bytes."""
         if self.length <= room:
             return len(self.messages)
         lengths = [
@@ -58,7 +59,7 @@ class Bundle(msgspec.Struct, eq=False):
         return sum(length <= room for length in accumulate(lengths))
 
     def split(self, tsn: int) -> Bundle:
-        """Keep what is before ``tsn``, and return the rest."""
+        """Keep the chunks before ``tsn``; return a bundle of the others."""
         count = tsn - self.first
         parts = self.parts[2 * count :]
         rest = msgspec.structs.replace(
@@ -77,24 +78,27 @@ class Bundle(msgspec.Struct, eq=False):
 
 
 def _data_size(header: bytes) -> int:
-    """Return the bytes of data that a chunk's header announces."""
+    """Return the length of the user data of a chunk, from its header."""
     return int.from_bytes(header[2:4], "big") - len(header)
 
 
 class Bundles(list[Bundle]):
-    """Bundles in the order of their TSNs, which follow each other without a gap."""
+    """Bundles in the order of their TSNs, without gaps between them."""
 
     def at(self, tsn: int) -> int:
-        """Return the index of the bundle that ``tsn`` is in; -1 when it is below all, and the last index when above."""
+        """Return the index of the bundle with ``tsn``.
+
+        It is -1 if ``tsn`` is below all, and the last index if it is above all.
+        """
         return bisect_right(self, tsn, key=_first) - 1
 
     def find(self, tsn: int) -> Bundle | None:
-        """Return the bundle that ``tsn`` is in."""
+        """Return the bundle with ``tsn``, or None."""
         at = self.at(tsn)
         return self[at] if at >= 0 and tsn <= self[at].last else None
 
     def cut(self, tsn: int) -> int:
-        """Have a bundle begin at ``tsn``; return its index, or that of what would follow."""
+        """Split so that a bundle begins at ``tsn``; return its index, or the index where it would be."""
         at = self.at(tsn)
         if at < 0 or self[at].first == tsn:
             return max(at, 0)
@@ -107,6 +111,6 @@ class Bundles(list[Bundle]):
         return at + 1
 
     def between(self, first: int, last: int) -> list[Bundle]:
-        """Return the bundles of these TSNs; those at the ends are cut."""
+        """Return the bundles of a range of TSNs, after splitting those at its ends."""
         begin = self.cut(first)
         return self[begin : self.cut(last + 1)]

@@ -1,7 +1,7 @@
-"""Chunks: what a packet carries, and what they look like (RFC 9260, 3.3; RFC 3758, 8260, 6525, 4820).
+"""Chunks: the parts of a packet (RFC 9260, 3.3; RFC 3758, 8260, 6525, 4820).
 
-A chunk has a type, eight flags, a length and a value, and is padded to a multiple of four bytes.  Sequence numbers are as
-they are on the wire here.  DATA and I-DATA, FORWARD-TSN and I-FORWARD-TSN are one class each.
+A chunk has a type, eight flags, a length and a value, and is padded to a multiple of four bytes. Sequence
+numbers are as on the wire here, wrapped. DATA and I-DATA share a class, as do FORWARD-TSN and I-FORWARD-TSN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plugins.protocols.sctp.parameters import Parameters
 
 
 class Type(IntEnum):
-    """Types of chunks."""
+    """Chunk types."""
 
     DATA = 0
     INIT = 1
@@ -34,7 +34,7 @@ class Type(IntEnum):
     COOKIE_ECHO = 10
     COOKIE_ACK = 11
     ECHO = 12
-    """ECNE: congestion was met (RFC 4960, appendix A)."""
+    """ECNE: a mark was received (RFC 4960, appendix A)."""
     REDUCED = 13
     """CWR: the window was reduced."""
     SHUTDOWN_COMPLETE = 14
@@ -48,11 +48,12 @@ class Type(IntEnum):
 ENDING, BEGINNING, UNORDERED, IMMEDIATE = 0x01, 0x02, 0x04, 0x08
 """Flags of DATA and I-DATA."""
 REFLECTED = 0x01
-"""T of ABORT and SHUTDOWN COMPLETE: the verification tag is the receiver's own idea of its peer's (8.5.1)."""
+"""The T bit of ABORT and SHUTDOWN COMPLETE: the verification tag is the one that the receiver itself uses
+towards its peer (8.5.1)."""
 
 _HEAD = Struct(">BBH")
 DATA, I_DATA = Struct(">BBHIHHI"), Struct(">BBHIHHII")
-"""Headers: what stands before the user's data."""
+"""Headers in front of the user data."""
 _INIT = Struct(">IIHHI")
 _SACK = Struct(">IIHH")
 _PAIR = Struct(">HH")
@@ -60,18 +61,18 @@ _SKIPPED = Struct(">HHI")
 
 
 class Data(msgspec.Struct, frozen=True, gc=False):
-    """DATA and I-DATA: a message, or a fragment of one."""
+    """DATA or I-DATA: a message or a fragment of one."""
 
     tsn: int
     stream: int
     number: int
-    """Of the message in its stream: 16 bits (SSN), or 32 in I-DATA (MID)."""
+    """Number of the message in its stream: SSN of 16 bits, or MID of 32 bits in I-DATA."""
     flags: int
     data: bytes
     protocol: int = 0
-    """Payload protocol identifier; in I-DATA only the first fragment has it."""
+    """Payload protocol identifier (PPID). In I-DATA only the first fragment has it."""
     fsn: int = 0
-    """Number of the fragment, in I-DATA (FSN)."""
+    """Fragment sequence number (FSN), in I-DATA."""
     interleaved: bool = False
     """Whether it is I-DATA."""
 
@@ -89,7 +90,10 @@ class Init(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Sack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """SACK: all up to ``cumulative``, and the ``gaps`` (first and last, counted from there), have come."""
+    """SACK: what was received.
+
+    All TSNs up to ``cumulative`` were, and those of ``gaps`` (first and last offset from it).
+    """
 
     cumulative: int
     window: int
@@ -98,7 +102,7 @@ class Sack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Plain(msgspec.Struct, frozen=True, gc=False):
-    """What has a type, flags and bytes without further shape: COOKIE ECHO, SHUTDOWN ACK, PAD, what is unknown."""
+    """A chunk with an opaque value: COOKIE ECHO, SHUTDOWN ACK, PAD, and unknown types."""
 
     kind: int
     value: bytes = b""
@@ -106,7 +110,7 @@ class Plain(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):
-    """What consists of parameters or causes: HEARTBEAT, HEARTBEAT ACK, ABORT, ERROR, RE-CONFIG."""
+    """A chunk that consists of parameters or causes: HEARTBEAT, HEARTBEAT ACK, ABORT, ERROR, RE-CONFIG."""
 
     kind: int
     parameters: Parameters = ()
@@ -114,17 +118,17 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Shutdown(msgspec.Struct, frozen=True, gc=False):
-    """SHUTDOWN: all up to ``cumulative`` has come."""
+    """SHUTDOWN: all TSNs up to ``cumulative`` were received."""
 
     cumulative: int
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """FORWARD-TSN and I-FORWARD-TSN: do not wait for anything up to ``cumulative`` (RFC 3758, 3.2; 8260, 2.3.1)."""
+    """FORWARD-TSN or I-FORWARD-TSN: wait for nothing up to ``cumulative`` (RFC 3758, 3.2; RFC 8260, 2.3.1)."""
 
     cumulative: int
     skipped: tuple[tuple[int, int, bool], ...] = ()
-    """Stream, last message's number, and whether it is an unordered one."""
+    """Stream, number of its last skipped message, and whether that is unordered."""
     interleaved: bool = False
 
 
@@ -152,7 +156,7 @@ def kind_of(chunk: Chunk) -> int:
 
 
 def encode(chunk: Chunk) -> bytes:
-    """Return the bytes of a chunk, padded."""
+    """Return the encoded chunk, padded."""
     if isinstance(chunk, Data):
         return _encode_data(chunk)
     if isinstance(chunk, Init):
@@ -206,7 +210,7 @@ def _encode_forward(chunk: Forward) -> bytes:
 
 
 def decode(kind: int, flags: int, value: bytes) -> Chunk:
-    """Read a chunk from its type, its flags and the rest; ``MalformedPacket`` says what is wrong with it."""
+    """Decode a chunk from its type, flags and value. Raises ``MalformedPacket``."""
     if kind in _LISTED:
         return Listed(kind, parameters.decode(value), flags)
     reader = _READERS.get(kind)
@@ -214,7 +218,10 @@ def decode(kind: int, flags: int, value: bytes) -> Chunk:
 
 
 def decode_data(packet: bytes, at: int, found: list[Chunk]) -> int:
-    """Read the DATA, or the I-DATA, that follow each other from ``at`` on; return where the next chunk is."""
+    """Decode consecutive DATA or I-DATA chunks from offset ``at`` on; return the offset behind them.
+
+    Raises ``MalformedPacket``.
+    """
     kind, end = packet[at], len(packet)
     interleaved = kind == Type.I_DATA
     header = I_DATA if interleaved else DATA

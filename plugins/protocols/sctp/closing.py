@@ -1,4 +1,10 @@
-"""Graceful shutdown (RFC 9260, 9.2)."""
+"""Graceful shutdown (RFC 9260, 9.2).
+
+The side that closes waits until everything is acknowledged (SHUTDOWN-PENDING), and sends SHUTDOWN
+(SHUTDOWN-SENT). The other side sends what it still has (SHUTDOWN-RECEIVED), then SHUTDOWN ACK
+(SHUTDOWN-ACK-SENT). SHUTDOWN COMPLETE ends it at both. T2-shutdown repeats SHUTDOWN and SHUTDOWN ACK;
+T5-shutdown-guard limits the whole.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +21,21 @@ if TYPE_CHECKING:
     from plugins.protocols.sctp.association import Association
 
 _GUARD_RTOS = 5
-"""Longest time-outs after which a shutdown that does not come to an end is an abort (T5)."""
+"""T5-shutdown-guard in multiples of ``rto_most``: 5 times RTO.Max, as section 9.2 recommends."""
 
 
 class Closing:
-    """The part of an association that ends it."""
+    """The shutdown part of an association."""
 
     def __init__(self, association: Association) -> None:
         self._association = association
         self._timer: float | None = None
-        """T2-shutdown."""
+        """When T2-shutdown expires; None: it is not running."""
         self._guard: float | None = None
-        """T5-shutdown-guard."""
+        """When T5-shutdown-guard expires."""
 
     def begin(self, now: float) -> None:
-        """The host wants to close."""
+        """Start the shutdown, at the host's request. An association that is not established is aborted."""
         association = self._association
         if association.state is State.ESTABLISHED:
             association.state = State.SHUTDOWN_PENDING
@@ -38,7 +44,7 @@ class Closing:
             association.abort("closed before it was open")
 
     def advance(self, now: float) -> bool:
-        """Say good-bye, or answer it, if the peer has everything; return whether that was said now."""
+        """Send SHUTDOWN or SHUTDOWN ACK once everything is acknowledged; return whether that was done now."""
         association = self._association
         if association.state not in DRAINING or not association.sender.is_empty():
             return False
@@ -77,17 +83,17 @@ class Closing:
                 self._send_shutdown(now)
 
     def data_received(self, now: float) -> None:
-        """Data after we have said good-bye: say it again, with what has come now."""
+        """Answer data that arrives in SHUTDOWN-SENT with another SHUTDOWN, which acknowledges it (9.2)."""
         if self._association.state is State.SHUTDOWN_SENT:
             self._send_shutdown(now)
 
     def repeat_shutdown_ack(self, now: float) -> None:
-        """The peer has not got our SHUTDOWN ACK, or we have not got its answer."""
+        """Repeat SHUTDOWN ACK: it, or the peer's SHUTDOWN COMPLETE, was lost."""
         self._send_shutdown(now)
 
     def on_shutdown(self, chunk: Shutdown, path: Path, now: float) -> None:
         association = self._association
-        if association.state is State.SHUTDOWN_SENT:  # both at once
+        if association.state is State.SHUTDOWN_SENT:  # both sides shut down at once
             association.state = State.SHUTDOWN_ACK_SENT
             self._send_shutdown(now)
         elif association.state is State.SHUTDOWN_ACK_SENT:

@@ -1,6 +1,7 @@
-"""Explicit congestion notification (RFC 4960, appendix A): marks that routers set are told to the sender, who slows down.
+"""Explicit congestion notification (RFC 4960, appendix A).
 
-The carrier says which packets came with a mark, and marks ours as capable where ``agreed``.
+The host reports which packets arrived with a mark (CE), and marks ours as ECN-capable where ``agreed``. The
+receiver echoes the mark (ECNE) with each SACK until the sender confirms that it has reduced its window (CWR).
 """
 
 from __future__ import annotations
@@ -13,34 +14,34 @@ from plugins.protocols.sctp.sequence import MASK32, unwrapped
 
 
 class Ecn:
-    """Both halves of it."""
+    """The receiving and the sending half of ECN."""
 
     def __init__(self, *, agreed: bool = False) -> None:
         self.agreed = agreed
-        """Whether the peer knows of it, too."""
+        """Whether both sides support ECN."""
         self._marked: int | None = None
-        """The lowest TSN of the first packet that came with a mark and of which the peer does not know yet."""
+        """The lowest TSN of the first marked packet whose mark the peer has not confirmed."""
 
     # ------------------------------------------------------------------ receiving
 
     def marked(self, tsn: int) -> None:
-        """A packet with that lowest TSN came with a mark."""
+        """Record a marked packet, by its lowest TSN."""
         if self.agreed and self._marked is None:
             self._marked = tsn
 
     def echo(self) -> bytes:
-        """Return the chunk that goes with each SACK until the peer has slowed down; nothing without marks."""
+        """Return the ECNE chunk that accompanies each SACK, or nothing."""
         return b"" if self._marked is None else _encode(Type.ECHO, self._marked)
 
     def on_reduced(self, chunk: Plain) -> None:
-        """The peer has slowed down for what was sent up to a TSN."""
+        """Process a CWR: the peer has reduced its window for packets up to a TSN."""
         if self._marked is not None and unwrapped(_tsn(chunk), self._marked) >= self._marked:
             self._marked = None
 
     # ------------------------------------------------------------------ sending
 
     def on_echo(self, chunk: Plain, path: Path, outstanding: Outstanding) -> bytes:
-        """Slow down, once for each window; return the answer."""
+        """Reduce the window, once per window of data; return the CWR chunk."""
         tsn = unwrapped(_tsn(chunk), outstanding.next_tsn)
         bundle = outstanding.bundles.find(tsn)
         if tsn < outstanding.next_tsn:

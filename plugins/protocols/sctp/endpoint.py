@@ -1,6 +1,23 @@
-"""An endpoint: a port, the associations on it, and packets that belong to none (RFC 9260, 5.1, 5.2, 8.4, 8.5).
+"""An endpoint: an SCTP port, its associations, and packets that belong to none.
 
-An INIT is answered from what it says and leaves nothing behind; memory is given to a peer that has come back with its cookie.
+Sections 5.1, 5.2, 8.4 and 8.5 of RFC 9260 are here.
+
+Which association a packet belongs to is decided by its ports and its source address (``_by_peer``); the
+verification tag then proves that the sender knows the association (8.5). The common case, a packet with
+nothing but DATA and the correct tag, is decided first.
+
+INIT leaves nothing behind (5.1). The endpoint answers from the INIT alone: everything that the association
+will need goes into a signed cookie, which the peer sends back in COOKIE ECHO. Only then is memory spent on
+the peer. So a flood of INITs with forged addresses costs no memory, and its answers are limited in number
+(``_MAX_ANSWERS``) and in size (``handshake``).
+
+A COOKIE ECHO for an association that exists already is table 12 of section 5.2.4: cases A (restart), B (both
+sides connect at once), C (late cookie) and D (repeated cookie) are told apart by the two tags in the cookie
+and its tie-tags.
+
+There is no I/O and no clock here. The host calls ``receive_data`` with each packet and ``handle_timeout``
+when ``next_deadline`` has come, and after both sends what ``data_to_send`` returns. All calls come from one
+thread.
 """
 
 from __future__ import annotations
@@ -24,19 +41,22 @@ from plugins.protocols.sctp.secret import Secret
 from plugins.protocols.sctp.states import State
 
 _MAX_ANSWERS = 256
-"""Packets without an association that wait to be sent; a flood gets no more answers than that in one turn."""
+"""Packets that answer packets without an association.
+
+More are not sent in one turn, so that a flood is not multiplied.
+"""
 _KEY_LIFETIME = 3600.0
-"""Seconds after which cookies are signed with another key; longer where a cookie lives longer."""
+"""Seconds after which cookies are signed with a new key (5.1.3). It is longer where a cookie lives longer."""
 _UNANSWERED = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE, Type.COOKIE_ACK, Type.COOKIE_ECHO))
 _MAX_CLOSED = 1024
-"""Associations that ended with a graceful shutdown and whose tags are still known; the oldest is forgotten first."""
+"""Associations that ended with SHUTDOWN COMPLETE whose tags are remembered. The oldest is forgotten first."""
 _CLOSED_LIFETIME = 60.0
-"""Seconds that such a tag stays known: longer than a packet of the association can still be on its way."""
+"""Seconds that such a tag is remembered: longer than a packet of the association can be delayed."""
 _ENDING = frozenset((Type.ABORT, Type.SHUTDOWN_COMPLETE))
 
 
 class Statistics(msgspec.Struct):
-    """What has become of packets that changed nothing."""
+    """Counts of packets that changed nothing."""
 
     malformed: int = 0
     wrong_tag: int = 0
@@ -48,7 +68,7 @@ class Statistics(msgspec.Struct):
 
 
 class Endpoint:
-    """All associations of one port."""
+    """All associations of one SCTP port."""
 
     def __init__(
         self,
@@ -59,7 +79,12 @@ class Endpoint:
         addresses: tuple[bytes, ...] = (),
         listens: bool = True,
     ) -> None:
-        """Take a ``key`` that nobody else knows and that was never used before, and our ``addresses`` if the peer is to use more than one."""
+        """Make an endpoint.
+
+        ``key`` must be random, secret and never used before: tags, cookies and nonces derive from it.
+        ``addresses`` are our own, if the peer is to use more than one. Without ``listens``, an INIT without
+        an association is refused.
+        """
         self.statistics = Statistics()
         self._options = options
         self._port = port
@@ -69,20 +94,21 @@ class Endpoint:
         self._answers: Packets = []
         self._by_peer: dict[tuple[int, bytes], Association] = {}
         self._associations: dict[Association, list[tuple[int, bytes]]] = {}
-        """Each with the keys by which ``_by_peer`` knows it."""
+        """Each association with its keys in ``_by_peer``."""
         self._touched: dict[Association, None] = {}
-        """Those that may have something to send, in the order in which something has happened to them."""
+        """Associations that may have something to send, in the order in which they were touched."""
         self._deadlines = _Deadlines()
         self._closed: dict[tuple[int, int], float] = {}
-        """Peer's port and our tag of associations that ended with a graceful shutdown, and until when they stay here."""
+        """The peer's port and our tag of associations that ended with SHUTDOWN COMPLETE, and until when they
+        are remembered."""
 
     @property
     def associations(self) -> list[Association]:
-        """All that there are."""
+        """All associations that have not ended."""
         return list(self._associations)
 
     def connect(self, addresses: list[bytes], peer_port: int, now: float) -> Association:
-        """Begin an association with the peer that has these addresses."""
+        """Start an association with the peer that has these addresses."""
         made = self._make(peer_port)
         made.connect(addresses, now)
         self._note_addresses(made)
@@ -95,13 +121,16 @@ class Endpoint:
         return made
 
     def next_deadline(self) -> float | None:
-        """Return when ``handle_timeout``, and ``data_to_send`` after it, is to be called, or a time before."""
+        """Return when ``handle_timeout`` is to be called, and ``data_to_send`` after it.
+
+        It may be too early, never too late.
+        """
         for association in self._touched:
             self._deadlines.arm(association)
         return self._deadlines.next()
 
     def handle_timeout(self, now: float) -> list[Association]:
-        """Do what is due; return the associations for which something was."""
+        """Process expired timers; return the associations that had any."""
         due = self._deadlines.due(now)
         for association in due:
             association.handle_timeout(now)
@@ -109,7 +138,10 @@ class Endpoint:
         return due
 
     def data_to_send(self, now: float) -> Packets:
-        """Return and forget the packets that are to go out now, each with its address; forget what has ended."""
+        """Return the packets to send now, each with its address.
+
+        Associations that have ended are forgotten afterwards.
+        """
         made, self._answers = self._answers, []
         touched = list(self._touched)
         self._touched.clear()
@@ -124,7 +156,7 @@ class Endpoint:
         return made
 
     def has_more(self) -> bool:
-        """Whether ``data_to_send`` may be called again at once: what it gave were bursts, and windows allow more."""
+        """Whether ``data_to_send`` has more at once: it returned a burst, and the windows allow more."""
         return any(association.output.limited for association in self._touched)
 
     def _forget(self, association: Association, now: float) -> None:
@@ -148,7 +180,10 @@ class Endpoint:
                 del self._by_peer[peer]
 
     def _note_addresses(self, association: Association) -> None:
-        """Know the packets of an association by their source; an address that is another's already stays his."""
+        """Register new addresses of an association.
+
+        An address that another association uses stays with that one.
+        """
         while association.paths.unknown:
             peer = (association.peer_port, association.paths.unknown.pop())
             known = self._by_peer.get(peer)
@@ -161,9 +196,10 @@ class Endpoint:
     def receive_data(
         self, data: bytes, source: bytes, now: float, *, marked: bool = False
     ) -> Association | None:
-        """Take a packet in; return the association that it was for.  Bad packets are counted, and never raise.
+        """Process a packet; return the association that it belongs to, or None.
 
-        ``marked``: it came with a router's mark of congestion (CE).
+        Bad packets are counted; nothing is raised. ``source`` is the peer's address (4 or 16 bytes),
+        ``marked`` says that a router marked the packet with congestion experienced (CE).
         """
         try:
             packet = packets.decode(data)
@@ -176,7 +212,8 @@ class Endpoint:
         association = self._find(packet.source, source)
         if association is not None and not packet.control and packet.tag == association.tag:
             association.receive_chunks(packet.chunks, source, now, marked=marked)
-            return association  # data alone, the usual case
+            # Data alone, the common case: the tag is checked, and no control chunk has an exception (8.5.1).
+            return association
         first = packet.chunks[0]
         if isinstance(first, Init) and not first.is_ack:
             self._on_init(first, packet, source, association, now)
@@ -217,14 +254,14 @@ class Endpoint:
             self._answer(packet, source, packet.tag, Listed(Type.ABORT, (), REFLECTED))
 
     def _is_late(self, packet: Packet, source: bytes, now: float) -> bool:
-        """Return whether a packet belongs to an association that ended with a graceful shutdown a short while ago.
+        """Return whether a packet is of an association that ended with SHUTDOWN COMPLETE a short while ago.
 
-        ABORT would be wrong: the peer may still wait for our SHUTDOWN COMPLETE, and would take the shutdown for
-        an abort.  A HEARTBEAT ACK that comes on the slower of two paths is such a packet.
+        ABORT (8.4, rule 8) would be wrong: the peer may still wait for our SHUTDOWN COMPLETE, and would
+        report an abort. A HEARTBEAT ACK that arrives on the slower of two paths is such a packet.
         """
         known = self._by_peer.get((packet.source, source))
         if known is not None and known.closed_gracefully and known.tag == packet.tag:
-            return True  # SHUTDOWN COMPLETE waits in this very turn to be sent
+            return True  # it ended in this turn: its SHUTDOWN COMPLETE is still to be sent
         return self._closed.get((packet.source, packet.tag), now) > now
 
     # ------------------------------------------------------------------ INIT
@@ -240,7 +277,8 @@ class Endpoint:
                 raise Refused(Cause.OUT_OF_RESOURCE, "nobody listens")
             offer, unknown = read_init(init, source, self._options)
             if association is not None:
-                if association.state is State.SHUTDOWN_ACK_SENT:  # our peer is over, and has begun anew
+                # Its SHUTDOWN COMPLETE was lost, and the peer begins anew (9.2).
+                if association.state is State.SHUTDOWN_ACK_SENT:
                     self._touched[association] = None
                     association.closing.repeat_shutdown_ack(now)
                     return
@@ -281,7 +319,10 @@ class Endpoint:
     def _on_cookie(
         self, data: bytes, packet: Packet, source: bytes, association: Association | None, now: float
     ) -> Association | None:
-        """Return the association that the rest of the packet is for."""
+        """Process a COOKIE ECHO (5.1.5, 5.2.4).
+
+        Return the association that the other chunks of the packet belong to.
+        """
         cookie = open_cookie(data, self._secret, now)
         ours = cookie is not None and (cookie.port, cookie.peer_port) == (packet.destination, packet.source)
         if cookie is None or not ours or cookie.tag != packet.tag or source not in cookie.offer.addresses:
@@ -308,11 +349,14 @@ class Endpoint:
     def _renew(
         self, cookie: Cookie, packet: Packet, source: bytes, association: Association, now: float
     ) -> bool:
-        """Do what a cookie means to an association that there is (5.2.4, table 12); return whether it counts."""
-        if association.tag == cookie.tag:  # B and D
+        """Process a cookie for an association that exists (5.2.4, table 12).
+
+        Return whether it is valid for it.
+        """
+        if association.tag == cookie.tag:  # cases B and D
             association.cross(cookie, source, now)
             return True
-        if association.output.peer_tag == cookie.offer.tag:  # C: late
+        if association.output.peer_tag == cookie.offer.tag:  # case C: late, discard
             return False
         if (cookie.tie_ours, cookie.tie_theirs) != (association.tag, association.output.peer_tag):
             return False
@@ -320,25 +364,31 @@ class Endpoint:
             cause = Parameter(Cause.COOKIE_WHILE_SHUTTING_DOWN)
             self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
             return False
+        # Case A: the peer has restarted. The same object goes on, with the messages of the old association in
+        # ``left``, so that the host keeps what was delivered.
         association.restarts += 1
         association.left += association.receive(now)
-        self._forget_addresses(association)  # it may have fewer now, and those that it has are new
+        self._forget_addresses(association)  # the peer may have other addresses after its restart
         association.accept(cookie, source, now)
         association.events[-1] = Event(what=What.RESTARTED)
         return True
 
 
 class _Deadlines:
-    """When something is due, and for which association."""
+    """The timers of all associations: one heap, in which an entry may be too early, never too late.
+
+    Deadlines mostly move to later times, with every SACK. An entry is therefore not moved: when it comes up
+    too early, the association is asked for its deadline again. So a packet costs no heap operation.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Association]] = []
         self._armed: dict[Association, float] = {}
-        """The earliest entry of each."""
+        """The earliest heap entry of each association."""
         self._order = itertools.count()
 
     def arm(self, association: Association) -> None:
-        """See to it that the association is looked at when something is due."""
+        """Make sure that there is an entry no later than the association's deadline."""
         at = association.next_deadline()
         armed = self._armed.get(association)
         if at is not None and (armed is None or at < armed):
@@ -346,13 +396,13 @@ class _Deadlines:
             heapq.heappush(self._heap, (at, next(self._order), association))
 
     def next(self) -> float | None:
-        """Return when ``due`` is to be asked; None: there is nothing."""
+        """Return when ``due`` is to be called next; None: no timer runs."""
         while self._heap and self._is_void(*self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: float) -> list[Association]:
-        """Return those for which something is due."""
+        """Return the associations with expired timers."""
         found = []
         while self._heap and self._heap[0][0] <= now:
             at, order, association = heapq.heappop(self._heap)
@@ -367,7 +417,7 @@ class _Deadlines:
         return found
 
     def forget(self, association: Association) -> None:
-        """There is nothing more to be due for it."""
+        """Drop the association's timer."""
         self._armed.pop(association, None)
 
     def _is_void(self, at: float, order: int, association: Association) -> bool:
@@ -375,7 +425,10 @@ class _Deadlines:
 
 
 def _no_new_addresses(offer: Offer, association: Association) -> None:
-    """Refuse a restart that brings addresses: it may be somebody else's (5.2.2)."""
+    """Refuse a restart that brings new addresses (5.2.2).
+
+    An attacker could take over the association with them.
+    """
     if association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
         return
     new = [address for address in offer.addresses if association.paths.at(address) is None]
@@ -387,7 +440,10 @@ def _no_new_addresses(offer: Offer, association: Association) -> None:
 
 
 def _is_verified(packet: Packet, association: Association) -> bool:
-    """Whether the verification tag is right (8.5, 8.5.1)."""
+    """Whether the verification tag is correct (8.5).
+
+    It is ours, or the peer's own, reflected in ABORT or SHUTDOWN COMPLETE (8.5.1).
+    """
     for chunk in packet.control:
         if isinstance(chunk, (Plain, Listed)) and chunk.kind in _ENDING and chunk.flags & REFLECTED:
             return packet.tag == association.output.peer_tag != 0
@@ -395,7 +451,7 @@ def _is_verified(packet: Packet, association: Association) -> bool:
 
 
 def _is_to_one_before(packet: Packet, association: Association) -> bool:
-    """Whether a SHUTDOWN ACK is for an association that was over before this one began (8.5.1, E)."""
+    """Whether a SHUTDOWN ACK belongs to an earlier association, while this one is being set up (8.5.1, E)."""
     kinds = {chunks.kind_of(chunk) for chunk in packet.control}
     return association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED) and Type.SHUTDOWN_ACK in kinds
 

@@ -1,4 +1,4 @@
-"""The protocol's own errors."""
+"""Errors of SCTP."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from kernel.contracts.errors import RemoteProtocolError
 
 
 class MalformedPacket(RemoteProtocolError):
-    """Bytes that are no SCTP packet, or a damaged one.  Never raised for what is merely unknown."""
+    """The bytes are no SCTP packet, or a damaged one. Chunks of unknown types are no error."""
 
 
 class NoUserData(RemoteProtocolError):
-    """A DATA chunk without any data, which has a cause of its own (RFC 9260, 3.3.10.9)."""
+    """A DATA chunk without user data, for which there is a cause of its own (RFC 9260, 3.3.10.9)."""

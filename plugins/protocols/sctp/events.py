@@ -1,4 +1,4 @@
-"""What an association tells its host besides messages."""
+"""Events of an association, and messages it has received."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class What(Enum):
-    """Sorts of events."""
+    """Kinds of events."""
 
     UP = "association up"
     RESTARTED = "peer restarted"
@@ -25,21 +25,24 @@ class What(Enum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them."""
+    """An event of an association."""
 
     what: What
     detail: str = ""
     address: bytes = b""
-    """Of a path."""
+    """Address of the path, for PATH_UP and PATH_DOWN."""
     streams: tuple[int, ...] = ()
-    """That were reset or added, or were not: ours or the peer's, as ``detail`` says; of the peer's reset, none means all."""
+    """Streams that were reset or added, or were refused: ours or the peer's, as ``detail`` says.
+
+    For a reset of the peer's, none means all.
+    """
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message that was received."""
+    """A received message."""
 
     stream: int
     data: bytes
     protocol: int = 0
-    """Payload protocol identifier, which is the application's own affair."""
+    """Payload protocol identifier (PPID): its meaning is the application's."""
     unordered: bool = False

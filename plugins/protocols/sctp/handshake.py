@@ -1,4 +1,4 @@
-"""What the two sides tell each other at first, and the cookie that keeps it at the peer (RFC 9260, 5.1)."""
+"""The handshake: INIT and INIT ACK, and the cookie that holds our state at the peer (RFC 9260, 5.1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ The report of a parameter is longer than the parameter, so that the reports of a
 
 
 class Refused(Exception):
-    """The peer's INIT or INIT ACK cannot be answered but by ABORT, with this cause."""
+    """The peer's INIT or INIT ACK cannot be accepted: it is answered with ABORT and this cause."""
 
     def __init__(self, cause: Cause, text: str, value: bytes = b"") -> None:
         super().__init__(text)
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What the peer's INIT or INIT ACK says, as far as it counts here."""
+    """What the peer's INIT or INIT ACK offers, reduced to what both sides support."""
 
     tag: int
     tsn: int
@@ -36,28 +36,32 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     outbound: int
     inbound: int
     addresses: list[bytes]
-    """The one that the packet came from, and those that were listed."""
+    """The packet's source address, and the listed ones."""
     may_forward: bool
-    """Whether both sides know FORWARD-TSN."""
+    """Whether both sides support FORWARD-TSN (RFC 3758)."""
     interleaved: bool
-    """Whether both sides want I-DATA."""
+    """Whether both sides want I-DATA (RFC 8260)."""
     resets: bool
-    """Whether both sides know RE-CONFIG."""
+    """Whether both sides support RE-CONFIG (RFC 6525)."""
     ecn: bool
-    """Whether both sides know ECN."""
+    """Whether both sides support ECN (RFC 4960, appendix A)."""
 
 
 class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """All that an association is made of, as long as the peer has to keep it (5.1.3)."""
+    """Everything that an association is made from, kept at the peer until it answers (5.1.3).
+
+    Times are seconds.
+    """
 
     made: float
     lifetime: float
     tag: int
-    """Ours, that the peer is to use."""
+    """Our tag, which the peer has to use."""
     tsn: int
-    """Our first."""
+    """Our first TSN."""
     tie_ours: int
-    """Our tag in the association that there was when the cookie was made; 0 without one (5.2.2)."""
+    """Our tag of the association that existed when the cookie was made; 0: there was none (tie-tag, 5.2.2).
+    """
     tie_theirs: int
     port: int
     peer_port: int
@@ -68,7 +72,7 @@ class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 def open_cookie(data: bytes, secret: Secret, now: float) -> Cookie | None:
-    """Return a cookie that was made here and not too long ago; None for any other bytes."""
+    """Return the cookie if it was signed here and its key is not too old, else None."""
     inner = secret.opened(data, now)
     return None if inner is None else msgspec.msgpack.decode(inner, type=Cookie)
 
@@ -84,7 +88,7 @@ def our_init(
 ) -> Init:
     """Return our INIT or, with a cookie, INIT ACK."""
     listed = [] if cookie is None else [Parameter(Kind.STATE_COOKIE, cookie)]
-    if len(addresses) > 1:  # a single one is the packet's own
+    if len(addresses) > 1:  # a single one is the packet's source address (5.1.2, A)
         listed += [Parameter(Kind.IPV4 if len(each) == 4 else Kind.IPV6, each) for each in addresses]
     if options.ecn:
         listed.append(Parameter(Kind.ECN_CAPABLE))
@@ -112,7 +116,7 @@ def our_init(
 
 
 def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, Parameters]:
-    """Return what the peer offers, and the parameters that it wants to be told are unknown here.  Raises ``Refused``."""
+    """Return what the peer offers, and the unknown parameters to report to it (3.2.2). Raises ``Refused``."""
     if not init.tag or not init.outbound or not init.inbound or init.window < _MIN_WINDOW:
         raise Refused(Cause.INVALID_MANDATORY, "INIT without a tag, a stream or a window")
     counting, unknown = parameters.recognized(init.parameters, _MAX_REPORTED)

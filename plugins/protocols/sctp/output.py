@@ -1,4 +1,4 @@
-"""What goes into which packet: replies first, an acknowledgement, then data (RFC 9260, 6.10)."""
+"""Composition of packets: control chunks first, then a SACK, then data (RFC 9260, 6.10)."""
 
 from __future__ import annotations
 
@@ -15,51 +15,55 @@ from plugins.protocols.sctp.receiver import Receiver
 from plugins.protocols.sctp.sender import Sender
 
 _MAX_REPLIES = 64
-"""Chunks that wait to be sent; a peer that makes us reply to more than we can send is not replied to."""
+"""Replies that may wait.
+
+A peer that causes more replies than can be sent gets none for the rest: a flood of HEARTBEATs must not fill
+our memory.
+"""
 
 Packets = list[tuple[bytes, bytes]]
-"""Addresses, and what goes there."""
+"""Pairs of the peer's address and a packet for it."""
 
 
 class Output:
-    """The packets of one association."""
+    """The outbound packets of one association."""
 
     def __init__(self, options: SctpOptions, port: int, peer_port: int) -> None:
         self.peer_tag = 0
-        """Verification tag of what we send."""
+        """The verification tag of the packets that we send."""
         self.sack_to: bytes | None = None
-        """Where the last data came from."""
+        """The address that the last data came from: a SACK goes back there (6.4)."""
         self.ecn = Ecn()
         self.limited = False
-        """Whether the last ``flush`` has ended a burst, and not all that windows allow."""
+        """Whether the last ``flush`` ended because of the burst limit, and not because of the windows."""
         self._max_gaps = (options.packet_size - 300) // 4
         self._ports = (port, peer_port)
         self._replies: deque[tuple[bytes, bytes]] = deque()
         self._ready: Packets = []
 
     def reply(self, address: bytes, encoded: bytes) -> None:
-        """Queue a chunk that may share its packet."""
+        """Queue a chunk that may share a packet with others."""
         if len(self._replies) < _MAX_REPLIES:
             self._replies.append((address, encoded))
 
     def alone(self, address: bytes, encoded: bytes, tag: int | None = None) -> None:
-        """Queue a chunk, if there is one, that has a packet for itself."""
+        """Queue a chunk in a packet of its own; nothing if it is empty."""
         if encoded and len(self._ready) < _MAX_REPLIES:
             self._ready.append(
                 (address, packets.encode(*self._ports, self.peer_tag if tag is None else tag, [encoded]))
             )
 
     def on_echo(self, chunk: Plain, path: Path, outstanding: Outstanding) -> None:
-        """Slow down, and say so, if that was agreed on."""
+        """Process an ECN echo: reduce the congestion window and answer, if ECN was negotiated."""
         if self.ecn.agreed:
             self.reply(path.address, self.ecn.on_echo(chunk, path, outstanding))
 
     def forget(self) -> None:
-        """Drop what waits to be sent: the association is another, or none, from now on."""
+        """Drop the queued replies: the association has ended, or is replaced by a new one."""
         self._replies.clear()
 
     def flush(self, paths: Paths, sender: Sender | None, receiver: Receiver | None, now: float) -> Packets:
-        """Return and forget what is to be sent now; without a sender, no data."""
+        """Return the packets to send now. Without a ``sender`` there is no data."""
         made, self._ready = self._ready, []
         self.limited = False
         current = paths.current()
@@ -74,13 +78,13 @@ class Output:
             while parts := self._next(path, sender, receiver, now, fresh=len(made) < end):
                 made.append((path.address, packets.encode(*self._ports, self.peer_tag, parts)))
             self.limited = self.limited or 0 < end <= len(made)
-        self._replies.clear()  # what is left was for addresses that are none any more
+        self._replies.clear()  # what is left was for addresses that are no paths any more
         return made
 
     def _next(
         self, path: Path, sender: Sender | None, receiver: Receiver | None, now: float, *, fresh: bool
     ) -> list[bytes]:
-        """Return the chunks of the next packet to that path."""
+        """Return the chunks of the next packet on a path; an empty list if there are none."""
         parts: list[bytes] = []
         room = path.probing.size - packets.HEADER.size & ~3
         for _ in range(len(self._replies)):
@@ -97,5 +101,6 @@ class Output:
             due = receiver.sack_due <= now and path.address == self.sack_to
             if left >= 0 and (data or due):
                 return [*parts, chunks.encode(receiver.sack(self._max_gaps)), echo, *data]
-        # A fragment that was lost may be too large to go with an acknowledgement.
+        # A SACK shares the packet with data where both fit. A retransmitted chunk has a fixed size, and may
+        # fill the packet alone: then it goes first, and the SACK in the next one.
         return parts + (sender.fill(path, room, now, fresh=fresh) if sender is not None else [])

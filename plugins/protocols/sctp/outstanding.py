@@ -1,4 +1,33 @@
-"""What was sent and is not acknowledged: SACKs, losses, and what was given up (RFC 9260, 6.2.1, 6.3.3, 7.2.4; RFC 3758, 3.5)."""
+"""Data that was sent and is not acknowledged: SACKs, loss detection, and abandoned messages.
+
+The page of theory for the sending side. The clauses are those of RFC 9260 unless another RFC is named.
+
+TSNs and bundles. Every DATA chunk has a TSN. Chunks that went out in one packet form a ``Bundle``: a packet
+is lost or received as a whole, so that the work per SACK grows with packets and not with messages. Only when
+a SACK names a part of a packet, or when one message of it is abandoned, is the bundle split.
+
+What a SACK says (3.3.4, 6.2.1). The cumulative TSN is final: everything up to it is removed. Gap blocks name
+TSNs above it that have arrived. They are not final: the receiver may drop such chunks again (6.2), and an
+older SACK that was overtaken may name fewer. A TSN that was named and is not named any more is therefore put
+back in flight.
+
+Loss detection. A chunk is taken for lost in one of two ways.
+
+- Fast retransmit (7.2.4): three SACKs report it missing. A SACK counts only for TSNs below the highest TSN
+  that it newly acknowledges (HTNA): a SACK that brings no news about later data says nothing about earlier
+  data. In fast recovery each SACK that advances the cumulative TSN counts for all missing TSNs.
+- Timer (6.3.3): T3-rtx of a path expires. All that is in flight on that path is lost, and goes out on another
+  path if there is an active one (6.4).
+
+Flight size. ``flight`` counts bytes of user data that are neither acknowledged, nor lost, nor abandoned; it
+exists per path, for that path's congestion window (7.2), and in sum, for the peer's receive window (6.1, rule
+A).
+
+Abandoned messages (RFC 3758, 3.5). A message with a limited lifetime may be given up after its first
+transmission, if the peer supports FORWARD-TSN. Its chunks keep their TSNs. ``advanced``
+(Advanced.Peer.Ack.Point) moves over abandoned chunks that directly follow the cumulative TSN, and FORWARD-TSN
+tells the peer to stop waiting for them.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +41,47 @@ from plugins.protocols.sctp.schedule import Outgoing
 from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
 Range = tuple[int, int]
-"""First and last integer."""
+"""First and last TSN of a range, both included."""
 
 MISSING_REPORTS = 3
-"""Reports that a TSN is missing after which it is sent again."""
+"""Missing reports after which a chunk is retransmitted fast (7.2.4)."""
 
 _MAX_OUTSTANDING = 1 << 15
 _FORWARD_HEAD, _SKIPPED_STREAM, _SKIPPED_MESSAGE = 8, 4, 8
-"""Bytes of FORWARD-TSN without streams, and of each of them; in I-FORWARD-TSN they have more."""
+"""Bytes of FORWARD-TSN without streams, of each stream in it, and of each message in I-FORWARD-TSN."""
 
 
 class Outstanding:
-    """All bundles above the peer's cumulative acknowledgement, in their order."""
+    """All bundles above the cumulative TSN, in the order of their TSNs."""
 
     def __init__(self, first_tsn: int, paths: list[Path]) -> None:
         self.paths = paths
-        """The association's own list of them."""
+        """The association's list of paths, shared and not copied."""
         self.next_tsn = first_tsn
         self.cumulative = first_tsn - 1
         self.advanced = first_tsn - 1
-        """Up to where the peer has, or need not have, everything (Advanced.Peer.Ack.Point)."""
+        """The Advanced.Peer.Ack.Point: the peer has everything up to this TSN, or was told not to wait for
+        it."""
         self.flight = 0
         self.bytes = 0
-        """Sent, and neither acknowledged cumulatively nor given up."""
+        """Bytes of user data that were sent, and are neither acknowledged cumulatively nor abandoned."""
         self.forward_due = False
-        """Whether the peer is to be told of ``advanced``, for the first time or again."""
+        """Whether a FORWARD-TSN is to be sent, for the first time or again."""
         self.may_forward = False
-        """Whether the peer knows FORWARD-TSN: else what was sent once cannot be given up."""
+        """Whether the peer supports FORWARD-TSN. Without it, a message that was sent cannot be abandoned."""
         self.interleaved = False
         self.abandoned_count = 0
-        """Messages that were given up."""
+        """Messages that were abandoned."""
         self.retransmitted = 0
-        """Chunks that were sent again."""
+        """Chunks that were retransmitted."""
         self.bundles = Bundles()
         self._gaps: list[Range] = []
-        """TSNs above ``cumulative`` that the peer has said it has."""
+        """TSNs above ``cumulative`` that the last SACK named as received."""
 
     # ------------------------------------------------------------------ sending
 
     def add(self, bundle: Bundle, now: float) -> None:
-        """Take note of a bundle that goes out for the first time, and has the next TSNs."""
+        """Record a bundle that goes out for the first time, with the next TSNs."""
         self.next_tsn = bundle.last + 1
         self.bytes += bundle.size
         self.bundles.append(bundle)
@@ -60,12 +90,13 @@ class Outstanding:
         self._sent(bundle, now)
 
     def repeat(self, bundle: Bundle, now: float) -> None:
-        """Take note that a bundle goes out again."""
+        """Record that a bundle is retransmitted."""
         path = bundle.path
         bundle.missing_reports = 0
         self.retransmitted += len(bundle.messages)
         if path.timed is not None and bundle.first <= path.timed <= bundle.last:
-            path.timed = None  # Karn: an answer could be one to either
+            # Karn's rule (6.3.1, C5): an acknowledgement could belong to either transmission.
+            path.timed = None
         self._sent(bundle, now)
 
     def _sent(self, bundle: Bundle, now: float) -> None:
@@ -83,25 +114,30 @@ class Outstanding:
             path.retransmission_due = now + path.rto
 
     def room(self) -> int:
-        """Return how many TSNs more a gap block can name (16 bits)."""
+        """Return how many more TSNs may be outstanding: a gap block has 16 bits for a TSN's offset."""
         return _MAX_OUTSTANDING - (self.next_tsn - 1 - self.cumulative)
 
     def has_unacknowledged(self, stream: int) -> bool:
-        """Whether anything of that stream was sent, or given up, and not acknowledged."""
+        """Whether chunks of a stream are sent or abandoned, and not acknowledged cumulatively."""
         return any(message.stream == stream for bundle in self.bundles for message in bundle.messages)
 
     # ------------------------------------------------------------------ acknowledgement
 
     def on_sack(self, sack: Sack, now: float, *, names_gaps: bool = True) -> bool:
-        """Take a SACK in; return whether it acknowledged anything new.  Raises ``RemoteProtocolError`` on nonsense.
+        """Process a SACK; return whether it acknowledged anything new (6.2.1).
 
-        Without ``names_gaps`` it is a cumulative acknowledgement only, and says nothing of what is above.
+        With ``names_gaps`` false it is the cumulative TSN of a SHUTDOWN, which says nothing about TSNs above.
+        Raises ``RemoteProtocolError`` if it acknowledges a TSN that was never sent: the association is
+        aborted (12.4).
         """
         cumulative = unwrapped(sack.cumulative, self.cumulative)
         if cumulative < self.cumulative:
-            return False  # one that others have overtaken
+            return False  # reordered: a newer SACK was processed before it (6.2.1, D i)
         if cumulative >= self.next_tsn:
             raise RemoteProtocolError(f"TSN {sack.cumulative} is acknowledged, which was not sent")
+        # The congestion rules ask whether the window was full before this SACK (7.2.1, 7.2.2), so that the
+        # flight sizes are taken before anything is removed. The window grows before missing reports may halve
+        # it (7.2.4, last note).
         before = [(path, path.flight) for path in self.paths]
         gains: dict[Path, int] = {}
         advanced = cumulative > self.cumulative
@@ -122,13 +158,16 @@ class Outstanding:
             path.acknowledged(gain, in_flight_before=before, advanced=advanced)
             path.probing.progressed()
             path.errors = 0
+        # T3-rtx stops when nothing is outstanding on the path, and restarts when its earliest chunk was
+        # acknowledged (6.3.2, R2 and R3). It also guards a FORWARD-TSN that may be lost: while one is
+        # unanswered, the timer goes on.
         if not path.flight and not path.lost and self.advanced <= self.cumulative:
             path.retransmission_due = None
         elif gain and advanced:
             path.retransmission_due = now + path.rto
 
     def _remove(self, cumulative: int, gains: dict[Path, int], now: float) -> None:
-        """Forget all up to ``cumulative``."""
+        """Remove everything up to ``cumulative``."""
         bundles = self.bundles
         count = len(bundles) if cumulative == self.next_tsn - 1 else bundles.cut(cumulative + 1)
         for bundle in bundles[:count]:
@@ -159,17 +198,20 @@ class Outstanding:
             self.flight -= bundle.size
 
     def _take_gaps(self, sack: Sack, gains: dict[Path, int], now: float) -> int:
-        """Acknowledge what the gap blocks name; return the highest TSN that is new among them, else the cumulative."""
+        """Acknowledge what the gap blocks name.
+
+        Return the highest newly acknowledged TSN, or the cumulative one.
+        """
         named: list[Range] = []
         last = 1
         for first, end in sack.gaps:
             if first <= last or end < first or self.cumulative + first >= self.next_tsn:
-                break  # blocks rise and do not touch; what follows is nonsense
+                break  # blocks must ascend and not touch; ignore the rest of a malformed list
             last = end
             named.append((self.cumulative + first, min(self.cumulative + end, self.next_tsn - 1)))
         new, gone = without(named, self._gaps), without(self._gaps, named)
         self._gaps = named
-        for taken_back in gone:  # or said before what we have heard already
+        for taken_back in gone:  # the peer dropped it again (6.2), or this SACK is older than the last
             for bundle in self.bundles.between(*taken_back):
                 bundle.acknowledged = False
                 if not bundle.abandoned:
@@ -184,6 +226,8 @@ class Outstanding:
         if not self._gaps:
             return
         missed = []
+        # Only TSNs below the highest one that was named count as missing: those above may still be in
+        # transit.
         for hole in without(((self.cumulative + 1, self._gaps[-1][1]),), self._gaps):
             for bundle in self.bundles.between(*hole):
                 counts = bundle.last < newest or (advanced and bundle.path.recovery_exit is not None)
@@ -200,7 +244,11 @@ class Outstanding:
     # ------------------------------------------------------------------ losses
 
     def mark_lost(self, bundle: Bundle, retransmit_on: Path, now: float) -> None:
-        """Take a bundle for lost: it is sent again on the path ``again``, but for what is given up now."""
+        """Mark a bundle as lost: it is retransmitted on a path, except messages that are abandoned now.
+
+        A message with a limit (RFC 3758, RFC 7496) is abandoned here if its lifetime is over, or if it was
+        sent as often as its limit allows.
+        """
         self._leave_flight(bundle)
         if bundle.abandoned:
             return
@@ -219,11 +267,12 @@ class Outstanding:
                 retransmit_on.is_lost(left.first)
 
     def mark_path_lost(self, path: Path, retransmit_on: Path, now: float) -> None:
-        """Take all that is under way on ``path``, or waits to be sent again there, for lost (6.3.3)."""
+        """Mark everything in flight on ``path``, or waiting for retransmission there, as lost (6.3.3, E3)."""
         path.lost.clear()
         self.forward_due = self.advanced > self.cumulative
         at = 0
-        while at < len(self.bundles):  # what is given up splits others, behind as well
+        # Abandoning splits bundles while this loop runs, so that it goes by index.
+        while at < len(self.bundles):
             bundle = self.bundles[at]
             if bundle.path is path and not bundle.acknowledged and not bundle.abandoned:
                 bundle.fast_retransmitted = False
@@ -233,7 +282,7 @@ class Outstanding:
     # ------------------------------------------------------------------ giving up
 
     def abandon(self, message: Outgoing) -> bool:
-        """Give a message up, if the peer can be told; return whether it is."""
+        """Abandon a message, if the peer can be told; return whether it is abandoned."""
         if message.abandoned:
             return True
         if message.fragments_sent and not self.may_forward:
@@ -266,13 +315,17 @@ class Outstanding:
         return found
 
     def _consume_tsn_for_rest(self, message: Outgoing) -> None:
-        """Use up a TSN for what will not be sent: the peer may have acknowledged all that was, and still waits for more."""
+        """Use one TSN for the fragments that will not be sent.
+
+        The peer may have acknowledged every fragment that was sent, and would wait for the last one for ever.
+        With a TSN of its own there is something for FORWARD-TSN to skip.
+        """
         tsn = self.next_tsn
         self.bundles.append(Bundle(tsn, tsn, [], [message], self.paths[0], abandoned=True))
         self.next_tsn += 1
 
     def advance(self) -> None:
-        """Move ``advanced`` over what was given up (RFC 3758, 3.5, A and C)."""
+        """Move ``advanced`` over abandoned chunks that follow it directly (RFC 3758, 3.5, A4: C1 and C2)."""
         self.advanced = max(self.advanced, self.cumulative)
         if self.abandoned_count:
             at = max(self.bundles.at(self.advanced + 1), 0)
@@ -282,9 +335,10 @@ class Outstanding:
         self.forward_due = self.advanced > self.cumulative
 
     def forward(self, room: int) -> Forward | None:
-        """Return the chunk, of ``room`` bytes at the most, that tells the peer what not to wait for; None: it need not be told now.
+        """Return the FORWARD-TSN of at most ``room`` bytes that is due, or None (RFC 3758, 3.5, C3 to C5).
 
-        What has no room is told when this is acknowledged (RFC 3758, 3.5, C4).
+        It names the last skipped message of each stream. Streams that do not fit are named in a later
+        FORWARD-TSN, when this one is acknowledged (C4).
         """
         if not self.forward_due:
             return None
@@ -293,7 +347,7 @@ class Outstanding:
         skipped: dict[tuple[int, bool], int] = {}
         advanced = self.cumulative
         for bundle in self.bundles:
-            message = bundle.messages[0]  # all are one message's where it was given up
+            message = bundle.messages[0]  # an abandoned bundle holds chunks of one message only
             stream = message.stream, message.terms.unordered
             if bundle.last > self.advanced or (len(skipped) == most and stream not in skipped):
                 break
@@ -311,7 +365,7 @@ class Outstanding:
 
 
 def without(ranges: Sequence[Range], others: Sequence[Range]) -> list[Range]:
-    """Return what of ``ranges`` is in none of the ``others``."""
+    """Return the parts of ``ranges`` that are in none of the ``others``. Both ascend."""
     left = []
     at = 0
     for first, last in ranges:

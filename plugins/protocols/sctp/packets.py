@@ -18,28 +18,28 @@ _ADDRESS = Struct(">HHI")
 _CHUNK = Struct(">BBH")
 _DATA = frozenset((Type.DATA, Type.I_DATA))
 _ALONE = frozenset((Type.INIT, Type.INIT_ACK, Type.SHUTDOWN_COMPLETE))
-"""Chunks that share a packet with none (6.10)."""
+"""Chunks that must be alone in their packet (6.10)."""
 
 
 class Packet(msgspec.Struct, frozen=True, gc=False):
-    """A packet."""
+    """A decoded packet."""
 
     source: int
-    """Port of the sender."""
+    """The sender's SCTP port."""
     destination: int
     tag: int
     chunks: tuple[Chunk, ...]
     control: tuple[Chunk, ...]
-    """Those of them that are neither DATA nor I-DATA."""
+    """The chunks that are neither DATA nor I-DATA."""
 
 
 def encode(source: int, destination: int, tag: int, encoded: Iterable[bytes]) -> bytes:
-    """Return a packet of chunks, or parts of chunks, that are encoded already."""
+    """Return a packet of encoded chunks, or parts of chunks."""
     return sealed(_ADDRESS.pack(source, destination, tag), b"".join(encoded))
 
 
 def decode(packet: bytes) -> Packet:
-    """Read a packet; ``MalformedPacket`` says what is wrong with it."""
+    """Decode a packet. Raises ``MalformedPacket``."""
     if len(packet) < HEADER.size + _CHUNK.size:
         raise MalformedPacket(f"{len(packet)} bytes; a packet has {HEADER.size + _CHUNK.size} at least")
     if not is_intact(packet):
@@ -61,7 +61,7 @@ def decode(packet: bytes) -> Packet:
 
 
 def _decode_control(packet: bytes, at: int) -> tuple[Chunk, int]:
-    """Return the chunk at ``at``, and where the next one is."""
+    """Return the chunk at ``at``, and the offset of the next one."""
     if len(packet) - at < _CHUNK.size:
         raise MalformedPacket(f"{len(packet) - at} bytes where a chunk should be")
     kind, flags, length = _CHUNK.unpack_from(packet, at)

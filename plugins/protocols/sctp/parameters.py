@@ -1,7 +1,7 @@
-"""Parameters of chunks, and causes of errors: a type, a length and a value each (RFC 9260, 3.2.1 and 3.3.10).
+"""Parameters of chunks, and error causes (RFC 9260, 3.2.1 and 3.3.10).
 
-The two have the same shape and numbers of their own.  The two highest bits of a parameter's type say what one who does not
-know it has to do: ``stops`` and ``is_reported``.
+Both have a type, a length and a value, with number spaces of their own. The two highest bits of a parameter's
+type say what a receiver that does not know it has to do: stop or skip it, and report it or not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plugins.protocols.sctp.errors import MalformedPacket
 
 
 class Kind(IntEnum):
-    """Types of parameters."""
+    """Parameter types."""
 
     HEARTBEAT_INFO = 1
     IPV4 = 5
@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 
 class Cause(IntEnum):
-    """Causes of ERROR and ABORT."""
+    """Error causes of ERROR and ABORT."""
 
     INVALID_STREAM = 1
     MISSING_PARAMETER = 2
@@ -56,7 +56,7 @@ class Cause(IntEnum):
 
 
 class Parameter(msgspec.Struct, frozen=True, gc=False):
-    """A parameter, or a cause."""
+    """A parameter or an error cause."""
 
     kind: int
     value: bytes = b""
@@ -69,7 +69,10 @@ _KNOWN = frozenset(map(int, Kind))
 
 
 def encode(parameters: Iterable[Parameter]) -> bytes:
-    """Return their bytes, each but the last padded to a multiple of four: the chunk pads the last."""
+    """Return the encoded parameters.
+
+    Each but the last is padded to a multiple of four bytes; the chunk pads the last.
+    """
     encoded = b""
     for parameter in parameters:
         encoded += bytes(-len(encoded) % 4)
@@ -78,7 +81,7 @@ def encode(parameters: Iterable[Parameter]) -> bytes:
 
 
 def decode(data: bytes) -> Parameters:
-    """Read the parameters that ``data`` consists of."""
+    """Decode the parameters in ``data``. Raises ``MalformedPacket``."""
     found = []
     at = 0
     while at < len(data):
@@ -93,7 +96,7 @@ def decode(data: bytes) -> Parameters:
 
 
 def first(parameters: Parameters, kind: int) -> bytes | None:
-    """Return the value of the first parameter of that kind; None without one."""
+    """Return the value of the first parameter of that type, or None."""
     for parameter in parameters:
         if parameter.kind == kind:
             return parameter.value
@@ -101,9 +104,9 @@ def first(parameters: Parameters, kind: int) -> bytes | None:
 
 
 def recognized(parameters: Parameters, max_reported: int) -> tuple[Parameters, Parameters]:
-    """Return the parameters that count, and the unknown ones that are to be reported to the sender (3.2.1, 3.2.2).
+    """Return the parameters to process, and the unknown ones to report to the sender (3.2.1, 3.2.2).
 
-    The reported ones have ``max_reported`` bytes together, each with a header of its own; others are left out.
+    The reports take ``max_reported`` bytes at most; parameters that do not fit are not reported.
     """
     counting, reported = [], []
     room = max_reported

@@ -1,4 +1,7 @@
-"""A path: one address of the peer, with its round trip, its congestion window and its health (RFC 9260, 6.3, 7.2, 8.2)."""
+"""A path: one address of the peer.
+
+It has a round-trip time, a congestion window and a state (RFC 9260, 6.3, 7.2, 8.2).
+"""
 
 from __future__ import annotations
 
@@ -11,40 +14,43 @@ _ALPHA, _BETA = 1 / 8, 1 / 4
 
 
 class Path:
-    """One address.  Windows and flights are bytes of user data."""
+    """One address of the peer. Windows and flight sizes are bytes of user data, times are seconds."""
 
     def __init__(self, address: bytes, options: SctpOptions, *, confirmed: bool) -> None:
         self.address = address
         self.confirmed = confirmed
-        """Whether it is the peer's for sure; data goes to such paths only (5.4)."""
+        """Whether the address was verified to be the peer's; data is sent to such addresses only (5.4)."""
         self.active = True
         self.errors = 0
         self.rto = options.rto_initial
         self.srtt: float | None = None
         self.flight = 0
         self.lost: list[int] = []
-        """Heap of the TSNs that are to be sent again here; some may have been acknowledged since."""
+        """Heap of the TSNs to retransmit on this path. Some may have been acknowledged since."""
         self.timed: int | None = None
-        """The TSN whose round trip is being measured."""
+        """The TSN whose round-trip time is being measured; None: none is."""
         self.retransmission_due: float | None = None
-        """T3-rtx."""
+        """When T3-rtx expires; None: it is not running."""
         self.heartbeat_due: float | None = None
         self.heartbeat_sent: tuple[float, bytes] | None = None
-        """When, and with which nonce, as long as it has not been answered."""
+        """Time and nonce of a heartbeat that is not answered yet."""
         self.last_sent = 0.0
         self.recovery_exit: int | None = None
-        """The TSN at which fast recovery ends; None outside of it."""
+        """The TSN at which fast recovery ends (the exit point of 7.2.4, step 6).
+
+        None outside of fast recovery.
+        """
         self.free_packet = False
-        """Whether one packet may go in spite of the window: the first of a fast retransmission (7.2.4)."""
+        """Whether the next packet ignores ``cwnd``: the first one of a fast retransmit (7.2.4, step 3)."""
         self.probing = Probing(options)
-        """Of the size of packets."""
+        """The search for the largest packet that the path carries."""
         self._options = options
         self._rttvar = 0.0
         self._reduced_at: int | None = None
         self.reset_congestion()
 
     def reset_congestion(self) -> None:
-        """Begin anew: a new association, or the peer has restarted."""
+        """Reset the congestion state, for a new association or after the peer's restart."""
         size = self._options.packet_size
         self._initial = min(4 * size, max(2 * size, 4404))
         self.cwnd = self._initial
@@ -55,7 +61,7 @@ class Path:
     # ------------------------------------------------------------------ round trip
 
     def measured(self, seconds: float) -> None:
-        """Take a round trip into account (6.3.1)."""
+        """Update SRTT, RTTVAR and RTO with a measured round-trip time (6.3.1)."""
         if self.srtt is None:
             self.srtt, self._rttvar = seconds, seconds / 2
         else:
@@ -70,7 +76,10 @@ class Path:
     # ------------------------------------------------------------------ congestion
 
     def burst(self) -> int:
-        """Return how many packets with new data go at once: fewer where they are larger."""
+        """Return how many packets with new data may go at once (Max.Burst.
+
+        6.1, rule D): fewer where they are larger.
+        """
         options = self._options
         return max(options.burst * options.packet_size // self.probing.size, min(options.burst, 4))
 
@@ -78,9 +87,11 @@ class Path:
         return self.flight < self.cwnd or self.free_packet
 
     def acknowledged(self, count: int, *, in_flight_before: int, advanced: bool) -> None:
-        """Open the window: ``count`` bytes were acknowledged (7.2.1, 7.2.2).
+        """Grow ``cwnd`` after ``count`` bytes were acknowledged (7.2.1, 7.2.2).
 
-        Slow start counts a burst's packets for each acknowledgement (L of RFC 3465): there is one for a whole batch.
+        Slow start adds up to a burst per SACK (L = burst; RFC 3465), where the RFC recommends L = 1 for peers
+        that acknowledge every second packet: our receiver reads many packets at once and sends one SACK for
+        all.
         """
         if self.recovery_exit is not None or not advanced:
             return
@@ -97,7 +108,7 @@ class Path:
                 self.cwnd += size
 
     def enter_fast_recovery(self, recovery_exit: int) -> None:
-        """Enter fast recovery, unless under way: something is missing that others overtook (7.2.4)."""
+        """Halve the window and enter fast recovery, unless already in it (7.2.3, 7.2.4)."""
         if self.recovery_exit is None:
             self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
             self.cwnd = self.ssthresh
@@ -106,7 +117,7 @@ class Path:
             self.free_packet = True
 
     def congestion_notified(self, tsn: int, newest: int) -> None:
-        """A router has met congestion: halve the window, unless that was done since ``tsn`` was sent."""
+        """Halve the window after an ECN echo, once per window of data (RFC 4960, appendix A)."""
         if self._reduced_at is None or tsn > self._reduced_at:
             self._reduced_at = newest
             self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
@@ -114,7 +125,7 @@ class Path:
             self._partial_bytes_acked = 0
 
     def timed_out(self) -> None:
-        """Nothing was acknowledged for the whole time-out (7.2.3, 6.3.3)."""
+        """Set ``cwnd`` to one packet and double the RTO: T3-rtx has expired (7.2.3, 6.3.3)."""
         self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
         self.cwnd = self.probing.size
         self._partial_bytes_acked = 0
@@ -123,7 +134,7 @@ class Path:
         self.back_off()
 
     def decay_idle(self, now: float) -> None:
-        """Close the window of a path that was not used: half for each time-out (7.2.1)."""
+        """Halve the window once per RTO in which the path was idle, down to the initial one (7.2.1)."""
         idle = now - self.last_sent
         if self.flight or idle < self.rto:
             return
@@ -137,5 +148,5 @@ class Path:
         return self.active and self.confirmed
 
     def is_lost(self, tsn: int) -> None:
-        """Remember to send that TSN again here."""
+        """Queue a TSN for retransmission on this path."""
         heapq.heappush(self.lost, tsn)

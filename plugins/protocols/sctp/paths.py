@@ -1,4 +1,4 @@
-"""Which paths there are, which of them live, and which is taken (RFC 9260, 5.4, 6.4, 8)."""
+"""The peer's addresses: path selection, failure detection and heartbeats (RFC 9260, 5.4, 6.4, 8)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ _NONCE = 16
 
 
 class Paths:
-    """The peer's addresses.  ``all`` is one list for the life of the association; the first is preferred."""
+    """The paths of an association.
+
+    ``all`` stays one list object for its whole life; the first is the primary path.
+    """
 
     def __init__(self, options: SctpOptions, secret: Secret, events: list[Event]) -> None:
         self.all: list[Path] = []
         self.unknown: list[bytes] = []
-        """Addresses that the endpoint has not taken note of yet."""
+        """Addresses that the endpoint has not registered yet."""
         self.errors = 0
-        """In a row, on all paths together."""
+        """Consecutive timeouts on all paths together (8.1)."""
         self._options = options
         self._secret = secret
         self._events = events
 
     def add(self, addresses: list[bytes], *, confirmed: bytes) -> None:
-        """Add those that are new; only the one that the peer was heard from is confirmed."""
+        """Add new addresses.
+
+        Only the one that the peer was heard from is confirmed; the others are verified first (5.4).
+        """
         known = {path.address for path in self.all}
         for address in addresses:
             if address not in known:
@@ -41,14 +47,17 @@ class Paths:
         return None
 
     def current(self) -> Path:
-        """Return the path for new data: the first that is usable, else the first."""
+        """Return the path for new data: the first that is active and confirmed, else the first (6.4)."""
         for path in self.all:
             if path.usable():
                 return path
         return self.all[0]
 
     def other_than(self, path: Path) -> Path:
-        """Return a usable path that is not ``path``; without one, the next that is confirmed, or ``path`` itself."""
+        """Return an active path other than ``path`` for retransmissions (6.4.1).
+
+        Without one: the next confirmed path if ``path`` is inactive, else ``path``.
+        """
         at = self.all.index(path)
         others = [other for other in self.all[at + 1 :] + self.all[:at] if other.confirmed]
         for other in others:
@@ -59,7 +68,10 @@ class Paths:
     # ------------------------------------------------------------------ health
 
     def failed(self, path: Path) -> bool:
-        """Count a time-out on a path; return whether the association is lost."""
+        """Count a timeout on a path; return whether the association has failed (8.1, 8.2).
+
+        Timeouts of an unconfirmed path count for that path alone (5.4).
+        """
         path.errors += 1
         if path.confirmed:
             self.errors += 1
@@ -69,7 +81,7 @@ class Paths:
         return self.errors > self._options.association_tries
 
     def heard(self, path: Path) -> None:
-        """The peer has answered on that path."""
+        """Record an answer on a path: its error counters are reset (8.1, 8.2)."""
         self.errors = path.errors = 0
         path.confirmed = True
         if not path.active:
@@ -77,7 +89,7 @@ class Paths:
             self._events.append(Event(what=What.PATH_UP, address=path.address))
 
     def deadline(self) -> list[float]:
-        """Return the times at which something is due on a path."""
+        """Return the deadlines of all timers of all paths."""
         return [
             due
             for path in self.all
@@ -103,7 +115,7 @@ class Paths:
         return now + pause + path.rto * (0.5 + self._secret.share())
 
     def heartbeat(self, path: Path, now: float) -> bytes | None:
-        """Return the chunk that is due; None while data shows how the path is."""
+        """Return a HEARTBEAT if the path is idle (8.3), else None: data in flight tests the path as well."""
         path.heartbeat_due = self._next_heartbeat(path, now)
         if path.flight:
             return None
@@ -112,12 +124,12 @@ class Paths:
         return _heartbeat(nonce)
 
     def probe(self, path: Path, now: float) -> bytes:
-        """Return the chunks of a packet that shows whether its size passes; none when it is not the time."""
+        """Return a probe packet for the path MTU; empty if none is due."""
         nonce = self._secret.nonce(_NONCE)
         return path.probing.next(_heartbeat(nonce), nonce, path.rto, now)
 
     def on_heartbeat_ack(self, chunk: Listed, now: float) -> None:
-        """Take an answer in, if it is one: the nonce says of which path."""
+        """Process a HEARTBEAT ACK. Its nonce, which nobody else can know, says which path was tested (5.4)."""
         answered = parameters.first(chunk.parameters, Kind.HEARTBEAT_INFO)
         for path in self.all:
             if answered is None or path.probing.answered(answered, now):

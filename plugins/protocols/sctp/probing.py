@@ -1,7 +1,8 @@
-"""The largest packet that a path carries: HEARTBEATs, filled up by PAD (RFC 4820), that are answered or not (RFC 8899, 5 and 6.2).
+"""Path MTU discovery with probe packets: HEARTBEAT plus PAD (RFC 4820; RFC 8899, 5 and 6.2).
 
-Sizes are those of SCTP's packets, common header included.  What is sent before an answer has come is no larger than what is known
-to pass.  A carrier should have IP not fragment a packet that ``is_probe``, and all others if it must.
+Sizes are those of SCTP packets, common header included. Data packets are never larger than what is known to
+pass. The host should let IP drop a packet that ``is_probe`` rather than fragment it, and may let it fragment
+all others.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from plugins.protocols.sctp.chunks import Plain, Type
 from plugins.protocols.sctp.options import SctpOptions
 
 _LINKS = (9000, 4352, 1500, 1492, 1400)
-"""MTUs that are common."""
+"""Common MTUs."""
 _OVERHEAD = 48
-"""Bytes of IPv6 and UDP."""
+"""Bytes of the IPv6 and UDP headers."""
 _TRIES = 3
-"""Probes of one size that may be lost (MAX_PROBES)."""
+"""Probes of one size that are lost before a smaller size is tried (MAX_PROBES)."""
 _PAUSE = 600.0
 """Seconds until larger packets are tried again (PMTU_RAISE_TIMER)."""
 _BLACK_HOLE = 2
-"""Time-outs in a row after which large packets are taken for lost because they are large."""
+"""Consecutive timeouts after which the path MTU is assumed to have shrunk (black hole detection)."""
 _KIND = packets.HEADER.size
-"""Where a packet has the type of its first chunk."""
+"""Offset of the type of a packet's first chunk."""
 
 
 def is_probe(packet: bytes) -> bool:
-    """Whether IP should rather drop a packet of ours than fragment it."""
+    """Whether IP should drop this packet rather than fragment it."""
     if len(packet) <= _KIND or packet[_KIND] != Type.HEARTBEAT:
         return False
     at = _KIND + int.from_bytes(packet[14:16], "big")
@@ -34,25 +35,25 @@ def is_probe(packet: bytes) -> bool:
 
 
 class Probing:
-    """The search on one path."""
+    """The search for the path MTU of one path."""
 
     def __init__(self, options: SctpOptions) -> None:
         self.size = options.packet_size
-        """Of the largest packet that may be sent."""
+        """Bytes of the largest packet that may be sent."""
         self.due: float | None = None
-        """When the next probe goes, or one is taken for lost."""
+        """When the next probe is sent, or the outstanding one counts as lost."""
         self._least = options.packet_size
         most = max(options.packet_most, self._least) & ~3
         sizes = {most, *(link - _OVERHEAD for link in _LINKS)}
         self._sizes = sorted((size for size in sizes if self._least < size <= most), reverse=True)
         self._left: list[int] = []
-        """Sizes that are still to be tried, the largest first."""
+        """Sizes to try, the largest first."""
         self._lost = 0
         self._timeouts = 0
         self._nonce: bytes | None = None
 
     def begin(self, now: float) -> None:
-        """Look for larger packets."""
+        """Start to search for larger packets."""
         self._left = [size for size in self._sizes if size > self.size]
         self._lost = 0
         self._nonce = None
@@ -62,8 +63,11 @@ class Probing:
         self.due = None
 
     def next(self, heartbeat: bytes, nonce: bytes, rto: float, now: float) -> bytes:
-        """Return the chunks of the packet that is due: ``heartbeat``, which has ``nonce``, filled up; nothing without one."""
-        if self._nonce is not None:  # it was not answered
+        """Return the chunks of the probe that is due, or nothing.
+
+        ``heartbeat`` is a HEARTBEAT chunk with ``nonce``; a PAD chunk fills the packet.
+        """
+        if self._nonce is not None:  # the last probe was not answered
             self._nonce = None
             self._lost += 1
             if self._lost == _TRIES:
@@ -82,7 +86,7 @@ class Probing:
         return heartbeat + chunks.encode(Plain(Type.PAD, bytes(filling)))
 
     def answered(self, nonce: bytes, now: float) -> bool:
-        """Take note of an answer; return whether it was one to a probe."""
+        """Process a HEARTBEAT ACK; return whether it answers a probe."""
         if self._nonce is None or nonce != self._nonce:
             return False
         self._nonce = None
@@ -93,11 +97,14 @@ class Probing:
         return True
 
     def progressed(self) -> None:
-        """Something was acknowledged."""
+        """Record an acknowledgement of data: packets of the current size pass."""
         self._timeouts = 0
 
     def timed_out(self, now: float) -> None:
-        """Nothing was acknowledged for a whole time-out: maybe packets are too large by now (RFC 8899, 4.3)."""
+        """Record a timeout.
+
+        After several in a row, packets may have become too large for the path (RFC 8899, 4.3).
+        """
         self._timeouts += 1
         if self._timeouts >= _BLACK_HOLE and self.size > self._least:
             self.size = self._least

@@ -1,6 +1,8 @@
-"""Putting fragments together: by TSN where they are DATA (RFC 9260, 6.9), by message and number where they are I-DATA (RFC 8260, 2.2).
+"""Reassembly of fragments.
 
-Pieces are stored as they come; ``bytes`` is what is stored, as ``charge`` counts it.
+DATA is joined by consecutive TSNs (RFC 9260, 6.9), I-DATA by message and fragment number (RFC 8260, 2.2).
+
+Fragments are stored as they arrive. ``bytes`` is what is stored, as ``charge`` counts it.
 """
 
 from __future__ import annotations
@@ -8,11 +10,14 @@ from __future__ import annotations
 from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data
 
 MIN_CHARGE = 64
-"""Bytes that a fragment counts at the least."""
+"""Bytes that one stored fragment counts at least."""
 
 
 def charge(data: bytes) -> int:
-    """Return what holding ``data`` counts: a byte alone takes more than a byte, and a peer may send nothing else."""
+    """Return how many bytes of the window ``data`` takes.
+
+    A stored byte costs more than a byte of memory, and a peer may send nothing but single bytes.
+    """
     return max(len(data), MIN_CHARGE)
 
 
@@ -26,7 +31,7 @@ class _Sequence:
         self.fragments = [fragment]
 
     def belongs_with(self, later: _Sequence) -> bool:
-        """Whether the sequence ``later`` goes on with what this one leaves open."""
+        """Whether ``later`` continues the message that this sequence leaves incomplete."""
         ours, theirs = self.fragments[-1], later.fragments[0]
         return (
             not ours.flags & ENDING
@@ -37,7 +42,10 @@ class _Sequence:
 
 
 class ByTsn:
-    """Reassembly of DATA."""
+    """Reassembly of DATA.
+
+    Sequences are indexed by first and last TSN, so that a fragment finds its neighbours in O(1).
+    """
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -45,7 +53,7 @@ class ByTsn:
         self._ending: dict[int, _Sequence] = {}
 
     def add(self, tsn: int, fragment: Data) -> list[Data] | None:
-        """Store a fragment of a message; return all of its fragments when they are there."""
+        """Store a fragment; return all fragments of its message when they are complete, else None."""
         self.bytes += charge(fragment.data)
         sequence = _Sequence(tsn, fragment)
         before = self._ending.get(tsn - 1)
@@ -68,14 +76,14 @@ class ByTsn:
         return sequence.fragments
 
     def forget(self, cumulative: int) -> None:
-        """Drop all fragments up to that TSN: the peer has given their messages up."""
+        """Drop all fragments up to a TSN: the peer has abandoned their messages."""
         for start in sorted(tsn for tsn in self._starting if tsn <= cumulative):
             sequence = self._starting[start]
             self._drop(sequence)
             kept = sequence.fragments[cumulative + 1 - start :]
             for offset, fragment in enumerate(
                 kept
-            ):  # more of a message that was given up follows, and is dropped in time
+            ):  # later fragments of the same message stay; another FORWARD-TSN will cover them
                 self.add(cumulative + 1 + offset, fragment)
 
     def _drop(self, sequence: _Sequence) -> None:
@@ -85,7 +93,7 @@ class ByTsn:
 
 
 class ByNumber:
-    """Reassembly of I-DATA."""
+    """Reassembly of I-DATA, whose fragments carry the number of their message (MID) and their own (FSN)."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -93,7 +101,10 @@ class ByNumber:
         self._last: dict[tuple[int, bool, int], int] = {}
 
     def add(self, key: tuple[int, bool, int], fragment: Data) -> list[Data] | None:
-        """Store a fragment of the message ``key`` (stream, unordered, number); return all when they are there."""
+        """Store a fragment of the message ``key`` (stream, unordered, MID).
+
+        Return all fragments when complete, else None.
+        """
         fragments = self._messages.setdefault(key, {})
         if fragment.fsn in fragments:
             return None
@@ -109,7 +120,7 @@ class ByNumber:
         return [fragments[number] for number in range(len(fragments))]
 
     def forget(self, stream: int, unordered: bool, number: int) -> None:
-        """Drop what there is of the stream's messages up to that number."""
+        """Drop the fragments of a stream's messages up to and including that MID."""
         for key in [key for key in self._messages if key[:2] == (stream, unordered) and key[2] <= number]:
             self._drop(key)
 

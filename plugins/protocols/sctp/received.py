@@ -1,4 +1,4 @@
-"""Which TSNs have come, and which are missing (RFC 9260, 3.3.4)."""
+"""Which TSNs have arrived, and which are missing (RFC 9260, 3.3.4)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from bisect import bisect_right
 from plugins.protocols.sctp.sequence import MASK16
 
 _MAX_RANGES = 1000
-"""Ranges of TSNs above the first missing one; what would make more is dropped, and comes again."""
+"""Ranges of TSNs above the cumulative one.
+
+A chunk that would open one more is dropped, and retransmitted by the peer; without a limit, a peer that sends
+every second TSN would make each lookup and each SACK long.
+"""
 
 
 class Received:
-    """All up to ``cumulative``, and some ranges above."""
+    """All TSNs up to ``cumulative``, and some ranges above it. TSNs do not wrap here (see ``sequence``)."""
 
     def __init__(self, first: int) -> None:
         self.cumulative = first - 1
@@ -31,7 +35,7 @@ class Received:
         return at >= 0 and tsn <= self._ends[at]
 
     def add(self, tsn: int) -> bool:
-        """Take note of a new TSN; False when there is no room for more gaps."""
+        """Record a new TSN; return False if it would open more gaps than are stored."""
         if tsn == self.cumulative + 1:
             self.advance(tsn)
             return True
@@ -53,7 +57,7 @@ class Received:
         return True
 
     def advance(self, cumulative: int) -> None:
-        """Count all up to ``cumulative`` as received, and what follows it without a gap."""
+        """Take all TSNs up to ``cumulative`` as received, and those that follow without a gap."""
         self.cumulative = max(self.cumulative, cumulative)
         while self._starts and self._starts[0] <= self.cumulative + 1:
             self.cumulative = max(self.cumulative, self._ends[0])
@@ -63,7 +67,7 @@ class Received:
         return len(self._starts)
 
     def gaps(self, most: int) -> tuple[tuple[int, int], ...]:
-        """Return the first ``most`` ranges, counted from ``cumulative``."""
+        """Return the first ``most`` ranges as gap blocks: offsets from ``cumulative``, which have 16 bits."""
         near = zip(self._starts[:most], self._ends[:most], strict=True)
         base = self.cumulative
         return tuple((start - base, min(end - base, MASK16)) for start, end in near if start - base <= MASK16)

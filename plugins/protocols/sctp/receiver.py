@@ -1,4 +1,20 @@
-"""The receiving half of an association: what has come, what is missing, and messages in the order of their streams."""
+"""The receiving half of an association: received TSNs, SACKs, reassembly, and order within streams.
+
+A chunk passes three stages. ``Received`` records its TSN: which TSNs have arrived is what a SACK tells (RFC
+9260, 3.3.4). ``ByTsn`` or ``ByNumber`` collects fragments until a message is complete: DATA is joined by
+consecutive TSNs (6.9), I-DATA by message number and fragment number (RFC 8260, 2.2). ``_waiting`` keeps
+complete messages whose predecessors in their stream are missing (6.6). What has passed all three is in
+``messages``, until the host takes it.
+
+All four stages count against the receive window, each chunk with at least ``MIN_CHARGE`` bytes: otherwise a
+peer that sends one byte per chunk could make us store many times the window.
+
+``on_batch`` is the fast path: while TSNs arrive in order and messages are complete, a chunk costs one pass
+through a loop. The first chunk that is anything else goes through ``on_data``.
+
+When to acknowledge (6.2): every second packet at once, a single one within ``sack_delay``; at once, too, when
+there are gaps, duplicates or drops, because the peer's fast retransmit counts SACKs (7.2.4).
+"""
 
 from __future__ import annotations
 
@@ -20,30 +36,34 @@ _WHOLE = BEGINNING | ENDING
 
 
 class Receiver:
-    """All that we receive."""
+    """Everything that one side of an association receives.
+
+    Not thread-safe; times are seconds of the host's clock.
+    """
 
     def __init__(self, options: SctpOptions, first_tsn: int, streams: int, *, interleaved: bool) -> None:
         self.received = Received(first_tsn)
         self.interleaved = interleaved
         self.messages: list[Message] = []
-        """In order, until the host takes them."""
+        """Complete messages, in the order of delivery, until ``take``."""
         self.invalid_streams: list[int] = []
-        """Streams that do not exist, which the peer is to be told of."""
+        """Stream identifiers out of range, of which the peer is to be told (3.3.10.1)."""
         self.sack_due: float | None = None
-        """When to acknowledge at the latest; a time gone by: at once."""
+        """When a SACK is due at the latest; a time in the past means now; None: no SACK is due."""
         self.dropped = 0
-        """Chunks that found no room."""
+        """Chunks that were dropped because the window was full, or because there were too many gaps."""
         self._options = options
         self.streams = streams
-        """Of the peer's: how many there are."""
+        """Inbound streams: how many the peer may use."""
         self._packets = 0
         self._duplicates: list[int] = []
         self._by_tsn = ByTsn()
         self._by_number = ByNumber()
         self._skipped: dict[tuple[int, bool], int] = {}
-        """Of streams of I-DATA: the last message that the peer has given up; fragments of it may still be under way."""
+        """The last abandoned message of each I-DATA stream: late fragments of it may still arrive, and are
+        dropped."""
         self._expected: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        """Number of the next message in each stream: of the ordered ones, and of the unordered ones of I-DATA."""
+        """The next SSN or MID of each stream: of ordered messages, and of unordered ones in I-DATA."""
         self._waiting: dict[int, dict[int, Message]] = {}
         self._waiting_bytes = 0
         self._ready_bytes = 0
@@ -52,14 +72,18 @@ class Receiver:
     # ------------------------------------------------------------------ window
 
     def window(self) -> int:
-        """Return the bytes for which there is room."""
+        """Return the bytes that are free, which is what a SACK tells the peer (a_rwnd)."""
         return max(0, self._options.receive_window - self._stored())
 
     def _stored(self) -> int:
         return self._by_tsn.bytes + self._by_number.bytes + self._waiting_bytes + self._ready_bytes
 
     def take(self, now: float) -> list[Message]:
-        """Return and forget the messages; a window that was narrow and is wide again is told."""
+        """Return and forget the complete messages.
+
+        If at least half of the window has become free since the last SACK, a SACK is due now: a sender that
+        had stopped would otherwise learn of it only from its next probe (6.2).
+        """
         taken, self.messages = self.messages, []
         self._ready_bytes = 0
         if self.window() - self._told_window >= self._options.receive_window // 2:
@@ -69,7 +93,10 @@ class Receiver:
     # ------------------------------------------------------------------ data
 
     def on_batch(self, batch: Sequence[Data], now: float) -> None:
-        """Take DATA or I-DATA in that were in one packet.  Raises ``RemoteProtocolError`` on what must not be."""
+        """Process the DATA or I-DATA chunks of one packet.
+
+        Raises ``RemoteProtocolError`` for what aborts the association.
+        """
         at = 0
         while at < len(batch):
             at = self._take_in_order(batch, at, now)
@@ -78,7 +105,7 @@ class Receiver:
                 at += 1
 
     def _take_in_order(self, batch: Sequence[Data], at: int, now: float) -> int:
-        """Deliver messages while they come as they were sent; return the index of the first chunk that is left."""
+        """Process chunks while they are in sequence; return the index of the first one that is not."""
         received, interleaved = self.received, self.interleaved
         if received.has_gaps() or self._skipped:
             return at
@@ -119,7 +146,7 @@ class Receiver:
         return at
 
     def on_data(self, chunk: Data, now: float) -> None:
-        """Take a DATA or I-DATA in.  Raises ``RemoteProtocolError`` on what must not be."""
+        """Process one DATA or I-DATA chunk. Raises ``RemoteProtocolError`` for what aborts the association."""
         if not chunk.data:
             raise NoUserData("DATA without data")
         if chunk.interleaved is not self.interleaved:
@@ -163,12 +190,12 @@ class Receiver:
         else:
             fits = is_next
             stuck = is_next and window <= 0
-        if stuck:  # nothing that the host could take would make room
+        if stuck:  # no message waits that the host could take to make room: this can never be resolved
             raise RemoteProtocolError("unfinished messages that together are larger than the receive window")
         return fits
 
     def packet_done(self, now: float) -> None:
-        """Take note that a packet with data has been taken in whole (6.2)."""
+        """Count a packet with data that was processed: every second one is acknowledged at once (6.2)."""
         self._packets += 1
         if self._packets >= _PACKETS_PER_SACK:
             self.sack_due = now
@@ -176,7 +203,7 @@ class Receiver:
             self.sack_due = now + self._options.sack_delay
 
     def sack(self, max_gaps: int) -> Sack:
-        """Return the acknowledgement; it counts as sent."""
+        """Return the SACK to send now, with at most ``max_gaps`` gap blocks; resets the state of what is due."""
         self.sack_due = None
         self._packets = 0
         duplicates, self._duplicates = tuple(self._duplicates), []
@@ -189,7 +216,7 @@ class Receiver:
         )
 
     def sack_size(self, max_gaps: int) -> int:
-        """Return the bytes of the chunk that ``sack`` makes now."""
+        """Return the length in bytes of the chunk that ``sack`` would return."""
         return 16 + 4 * (min(self.received.ranges(), max_gaps) + len(self._duplicates))
 
     def _assemble(self, tsn: int, chunk: Data) -> None:
@@ -222,7 +249,7 @@ class Receiver:
     def _deliver(self, message: Message, number: int) -> None:
         expected = self._expected[message.unordered].get(message.stream, 0)
         if message.unordered:
-            if self.interleaved:  # only to tell later numbers from earlier ones
+            if self.interleaved:  # the number only helps to unwrap later MIDs; nothing waits for it
                 self._expected[True][message.stream] = max(expected, number + 1)
             self._ready(message)
             return
@@ -239,7 +266,7 @@ class Receiver:
         self._ready_bytes += charge(message.data)
 
     def _deliver_waiting(self, stream: int, expected: int) -> None:
-        """Deliver what waits in a stream from the number ``expected`` on."""
+        """Deliver the waiting messages of a stream that continue at ``expected`` without a gap."""
         waiting = self._waiting.get(stream)
         while waiting and (message := waiting.pop(expected, None)) is not None:
             self._waiting_bytes -= charge(message.data)
@@ -252,14 +279,17 @@ class Receiver:
     # ------------------------------------------------------------------ streams
 
     def add_streams(self, count: int) -> bool:
-        """Allow the peer so many streams more; return whether that is within what was offered."""
+        """Allow the peer more streams (RFC 6525).
+
+        Return whether that is within what was offered in the handshake.
+        """
         if self.streams + count > self._options.streams_in:
             return False
         self.streams += count
         return True
 
     def reset_streams(self, streams: tuple[int, ...]) -> None:
-        """Expect number 0 next; ``streams``: none for all."""
+        """Expect SSN or MID 0 next on these streams; no ``streams`` means all (RFC 6525)."""
         for numbers in self._expected:
             for stream in streams or tuple(numbers):
                 numbers.pop(stream, None)
@@ -269,7 +299,10 @@ class Receiver:
     # ------------------------------------------------------------------ what the peer has given up
 
     def on_forward(self, chunk: Forward, now: float) -> None:
-        """Do not wait for what the peer has given up (RFC 3758, 3.6)."""
+        """Process a FORWARD-TSN: stop waiting for chunks that the peer has abandoned (RFC 3758, 3.6.
+
+        RFC 8260, 2.3.1).
+        """
         if chunk.interleaved is not self.interleaved:
             raise RemoteProtocolError("FORWARD-TSN and I-FORWARD-TSN mixed")
         cumulative = unwrapped(chunk.cumulative, self.received.cumulative)

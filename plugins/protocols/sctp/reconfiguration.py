@@ -1,7 +1,12 @@
-"""Reconfiguration streams, so that their messages count from 0 again, and adding some (RFC 6525).
+"""Stream reconfiguration: resetting streams to SSN 0, and adding streams (RFC 6525).
 
-One request of ours is under way at a time, and repeated until it is answered; messages for streams that we reset wait meanwhile.  Of the
-peer's requests, those to reset its streams and to add some are done, and one to reset ours; others are denied.
+One request of ours is outstanding at a time, and is repeated until it is answered. Messages for streams that
+we reset wait meanwhile. Of the peer's requests, resetting its outgoing streams, resetting ours, and adding
+outgoing streams are performed; all others are denied.
+
+An outgoing reset is sent only when everything on those streams is acknowledged, abandoned messages included.
+Otherwise the peer could be told an old number in a FORWARD-TSN after the reset, and would take it for a new
+one: messages were lost that way.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 _OUTGOING = Struct(">III")
 _PAIR = Struct(">II")
 _MAX_STREAMS = 200
-"""In one request, which has to fit into a packet."""
+"""Streams in one request, which has to fit into a packet."""
 NOTHING_TO_DO, PERFORMED, DENIED, BAD_NUMBER, IN_PROGRESS = 0, 1, 2, 5, 6
 _DEFINITE = frozenset((NOTHING_TO_DO, PERFORMED))
 
@@ -38,28 +43,29 @@ def _streams(value: bytes) -> tuple[int, ...]:
 
 
 class Reconfiguration:
-    """The part of an association that resets streams."""
+    """The stream reconfiguration part of an association."""
 
     def __init__(self, association: Association) -> None:
         self.agreed = False
-        """Whether the peer knows of it."""
+        """Whether the peer supports it."""
         self.timer: float | None = None
-        """Repeats our request."""
+        """When our outstanding request is repeated."""
         self._association = association
         self._number = association.first_tsn
-        """Of our next request."""
+        """Sequence number of our next request."""
         self._queued: dict[Kind, tuple[int, ...]] = {}
-        """What is to be asked for, and of which streams."""
+        """Requests that wait to be sent, and their streams."""
         self._in_reply_to = 0
         self._request: bytes | None = None
-        """Under way; what it asks for is ``_kind`` of ``_requested``."""
+        """The encoded request that is outstanding; its kind is ``_kind``, its streams are ``_requested``."""
         self._kind = Kind.OUTGOING_RESET
         self._requested: tuple[int, ...] = ()
         self._expected = 0
-        """Number of the peer's next request."""
+        """Sequence number of the peer's next request."""
         self._response = Parameter(Kind.RECONFIGURATION_RESPONSE)
         self._deferred: tuple[int, int, tuple[int, ...]] | None = None
-        """The number of a request of the peer's, the TSN that it waits for, and its streams."""
+        """A request of the peer that waits for data: its number, the TSN that it waits for, and its streams.
+        """
 
     def agree(self, peer_tsn: int, *, agreed: bool) -> None:
         self.agreed = agreed
@@ -69,20 +75,23 @@ class Reconfiguration:
     # ------------------------------------------------------------------ ours
 
     def reset(self, streams: set[int]) -> None:
-        """Reset streams of ours as soon as the peer has all that was queued before, or need not wait for it.  Raises ``LocalProtocolError``."""
+        """Reset streams of ours once everything that was queued on them is acknowledged.
+
+        Raises ``LocalProtocolError``.
+        """
         sender = self._association.sender
         self._check(Kind.OUTGOING_RESET, streams, sender.streams)
         self._queued[Kind.OUTGOING_RESET] = tuple(sorted(streams))
         sender.paused = frozenset(streams)
 
     def ask_for_reset(self, streams: set[int]) -> None:
-        """Ask the peer to reset streams of his.  Raises ``LocalProtocolError``."""
+        """Ask the peer to reset its outgoing streams. Raises ``LocalProtocolError``."""
         receiver = self._association.receiver
         self._check(Kind.INCOMING_RESET, streams, receiver.streams if receiver is not None else 0)
         self._queued[Kind.INCOMING_RESET] = tuple(sorted(streams))
 
     def add(self, count: int) -> None:
-        """Ask the peer to allow us more streams.  Raises ``LocalProtocolError``."""
+        """Ask the peer for more outbound streams. Raises ``LocalProtocolError``."""
         current = self._association.sender.streams
         self._check(Kind.ADD_OUTGOING, {0}, 1)
         if not 0 < count <= MASK16 - current:
@@ -90,7 +99,7 @@ class Reconfiguration:
         self._queued[Kind.ADD_OUTGOING] = tuple(range(current, current + count))
 
     def _check(self, kind: Kind, streams: set[int], available: int) -> None:
-        """Raise if this cannot be asked for now."""
+        """Raise ``LocalProtocolError`` if this cannot be requested now."""
         if not self.agreed or self._association.state is not State.ESTABLISHED:
             raise LocalProtocolError(
                 "streams cannot be reset or added: the peer does not know how, or it is not the time"
@@ -101,7 +110,7 @@ class Reconfiguration:
             raise LocalProtocolError("this was asked for already; wait for the event that says the outcome")
 
     def send_requests(self, now: float) -> bool:
-        """Ask, if nothing is in the way; return whether that was done now."""
+        """Send the next request that nothing prevents; return whether one was sent."""
         if self._request is not None:
             return False
         for kind, streams in self._queued.items():
@@ -116,7 +125,7 @@ class Reconfiguration:
         return False
 
     def _request_body(self) -> bytes:
-        """Return what stands behind the number in the request (RFC 6525, 4.1, 4.2, 4.5)."""
+        """Return the body of the request, behind its sequence number (RFC 6525, 4.1, 4.2, 4.5)."""
         if self._kind is Kind.ADD_OUTGOING:
             return len(self._requested).to_bytes(2, "big") + b"\0\0"
         streams = b"".join(stream.to_bytes(2, "big") for stream in self._requested)
@@ -148,11 +157,11 @@ class Reconfiguration:
         if len(value) < _PAIR.size:
             raise RemoteProtocolError("a re-configuration response that is too short")
         number, result = _PAIR.unpack_from(value)
-        if result != IN_PROGRESS:  # else it is asked again in time
+        if result != IN_PROGRESS:  # else the request is repeated by its timer
             self._finish_request(number, done=result in _DEFINITE)
 
     def _finish_request(self, number: int, *, done: bool) -> None:
-        """Our request of that number is answered, if it is under way."""
+        """Finish our request with that number, if it is outstanding."""
         if self._request is None or number != self._number & MASK32:
             return
         self._number += 1
@@ -164,7 +173,7 @@ class Reconfiguration:
         elif self._kind is Kind.OUTGOING_RESET:
             sender.resume(reset=done)
             self._report(What.STREAMS_RESET if done else What.RESET_REFUSED, streams, "ours")
-        elif not done:  # if it is, that is told when they are reset
+        elif not done:  # success is reported when the peer's own request to reset has been performed
             self._report(What.RESET_REFUSED, streams, "the peer's")
 
     def _report(self, what: What, streams: tuple[int, ...], whose: str) -> None:
@@ -173,7 +182,7 @@ class Reconfiguration:
     # ------------------------------------------------------------------ theirs
 
     def on_chunk(self, chunk: Listed, path: Path, now: float) -> None:
-        """Take a RE-CONFIG in."""
+        """Process a RE-CONFIG chunk."""
         if not self.agreed or self._association.receiver is None or self._association.state not in SENDING:
             return
         for parameter in chunk.parameters:
@@ -204,7 +213,7 @@ class Reconfiguration:
         self._association.output.reply(path.address, chunks.encode(Listed(Type.RE_CONFIG, (response,))))
 
     def _perform_request(self, parameter: Parameter, number: int) -> int:
-        """Return the result."""
+        """Perform a new request of the peer; return the result code."""
         association, value = self._association, parameter.value
         receiver = association.receiver
         assert receiver is not None
@@ -222,7 +231,7 @@ class Reconfiguration:
         return DENIED
 
     def _reset_for_peer(self, streams: set[int]) -> int:
-        """The peer asks for a reset of ours."""
+        """Reset our outgoing streams at the peer's request; no ``streams`` means all."""
         try:
             self.reset(streams or set(range(min(self._association.sender.streams, _MAX_STREAMS))))
         except LocalProtocolError:
@@ -230,7 +239,7 @@ class Reconfiguration:
         return PERFORMED
 
     def data_received(self, path: Path) -> None:
-        """Data, or the news that there will be none: a request may have waited for it."""
+        """Perform a deferred request if the data that it waited for has arrived."""
         if self._deferred is not None:
             number = self._deferred[0]
             if self._reset_if_complete():
@@ -238,7 +247,10 @@ class Reconfiguration:
                 self._send_response(self._response, path)
 
     def _reset_if_complete(self) -> bool:
-        """Reset the peer's streams, if all that was sent before has come."""
+        """Reset the peer's streams if all data sent before the request has arrived.
+
+        Return whether it was done.
+        """
         assert self._deferred is not None
         assert self._association.receiver is not None
         _, last, streams = self._deferred

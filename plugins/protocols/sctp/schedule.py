@@ -1,7 +1,8 @@
-"""Which message's fragment goes next (RFC 8260, 3).
+"""The stream scheduler: of which message the next fragment is sent (RFC 8260, 3).
 
-Of the streams that have something, one is at the head, and the others wait in one heap; the schedules differ in the keys only.
-Without interleaving a message is finished once it was begun.
+One stream is at the head; all other streams with data wait in one heap. The schedulers differ only in the
+heap's keys. Without interleaving a message that was begun is finished before another one starts: DATA
+fragments of one message need consecutive TSNs (RFC 9260, 6.9).
 """
 
 from __future__ import annotations
@@ -17,29 +18,30 @@ import msgspec
 Name = Literal["first-come", "round-robin", "priority", "fair"]
 
 _Entry = tuple[float, float, int]
-"""Key, turn and stream."""
+"""Key, turn (which breaks ties) and stream."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How a message is to be delivered."""
+    """How a message is delivered."""
 
     unordered: bool = False
     immediate: bool = False
     """Ask the peer to acknowledge it without delay (RFC 7053)."""
     expires: float | None = None
-    """The time after which it is not worth sending any more (RFC 3758)."""
+    """Time of the host's clock, in seconds, after which the message is abandoned (RFC 3758, 3.4)."""
     retransmissions: int | None = None
-    """How often each fragment is repeated at the most (RFC 7496, 3.1)."""
+    """How often each fragment is retransmitted at most (RFC 7496, 3.1)."""
     priority: int | None = None
-    """Give it up for messages with a lower number here when the buffer is full (RFC 7496, 3.2)."""
+    """The message may be abandoned for one with a lower number here when the buffer is full (RFC 7496, 3.2).
+    """
 
     def is_limited(self) -> bool:
-        """Whether the message may be given up although nobody needs its room."""
+        """Whether the message may be abandoned even when the buffer is not full."""
         return self.expires is not None or self.retransmissions is not None
 
 
 class Outgoing(msgspec.Struct, eq=False):
-    """A message on its way to the peer."""
+    """An outbound message, from queueing to acknowledgement."""
 
     stream: int
     data: bytes
@@ -47,46 +49,46 @@ class Outgoing(msgspec.Struct, eq=False):
     terms: Terms
     arrival: int = 0
     number: int = -1
-    """In its stream; given when the first fragment is sent."""
+    """SSN or MID, assigned when the first fragment is sent."""
     tsn: int = 0
-    """Of the first fragment, when that was sent."""
+    """TSN of the first fragment, once it was sent."""
     offset: int = 0
-    """Bytes that were sent."""
+    """Bytes of the message that were sent."""
     fragments: int = 0
-    """Sent and not acknowledged."""
+    """Fragments that were sent and are not acknowledged."""
     fragments_sent: int = 0
     abandoned: bool = False
 
     def is_acknowledged(self) -> bool:
-        """Whether the peer has all of it."""
+        """Whether the peer has acknowledged the whole message."""
         return self.offset == len(self.data) and not self.fragments and not self.abandoned
 
 
 class Schedule:
-    """What waits to be sent for the first time."""
+    """Messages that are not sent, or not completely."""
 
     def __init__(self, name: Name) -> None:
         self.interleaved = False
         self.priorities: dict[int, int] = {}
-        """Of streams, for ``priority``: lower goes first; 0 unless set."""
+        """Priorities of streams for the scheduler ``priority``: lower goes first, 0 is the default."""
         self.weights: dict[int, float] = {}
-        """Of streams, for ``fair``: shares of the bytes; 1 unless set."""
+        """Weights of streams for the scheduler ``fair``: shares of the bytes, 1 is the default."""
         self.bytes = 0
-        """Not sent yet, of messages that may have been begun."""
+        """Bytes that are not sent, of messages that may have been begun."""
         self._name = name
         self._is_fair = name == "fair"
         self._queues: dict[int, deque[Outgoing]] = {}
         self._head: deque[Outgoing] = deque()
-        """The queue of the stream that goes next; empty: there is none."""
+        """The queue of the stream that sends next; empty: no stream has data."""
         self._entry: _Entry = (0.0, 0.0, 0)
-        """Of that stream; it is not in the heap."""
+        """The entry of that stream, which is not in the heap."""
         self._heap: list[_Entry] = []
         self._turns = itertools.count()
         self._served: dict[int, float] = {}
         self._virtual = 0.0
 
     def push(self, messages: Iterable[Outgoing], stream: int) -> None:
-        """Put messages of a stream behind those that it has."""
+        """Append messages to a stream's queue."""
         queue = self._queues.get(stream)
         if queue is None:
             queue = self._queues[stream] = deque()
@@ -114,15 +116,15 @@ class Schedule:
         self._head = self._queues[entry[2]]
 
     def has_unsent(self, stream: int) -> bool:
-        """Whether anything of that stream has not been sent."""
+        """Whether the stream has messages that are not sent completely."""
         return any(not message.abandoned for message in self._queues.get(stream, ()))
 
     def waiting(self) -> list[Outgoing]:
-        """Return all that has not been sent completely."""
+        """Return the messages that are not sent completely."""
         return [message for queue in self._queues.values() for message in queue if not message.abandoned]
 
     def current(self) -> Outgoing | None:
-        """Return the message of which a fragment goes next."""
+        """Return the message that sends its next fragment now, or None."""
         while self._head:
             message = self._head[0]
             if not message.abandoned:
@@ -132,7 +134,7 @@ class Schedule:
         return None
 
     def sent(self, message: Outgoing, size: int) -> None:
-        """Take note that ``size`` bytes of the current message were sent."""
+        """Record that ``size`` bytes of the current message were sent."""
         self.bytes -= size
         if self._is_fair:
             stream = message.stream
@@ -143,13 +145,13 @@ class Schedule:
             self._choose_next(finished=finished)
 
     def _choose_next(self, *, finished: bool) -> None:
-        """Choose the next stream."""
+        """Choose the stream that sends next."""
         queue, stream = self._head, self._entry[2]
         if finished:
             queue.popleft()
         if queue:
             if not self._heap and not self._is_fair:
-                return  # alone, and so next again
+                return  # the only stream with data stays at the head: no heap operation per message
             entry = self._entry_of(stream, queue)
             self._take(heapq.heappushpop(self._heap, entry) if self._heap else entry)
             return

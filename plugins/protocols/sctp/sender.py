@@ -1,6 +1,16 @@
-"""The sending half of an association: messages are cut into fragments, and fill what windows allow (RFC 9260, 6.1, 6.9).
+"""The sending half of an association: fragments, and what goes into a packet (RFC 9260, 6.1, 6.9).
 
-What comes first in a packet is what was lost; then new data, in the order of the schedule.
+The order within a packet is that of rule C of section 6.1: retransmissions first, then new data in the order
+of the stream scheduler (RFC 8260, 3). New data goes only to the primary path; retransmissions go wherever
+their bundle was assigned when it was lost.
+
+Two windows limit new data. The congestion window belongs to a path (``Path.cwnd``); it may be exceeded by
+less than one packet (6.1, rule B), so that the check is "flight < cwnd" before a packet and not "flight +
+size <= cwnd". The receive window belongs to the peer (``peer_window``); it is never exceeded but by one
+probe, when nothing else is in flight (6.1, rule A).
+
+``peer_window`` is what the last SACK said. The receiver computes it without the data that is still in flight,
+so that ``flight + size`` is compared with it (6.2.1).
 """
 
 from __future__ import annotations
@@ -21,33 +31,40 @@ from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 _DATA, _I_DATA = int(Type.DATA), int(Type.I_DATA)
 _pack_data, _pack_i_data = DATA.pack, I_DATA.pack
 _MIN_FRAGMENT = 64
-"""Bytes below which a message is not cut to use up the rest of a packet."""
+"""Bytes of user data below which no message is fragmented to fill the rest of a packet."""
 
 
 class Sender:
-    """All that we send."""
+    """Everything that one side of an association sends.
+
+    Not thread-safe; all times are seconds of the host's clock.
+    """
 
     def __init__(self, options: SctpOptions, first_tsn: int, paths: list[Path]) -> None:
         self.outstanding = Outstanding(first_tsn, paths)
         self.schedule = Schedule(options.schedule)
         self.streams = options.streams_out
-        """How many we may use."""
+        """Outbound streams that may be used."""
         self.peer_window = 0
-        """As the peer told it last, outstanding data included."""
+        """The peer's receive window in bytes, as its last SACK told it: in-flight data is not subtracted."""
         self.interleaved = False
         self.immediate_acks = False
-        """Whether acknowledgements are wanted at once: the association is to be shut down."""
+        """Whether SACKs are wanted at once, because the association is shutting down (RFC 7053)."""
         self.paused: frozenset[int] = frozenset()
-        """Streams that are being reset: messages for them are held until ``resume``."""
+        """Streams that are being reset: their new messages wait until ``resume``."""
         self._paused_messages: list[Outgoing] = []
         self._probe: Bundle | None = None
-        """What was sent although the peer's window was too small for it (6.1, A)."""
+        """The zero window probe: a bundle that was sent although the peer's window was too small for it (6.1,
+        rule A)."""
         self._options = options
         self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        """Of the next message in each stream: the ordered ones, and the unordered ones of I-DATA."""
+        """The next SSN or MID of each stream: of ordered messages, and of unordered ones in I-DATA."""
 
     def agree(self, *, streams: int, window: int, interleaved: bool, may_forward: bool) -> None:
-        """Take over what was agreed with the peer."""
+        """Apply what the handshake negotiated.
+
+        Messages on streams that the peer does not allow are abandoned.
+        """
         self.streams = min(self.streams, streams)
         self.peer_window = window
         self.interleaved = self.schedule.interleaved = self.outstanding.interleaved = interleaved
@@ -57,7 +74,10 @@ class Sender:
                 self.outstanding.abandon(message)
 
     def send_many(self, stream: int, bodies: Sequence[bytes], protocol: int, terms: Terms) -> list[Outgoing]:
-        """Queue messages of one stream."""
+        """Queue messages on one stream.
+
+        Raises ``LocalProtocolError`` for a stream that does not exist or an empty body.
+        """
         if not 0 <= stream < self.streams:
             raise LocalProtocolError(f"stream {stream}: this association has 0 to {self.streams - 1}")
         if not all(bodies):
@@ -72,7 +92,7 @@ class Sender:
         return messages
 
     def resume(self, *, reset: bool) -> None:
-        """Go on with the paused streams, from number 0 if they were ``reset``."""
+        """Resume the paused streams, with SSN 0 if they were ``reset``."""
         if reset:
             for stream in self.paused:
                 for numbers in self._numbers:
@@ -83,11 +103,15 @@ class Sender:
             self.schedule.push((message,), message.stream)
 
     def has_unacknowledged(self, stream: int) -> bool:
-        """Whether the peer lacks anything of that stream, or has not said that it knows what was given up: that has a number."""
+        """Whether anything of that stream is not acknowledged.
+
+        An abandoned message counts until the peer has acknowledged that: its number is in a FORWARD-TSN, and
+        must not be used again before.
+        """
         return self.schedule.has_unsent(stream) or self.outstanding.has_unacknowledged(stream)
 
     def buffered(self) -> int:
-        """Return the bytes that wait to be sent or acknowledged."""
+        """Return the bytes of user data that are not sent, or sent and not acknowledged."""
         return (
             self.schedule.bytes
             + self.outstanding.bytes
@@ -95,11 +119,11 @@ class Sender:
         )
 
     def is_empty(self) -> bool:
-        """Whether the peer has acknowledged all, or does not wait for it any more."""
+        """Whether nothing is queued or outstanding."""
         return not self._paused_messages and self.schedule.current() is None and not self.outstanding.bundles
 
     def _make_room(self, priority: int, size: int) -> None:
-        """Give up messages of less importance, the least first, until ``size`` bytes fit (RFC 7496, 3.2)."""
+        """Abandon messages of lower priority, the lowest first, until ``size`` bytes fit (RFC 7496, 3.2)."""
         excess = self.buffered() + size - self._options.send_buffer
         if excess <= 0:
             return
@@ -115,7 +139,7 @@ class Sender:
                 excess -= len(message.data)
 
     def on_sack(self, sack: Sack, now: float, *, names_gaps: bool = True) -> bool:
-        """Take an acknowledgement in; return whether it acknowledged anything new.  Raises ``RemoteProtocolError``."""
+        """Process a SACK; return whether it acknowledged anything new. Raises ``RemoteProtocolError``."""
         overtaken = unwrapped(sack.cumulative, self.outstanding.cumulative) < self.outstanding.cumulative
         progress = self.outstanding.on_sack(sack, now, names_gaps=names_gaps)
         if not overtaken:
@@ -124,25 +148,32 @@ class Sender:
             if probe is not None and probe.in_flight:
                 if (
                     probe.size <= sack.window
-                ):  # it was refused when there was no room for it, and now there is
+                ):  # the probe was dropped for lack of room, and now there is room: do not wait for T3-rtx
                     self.outstanding.mark_lost(probe, probe.path, now)
                 else:
                     self._probe = probe
             if self.is_refused():
                 for path in self.outstanding.paths:
                     path.errors = 0
-                    path.probing.progressed()  # what has no room has come, however large the packet
+                    # The probe arrived, however large its packet: this is no sign of a too small path MTU.
+                    path.probing.progressed()
         return progress
 
     def is_refused(self) -> bool:
-        """Whether the peer, as it said last, has no room for what it lacks: it is alive, however often that is repeated."""
+        """Whether the peer has no room for what it lacks.
+
+        Such a peer is alive, and retransmissions are no errors (6.1, rule A).
+        """
         bundles = self.outstanding.bundles
         return self.peer_window <= 0 or (bool(bundles) and bundles[0].size > self.peer_window)
 
     # ------------------------------------------------------------------ filling packets
 
     def fill(self, path: Path, room: int, now: float, *, fresh: bool) -> list[bytes]:
-        """Return the parts of chunks of ``room`` bytes together at the most; new data only if it is to be ``fresh``."""
+        """Return the parts of chunks for the next packet of a path, ``room`` bytes at most.
+
+        Without ``fresh``, retransmissions only.
+        """
         taken = self._fill_again(path, room, now) if path.lost else []
         if fresh and self.schedule.current() is not None and not path.lost and path.flight < path.cwnd:
             taken += self._fill_fresh(path, room - sum(map(len, taken)), now, alone=not taken)
@@ -151,7 +182,7 @@ class Sender:
         return taken
 
     def _fill_again(self, path: Path, room: int, now: float) -> list[bytes]:
-        """Return the parts of what was lost, as far as there is room."""
+        """Return the parts of lost chunks that fit into ``room`` bytes."""
         taken: list[bytes] = []
         bundles = self.outstanding.bundles
         while path.lost and path.may_send():
@@ -162,7 +193,7 @@ class Sender:
                     break
                 bundles.cut(
                     bundle.first + max(fitting, 1)
-                )  # one that is too large by now is IP's to fragment
+                )  # if the path MTU has shrunk since, IP fragments this chunk: its TSN fixes its size
                 self.outstanding.repeat(bundle, now)
                 taken += bundle.parts
                 room -= bundle.length
@@ -170,7 +201,7 @@ class Sender:
         return taken
 
     def _fill_fresh(self, path: Path, room: int, now: float, *, alone: bool) -> list[bytes]:
-        """Send new data, one packet's at the most, which is ``alone`` in it or not; return its parts."""
+        """Return the parts of new chunks for one packet. ``alone``: the packet has no other chunks."""
         outstanding, schedule = self.outstanding, self.schedule
         parts: list[bytes] = []
         messages: list[Outgoing] = []
@@ -182,9 +213,9 @@ class Sender:
             terms = message.terms
             if terms.expires is not None and now >= terms.expires:
                 if messages:
-                    break  # what is given up may take the next TSN
+                    break  # abandoning may use the TSN that the next chunk of this packet would have
                 if outstanding.abandon(message):
-                    tsn, flight = outstanding.next_tsn, outstanding.flight  # it may have used one up
+                    tsn, flight = outstanding.next_tsn, outstanding.flight  # abandoning may have used a TSN
                     continue
             size = len(message.data) - message.offset
             if size > largest or size + (-size & 3) > space:
@@ -194,7 +225,8 @@ class Sender:
             if flight + size > self.peer_window and (
                 flight or (self.peer_window <= 0 and outstanding.bundles)
             ):
-                break  # a window that is closed is probed with one fragment, when nothing else is under way
+                # A closed receive window is probed with one chunk when nothing is in flight (6.1, rule A).
+                break
             space -= self._chunk(message, size, tsn, parts)
             messages.append(message)
             tsn += 1
@@ -212,25 +244,35 @@ class Sender:
         return parts
 
     def _largest(self, path: Path) -> int:
-        """Return the bytes of data that have room in a packet of their own on any path, so that each can repeat it (AMDCS)."""
+        """Return the largest user data, in bytes, of a chunk that fits into a packet on every path (AMDCS).
+
+        So any path can retransmit it.
+        """
         paths = self.outstanding.paths
         least = path.probing.size if len(paths) == 1 else min([each.probing.size for each in paths])
         return least - HEADER.size - (I_DATA.size if self.interleaved else DATA.size) & ~3
 
     def _part(self, size: int, space: int, largest: int, *, alone: bool) -> int:
-        """Return how much of ``size`` bytes to send now that not all may; 0 when it is better begun in the next packet."""
+        """Return how many of ``size`` bytes to send now, since not all fit.
+
+        0 if the next packet is a better start.
+        """
         if space < _MIN_FRAGMENT or (not alone and size <= largest):
             return 0
         return min(space, largest) & ~3
 
     def _chunk(self, message: Outgoing, size: int, tsn: int, parts: list[bytes]) -> int:
-        """Add the header and the data of the chunk with the next ``size`` bytes of a message; return its length."""
+        """Append the header and the next ``size`` bytes of a message as one chunk.
+
+        Return the chunk's padded length.
+        """
         offset, terms, data = message.offset, message.terms, message.data
         flags = UNORDERED if terms.unordered else 0
         if not offset:
             flags |= BEGINNING
             message.tsn = tsn
-            if self.interleaved or not flags & UNORDERED:  # DATA has no numbers for unordered ones
+            # An unordered DATA chunk has no SSN (6.6); an unordered I-DATA has a MID of its own space.
+            if self.interleaved or not flags & UNORDERED:
                 numbers = self._numbers[terms.unordered]
                 message.number = number = numbers.get(message.stream, 0)
                 numbers[message.stream] = number + 1

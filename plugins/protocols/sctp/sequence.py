@@ -1,6 +1,7 @@
-"""Sequence numbers on the wire have 16 or 32 bits and wrap around; inside they are plain integers that do not.
+"""Serial numbers: they wrap at 16 or 32 bits on the wire, and are plain integers that never wrap inside.
 
-That makes comparing, sorting and counting them what it looks like (RFC 9260, 1.6 is needed here only).
+So they are compared, sorted and subtracted as they look, and serial number arithmetic (RFC 9260, 1.6) is
+needed in this file only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,6 @@ MASK32 = 0xFFFF_FFFF
 
 
 def unwrapped(wire: int, near: int, mask: int = MASK32) -> int:
-    """Return the integer nearest to ``near`` whose lower bits, as many as ``mask`` has, are ``wire``."""
+    """Return the integer nearest to ``near`` whose low bits, as many as ``mask`` has, are ``wire``."""
     half = (mask >> 1) + 1
     return near + ((wire - near + half) & mask) - half

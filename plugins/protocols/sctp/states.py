@@ -1,4 +1,4 @@
-"""States of an association, and what is done in which (RFC 9260, 4)."""
+"""States of an association (RFC 9260, 4)."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from enum import Enum
 
 
 class State(Enum):
-    """One of them."""
+    """The state of an association. The value is for messages to people."""
 
     CLOSED = "closed"
     COOKIE_WAIT = "INIT sent"
     COOKIE_ECHOED = "cookie sent back"
     ESTABLISHED = "established"
-    SHUTDOWN_PENDING = "closing when the peer has everything"
-    SHUTDOWN_SENT = "good-bye said"
-    SHUTDOWN_RECEIVED = "the peer has said good-bye"
-    SHUTDOWN_ACK_SENT = "good-bye answered"
+    SHUTDOWN_PENDING = "shutdown pending"
+    SHUTDOWN_SENT = "shutdown sent"
+    SHUTDOWN_RECEIVED = "shutdown received"
+    SHUTDOWN_ACK_SENT = "shutdown answered"
 
 
-# Tuples: looked up by identity, the likeliest first, where a set would hash names for each message.
+# Tuples, with the most likely state first: a tuple is searched by identity, a set would call Enum.__hash__
+# for each message.
 
 OPEN = (State.ESTABLISHED, State.COOKIE_WAIT, State.COOKIE_ECHOED)
 """The host may queue messages."""
 SENDING = (State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED)
-"""Data goes out, and acknowledgements of it come in."""
+"""Data is sent, and SACKs are processed."""
 RECEIVING = (State.ESTABLISHED, State.SHUTDOWN_PENDING, State.SHUTDOWN_SENT)
-"""Data comes in."""
+"""Data is received."""
 DRAINING = (State.SHUTDOWN_PENDING, State.SHUTDOWN_RECEIVED)
-"""The good-bye waits for the last acknowledgement."""
+"""SHUTDOWN or SHUTDOWN ACK waits for the last acknowledgement."""
 SHUTTING_DOWN = (State.SHUTDOWN_SENT, State.SHUTDOWN_ACK_SENT)
-"""The good-bye is repeated until it is answered (T2-shutdown)."""
+"""SHUTDOWN or SHUTDOWN ACK is repeated until it is answered (T2-shutdown)."""
