@@ -1,4 +1,4 @@
-"""What a conversation needs of an association, whoever keeps it: our own protocol, or the operating system."""
+"""What a conversation needs of an association, whether our own protocol or the operating system runs it."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from plugins.protocols.sctp.states import State
 
 
 class Path(Protocol):
-    """A way to the peer."""
+    """A path to the peer."""
 
     @property
     def address(self) -> bytes:
-        """The peer's, 4 or 16 bytes."""
+        """The peer's address, 4 or 16 bytes."""
         ...
 
 
 class Paths(Protocol):
-    """All of them."""
+    """All paths."""
 
     @property
     def all(self) -> Sequence[Path]:
-        """The first is the one that the peer is named after."""
+        """The paths; the peer is named after the first."""
         ...
 
 
 class Sender(Protocol):
-    """What was agreed on, as far as our data goes."""
+    """What was negotiated for the sending direction."""
 
     @property
     def streams(self) -> int:
-        """How many we may use."""
+        """Number of outbound streams."""
         ...
 
     @property
     def peer_window(self) -> int:
-        """Bytes that the peer has room for."""
+        """Bytes that fit into the peer's receive window."""
         ...
 
 
@@ -50,12 +50,15 @@ class AnyAssociation(Protocol):
 
     @property
     def events(self) -> list[Event]:
-        """What has happened, until it is taken out."""
+        """Events that were not taken yet; the conversation empties the list."""
         ...
 
     @property
     def left(self) -> list[Message]:
-        """What had come and was not taken when the peer restarted, until it is taken out."""
+        """Messages that had arrived and were not taken when the peer restarted.
+
+        The conversation empties the list.
+        """
         ...
 
     @property
@@ -68,21 +71,21 @@ class AnyAssociation(Protocol):
     def sender(self) -> Sender: ...
 
     def send(self, stream: int, data: bytes, protocol: int = 0, terms: Terms = ...) -> Outgoing:
-        """Queue a message; the answer tells later whether the peer has it."""
+        """Queue a message. The returned object tells later whether it was acknowledged."""
         ...
 
     def receive(self, now: float) -> list[Message]:
-        """Take the messages that have come; that makes room for others."""
+        """Return the messages that have arrived, and free their room."""
         ...
 
     def rank_stream(self, stream: int, *, priority: int = 0) -> None:
-        """Tell what a stream is worth: lower goes first."""
+        """Set a stream's priority: lower goes first."""
         ...
 
     def close(self, now: float) -> None:
-        """Say good-bye when the peer has everything."""
+        """Shut down gracefully when the peer has everything."""
         ...
 
     def abort(self, reason: str = "") -> None:
-        """End it at once."""
+        """Abort at once."""
         ...

@@ -1,7 +1,13 @@
-"""A conversation: an association and its streams, one for each stream each way.
+"""A conversation: an association with its streams, each of which has a port of its own.
 
-A stream has a port of its own.  So a destination that takes nothing stops one stream, and with it the sources that lead to it; the
-association is read all the time, and the other streams notice nothing.
+A destination whose pipes are full stops one stream, and with it the sources that lead to that stream. The
+association itself is read all the time, so that other streams are not delayed.
+
+The life of a conversation: the association comes up; with ``backend`` both sides exchange greetings, which
+set the number of streams and their windows; the streams open; when the association ends, the streams give
+back what they still have, and the role decides what becomes of the ports.
+
+All calls come from the thread that hosts the engine.
 """
 
 from __future__ import annotations
@@ -23,34 +29,37 @@ from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.states import OPEN, State
 
 PEER_SHUTDOWN_TIMEOUT = 2.0
-"""Seconds that a peer's good-bye may take."""
+"""Seconds that a shutdown by the peer may take, from its SHUTDOWN to the end."""
 MAX_SUBSCRIPTIONS = 16_384
 MAX_SUBSCRIPTION_BYTES = 1024 * 1024
-"""Of a peer's patterns together."""
+"""Bytes of all patterns of one peer together."""
 
 _REPORTED = {What.PATH_DOWN: "path down", What.PATH_UP: "path up", What.PEER_ERROR: "warning"}
 
 
 class Role:
-    """What the side that listens and the side that dials do in their own way."""
+    """What the listening and the dialling side do differently."""
 
     dials: bool
 
     def open_port(self, conversation: Conversation, index: int) -> Port:
-        """Give a stream its port.  Called for all of them in order, without a pause."""
+        """Return the port of a stream. Called for all streams in order, without a pause."""
         raise NotImplementedError
 
     def on_open(self, conversation: Conversation) -> None:
-        """The streams are there."""
+        """The streams have been made."""
         raise NotImplementedError
 
     def on_end(self, conversation: Conversation, reason: str) -> None:
-        """It is over."""
+        """The conversation has ended."""
         raise NotImplementedError
 
 
 class Conversation:
-    """One association.  ``flush`` has its host send what there is to send, ``forget`` has it know no more of this."""
+    """The conversation of one association.
+
+    ``flush`` makes the host send what is due; ``forget`` makes it forget this conversation.
+    """
 
     def __init__(
         self,
@@ -69,7 +78,7 @@ class Conversation:
         self.streams: list[SctpStream] = []
         self.ports: list[Port] = []
         self.waiting: dict[SctpStream, None] = {}
-        """Streams with something that the peer lacks, or that has no room."""
+        """Streams with data that the peer lacks, or that has no room at its destination."""
         self.peer = ""
         self.host = host
         self.options = options
@@ -78,7 +87,7 @@ class Conversation:
         self._engine = engine
         self._role = role
         self._forget = forget
-        self._early: list[Message] = []  # before the greeting, on other streams
+        self._early: list[Message] = []  # messages that overtook the greeting, on other streams
         self._subscriptions = PeerSubscriptions(MAX_SUBSCRIPTIONS, MAX_SUBSCRIPTION_BYTES)
         self._refusal_reported = False
         self._name_peer()
@@ -91,7 +100,7 @@ class Conversation:
     # ------------------------------------------------------------------ life
 
     def progress(self, now: float) -> None:
-        """See what has become of the association."""
+        """Process what has happened to the association: messages, events, and room to send."""
         if self.ended:
             return
         association = self.association
@@ -130,9 +139,15 @@ class Conversation:
         )
 
     def end(self, reason: str, left: Sequence[Message] | None = None) -> None:
-        """It is over: give the ports back.  ``left``: the association goes on with another, and this is what came for us."""
+        """End the conversation, and give the ports back.
+
+        ``left`` are messages that arrived before the peer restarted: the association goes on with another
+        conversation.
+        """
         if not self.ended:
-            if self.plain and self.streams:  # the peer takes it for delivered
+            # Without confirmations the peer regards as delivered what SCTP acknowledged: deliver it, room or
+            # not.
+            if self.plain and self.streams:
                 self._pass_on(self.association.receive(self.host.now()) if left is None else left)
             self.ended = True
             self.host.set_timer(None, self._on_connect_timeout, self)
@@ -142,7 +157,7 @@ class Conversation:
             self._role.on_end(self, reason)
 
     def fail(self, reason: str) -> None:
-        """End it, and send_control the peer why."""
+        """Abort the association, and tell the peer why."""
         if not self.ended:
             self.association.abort(reason)
             self.association.events.clear()
@@ -150,18 +165,18 @@ class Conversation:
             self.flush()
 
     def close(self) -> None:
-        """Say good-bye when the peer has everything; if it is not there yet, at once."""
+        """Shut the association down when the peer has everything; abort it if it is not up yet."""
         if self.association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
             self.fail("shut down")
         elif not self.ended:
             self.association.close(self.host.now())
 
     def may_send(self) -> bool:
-        """Whether the association takes messages."""
+        """Whether the association accepts messages."""
         return not self.ended and self.association.state in OPEN
 
     def pending(self) -> bool:
-        """Whether the peer lacks something that was taken, or something waits to be taken."""
+        """Whether the peer lacks a message that was taken, or a message waits to be taken."""
         return not self.ended and any(stream.pending() for stream in self.streams)
 
     def _on_connect_timeout(self) -> None:
@@ -170,7 +185,7 @@ class Conversation:
             self.fail(f"no {what} from {self.peer} within {self.options.connect_timeout} s")
 
     def _on_shutdown_timeout(self) -> None:
-        self.fail("its good-bye came to no end")
+        self.fail(f"the peer's shutdown was not completed within {PEER_SHUTDOWN_TIMEOUT} s")
 
     # ------------------------------------------------------------------ greeting
 
@@ -185,16 +200,19 @@ class Conversation:
         greeting = decode_greeting(payload)
         most = self.options.streams
         if greeting.streams > min(most, self.association.sender.streams):
-            raise RemoteProtocolError(f"{greeting.streams} streams are wanted, and {most} is the most here")
+            raise RemoteProtocolError(
+                f"the peer asks for {greeting.streams} streams; {most} is the maximum here"
+            )
         if self._role.dials and greeting.streams != most:
-            raise RemoteProtocolError(f"{greeting.streams} streams were granted, {most} were wanted")
+            raise RemoteProtocolError(f"the peer grants {greeting.streams} streams; {most} were requested")
         if not self._role.dials:
             self._greet(greeting.streams)
         self._open(greeting.streams, greeting)
 
     def _open(self, streams: int, greeting: Greeting) -> None:
         self.host.set_timer(None, self._on_connect_timeout, self)
-        there_are = self.association.sender.streams  # with ``plain`` there may be fewer than we want
+        # With ``plain`` the peer may allow fewer streams than configured: they are shared.
+        there_are = self.association.sender.streams
         self.streams = [SctpStream(self, index % there_are) for index in range(streams)]
         self._role.on_open(self)
         self.ports = [self._role.open_port(self, index) for index in range(streams)]
@@ -211,19 +229,19 @@ class Conversation:
     # ------------------------------------------------------------------ messages
 
     def send_control(self, stream: int, kind: Kind, payload: bytes) -> None:
-        """Send words of our own."""
+        """Send a control message."""
         if self.may_send():
             self.association.send(stream, payload, kind)
 
     def refuse(self, why: str) -> None:
-        """Tell, once, that a message was not sent because the peer would not take it."""
+        """Report, once, that a message was not sent because the peer does not accept it."""
         if not self._refusal_reported:
             self._refusal_reported = True
             self.host.report(EngineEvent(engine=self._engine, what="refused", peer=self.peer, detail=why))
 
     def _take_messages(self, now: float) -> None:
         if self.plain and (not self.streams or self._is_full()):
-            return  # the association's window will fill, and send_control the peer
+            return  # do not read: the association's receive window closes, and stops the peer
         messages = self.association.receive(now)
         if messages:
             try:
@@ -254,7 +272,7 @@ class Conversation:
                 return
 
     def _subscribe(self, patterns: list[bytes]) -> None:
-        """What the peer wants, it may have on any stream: a source has one of them."""
+        """Subscribe at all ports: each source has one stream only, so that a pattern concerns all of them."""
         for payload in patterns:
             self._subscriptions.subscribe(payload)
         for _, pattern in self._subscriptions.news:
@@ -263,10 +281,10 @@ class Conversation:
         self._subscriptions.news.clear()
 
     def _keep_early(self, stream: int, kind: int, data: list[bytes]) -> None:
-        """Keep what has overtaken the greeting."""
+        """Keep messages that overtook the greeting. Raises ``RemoteProtocolError`` if they are too many."""
         self._early += [Message(stream=stream, data=each, protocol=kind) for each in data]
         if sum(len(message.data) for message in self._early) > 4 * self.options.stream_window:
-            raise RemoteProtocolError("messages, and no greeting")
+            raise RemoteProtocolError("too many messages before the greeting")
 
 
 def _stream_and_kind(message: Message) -> tuple[int, int]:

@@ -1,6 +1,7 @@
-"""Conversation host: the conversations of one end, from the first word to the good-bye.
+"""Conversation host: the conversations of one side, from the first packet to the end.
 
-``EndpointHost`` keeps those whose associations are our protocol's, ``SystemHost`` those of the operating system's.
+``EndpointHost`` has those whose associations our own protocol runs, ``SystemHost`` those of the operating
+system.
 """
 
 from __future__ import annotations
@@ -19,47 +20,47 @@ from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.states import State
 
 AssociationT = TypeVar("AssociationT", bound=AnyAssociation)
-"""The sort of association that a host keeps."""
+"""The type of association that a host has."""
 
 Converse = Callable[["ConversationHost[Any]", AnyAssociation], Conversation | None]
-"""Makes the conversation of a new association, or refuses it."""
+"""Makes the conversation of a new association; None: it is refused."""
 
 
 class ConversationHost(ABC, Generic[AssociationT]):
     """A conversation for each association."""
 
     port: int
-    """Of SCTP, here."""
+    """Our SCTP port."""
     udp_port: int | None
-    """Of UDP; None: what is usual with the transport."""
+    """Our UDP port; None: the transport's default."""
 
     def __init__(self, host: Host, engine: str, options: SctpEngineOptions, converse: Converse) -> None:
         self.host = host
         self.conversations: dict[AssociationT, Conversation] = {}
         self.empty = trio.Event()
-        """Set when good-bye has been said to all, and answered."""
+        """Set by ``close_all`` when the last conversation has ended."""
         self._engine = engine
         self._options = options
         self._converse = converse
         self._closing = False
         self._ended: list[AssociationT] = []
-        """Their conversations are over, their last words perhaps not sent."""
+        """Associations whose conversations have ended, and whose last packets may not be sent yet."""
 
     @abstractmethod
     def connect(self, addresses: list[bytes], port: int) -> Conversation:
-        """Begin an association with the peer of these addresses."""
+        """Start an association with the peer that has these addresses."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
 
     @abstractmethod
     def statistics(self) -> dict[str, int]:
-        """What has passed."""
+        """Return the counters of this host."""
 
     @abstractmethod
     def _flusher(self, association: AssociationT) -> Callable[[], Any]:
-        """Return what sends all that an association has to send now."""
+        """Return a function that sends what an association has to send."""
 
     def conversation(self, association: AssociationT, role: Role, *, plain: bool) -> Conversation:
         """Make the conversation of an association."""
@@ -75,7 +76,7 @@ class ConversationHost(ABC, Generic[AssociationT]):
         )
 
     def close_all(self) -> None:
-        """Let all conversations end when their peers have everything; nobody else may begin one."""
+        """Shut all conversations down when their peers have everything, and accept no more."""
         self._closing = True
         for conversation in list(self.conversations.values()):
             conversation.close()
@@ -84,11 +85,11 @@ class ConversationHost(ABC, Generic[AssociationT]):
             self.empty.set()
 
     def _progress(self, association: AssociationT, now: float) -> None:
-        """Tell a conversation what has become of its association."""
+        """Have a conversation process what happened to its association; make one for a new association."""
         conversation = self.conversations.get(association)
         restarted = any(event.what is What.RESTARTED for event in association.events)
         if conversation is not None and restarted:
-            conversation.end("the peer has begun anew", list(association.left))
+            conversation.end("the peer has restarted", list(association.left))
             conversation = None
         association.left.clear()
         if conversation is None:
@@ -104,7 +105,7 @@ class ConversationHost(ABC, Generic[AssociationT]):
         conversation.progress(now)
 
     def _forget(self, association: AssociationT) -> None:
-        """A conversation is over."""
+        """Forget a conversation that has ended."""
         if self.conversations.pop(association, None) is not None:
             self._ended.append(association)
         if self._closing and not self.conversations:

@@ -1,4 +1,7 @@
-"""The dialling side: ports for the life of the engine, whose pipes keep what comes while there is no association."""
+"""The dialling side.
+
+Its ports live as long as the engine: their pipes keep what arrives while there is no association.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from plugins.engines.sctp.transport import packed
 
 
 class SctpDialler(Role):
-    """Connects, and connects again."""
+    """Connects to a peer, and reconnects with back-off."""
 
     dials = True
 
@@ -39,7 +42,7 @@ class SctpDialler(Role):
         self._opened_at: float | None = None
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Hold an association until cancelled; then say good-bye."""
+        """Keep an association up until cancelled, then shut it down."""
         self._host = host
         hosts = self._options.addresses or await self._any_of_its_families()
         endpoint = self._endpoint = open_endpoint(
@@ -59,19 +62,22 @@ class SctpDialler(Role):
             await shut_down(endpoint)
 
     async def _any_of_its_families(self) -> tuple[str, ...]:
-        """Return the wildcard addresses that packets to the peer can come from; a peer without a name has both for now."""
+        """Return the wildcard addresses for the peer's address families.
+
+        A peer whose name cannot be resolved yet may have both.
+        """
         try:
             peers = await resolved(self._location.hosts)
-        except OSError:  # it may have a name later
+        except OSError:  # the name may exist later: do not fail at startup
             return ("",)
         return tuple(dict.fromkeys("::" if ":" in peer else "" for peer in peers))
 
     def pending(self) -> bool:
-        """Whether a peer that is there lacks something."""
+        """Whether a connected peer lacks something."""
         return self._conversation is not None and self._conversation.pending()
 
     def statistics(self) -> dict[str, Any]:
-        """Sums over all associations so far."""
+        """Return sums over all associations so far."""
         conversation, endpoint = self._conversation, self._endpoint
         return {
             **self._totals.with_those([conversation] if conversation is not None else []),
@@ -92,7 +98,7 @@ class SctpDialler(Role):
             self._conversation = endpoint.connect(addresses, self._location.port)
             await self._over.wait()
             self._conversation = None
-            if self._opened_at is not None:  # else it ended in the handshake
+            if self._opened_at is not None:  # else it ended during the handshake
                 self._backoff.lasted(self._host.now() - self._opened_at)
                 self._opened_at = None
                 self._reconnects += 1
@@ -113,14 +119,14 @@ class SctpDialler(Role):
     # ------------------------------------------------------------------ the role
 
     def open_port(self, conversation: Conversation, index: int) -> Port:
-        """Lend it."""
+        """Lend a port to a stream of the new conversation."""
         stream_port = self._stream_ports[index]
         stream_port.stream = conversation.streams[index]
         assert stream_port.port is not None
         return stream_port.port
 
     def on_open(self, conversation: Conversation) -> None:
-        """Tell."""
+        """Report the connection."""
         self._opened_at = self._host.now()
         self._host.report(EngineEvent(engine=self._name, what="connected", peer=str(self._address)))
 
@@ -134,7 +140,7 @@ class SctpDialler(Role):
 
 
 class _StreamPort:
-    """Owns a port; the stream behind it comes and goes."""
+    """Owns a port for the life of the engine, and forwards its calls to the current stream, if there is one."""
 
     def __init__(self) -> None:
         self.port: Port | None = None

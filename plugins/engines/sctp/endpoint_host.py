@@ -1,8 +1,9 @@
-"""Endpoint host: where an endpoint of SCTP meets sockets and a clock.
+"""Endpoint host: where an SCTP endpoint meets sockets and a clock.
 
-It is passive, as a stream host is: called when a socket is readable, at the protocol's deadline, and by conversations that have
-something to send.  The UDP ports of RFC 6951 are known here alone: an association's packets go to the port that its last
-verified packet came from (5.4), those that belong to none go back to where they are answers to.
+It is passive: it is called when a socket is readable, when a protocol deadline has come, and by conversations
+that have something to send. The UDP ports of RFC 6951 are known here only. An association's packets go to the
+UDP port that its last verified packet came from (5.4 there); answers to packets without an association go
+back to the port that the packet came from.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.probing import is_probe
 
 READS_PER_TURN = 16
-"""System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
+"""System calls before other engines of the thread have their turn. Each may return 64 KiB."""
 
 _HEAD = Struct("!HHI")
-"""Ports, verification tag."""
+"""SCTP ports and verification tag."""
 _HEAD_OF_INIT = Struct("!HHI4xB3xI")
-"""The same; type of the first chunk and, of INIT, the tag that it brings."""
+"""The same, the type of the first chunk, and the initiate tag if that is INIT."""
 
 
 class EndpointHost(ConversationHost[Association]):
@@ -47,7 +48,7 @@ class EndpointHost(ConversationHost[Association]):
         *,
         ports: tuple[int, int],
     ) -> None:
-        """``ports`` are the endpoint's, and that of UDP of peers that were not heard of yet."""
+        """Make a host; ``ports`` are our SCTP port, and the UDP port of peers that were not heard yet."""
         super().__init__(host, engine, options, converse)
         self.transport = transport
         self.endpoint = endpoint
@@ -55,8 +56,10 @@ class EndpointHost(ConversationHost[Association]):
         self._closed = False
         self.port, self._udp_port = ports
         self.udp_port = None if transport.udp_port == UDP_PORT else transport.udp_port
-        self._udp_ports: dict[tuple[bytes, int], tuple[int, Association]] = {}  # by address and port of SCTP
-        self._reply_ports: dict[tuple[bytes, int], int] = {}  # of packets that belong to no association
+        # By the peer's address and SCTP port.
+        self._udp_ports: dict[tuple[bytes, int], tuple[int, Association]] = {}
+        # UDP source ports of packets without an association, of one turn.
+        self._reply_ports: dict[tuple[bytes, int], int] = {}
         self._timer = LazyTimer(host, self._on_timer)
         self._writing: set[DatagramWire] = set()
         self._drop_reported = False
@@ -64,7 +67,7 @@ class EndpointHost(ConversationHost[Association]):
             self._watch(wire)
 
     def connect(self, addresses: list[bytes], port: int) -> Conversation:
-        """Begin an association with the peer of these addresses."""
+        """Start an association with the peer that has these addresses."""
         association = self.endpoint.connect(addresses, port, self.host.now())
         for address in addresses:
             self._udp_ports[address, port] = self._udp_port, association
@@ -78,7 +81,7 @@ class EndpointHost(ConversationHost[Association]):
         return self.flush
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
         self._closed = True
         for wire in self.transport.wires:
             self.host.poller.watch(wire.fileno(), readable=None, writable=None)
@@ -118,7 +121,11 @@ class EndpointHost(ConversationHost[Association]):
         self._reply_ports.clear()
 
     def _on_refused(self, data: bytes, address: Address) -> None:
-        """Nobody listens where a packet went, and the packet proves that the news is true: as an ABORT (RFC 6951, 5.5)."""
+        """Process an ICMP error for a packet of ours: nobody listens on that UDP port.
+
+        The error quotes our packet. Only if the quoted tags are those of an association is it believed, and
+        ends the association like an ABORT (RFC 6951, 5.5).
+        """
         if len(data) < _HEAD_OF_INIT.size:
             return
         _, port, tag, kind, first_tag = _HEAD_OF_INIT.unpack_from(data)
@@ -132,7 +139,7 @@ class EndpointHost(ConversationHost[Association]):
                 conversation.fail(f"nobody listens on UDP port {address[1]} of {address[0]}")
 
     def _learn(self, association: Association, source: bytes, udp_port: int) -> None:
-        """Remember the port; the peer's other addresses are expected to have the same until they are heard."""
+        """Remember a peer's UDP port. Its other addresses are assumed to use the same until they are heard."""
         port = association.peer_port
         self._udp_ports[source, port] = udp_port, association
         for path in association.paths.all:
@@ -149,8 +156,8 @@ class EndpointHost(ConversationHost[Association]):
     # ------------------------------------------------------------------ out
 
     def flush(self) -> None:
-        """Send what may go now, and see when there will be more."""
-        if self._closed:  # it was put off until now
+        """Send what is due, and set the timer for the next deadline."""
+        if self._closed:  # a deferred call that comes after ``close``
             return
         now = self.host.now()
         at, packets = 0, self.endpoint.data_to_send(now)
@@ -162,19 +169,22 @@ class EndpointHost(ConversationHost[Association]):
                 end += 1
             self._send(address, head, [packet for _, packet in packets[at:end]])
             at = end
-        while self._ended:  # its last words are gone
+        while self._ended:  # their last packets were sent above
             association = self._ended.pop()
             if association not in self.conversations:
                 for path in association.paths.all:
                     peer = (path.address, association.peer_port)
                     if peer in self._udp_ports and self._udp_ports[peer][1] is association:
                         del self._udp_ports[peer]
-        if self.endpoint.has_more():  # the rest of what windows allow, when others had their turn
+        if self.endpoint.has_more():  # the rest of what the windows allow, after other engines had their turn
             self.host.soon(self.flush)
         self._timer.arm(self.endpoint.next_deadline())
 
     def _udp_port_of(self, address: bytes, port: int, tag: int) -> int:
-        """Return where to send: what does not have the tag of the association there is an answer to somebody passing by."""
+        """Return the UDP port to send to.
+
+        A packet whose tag is not the association's answers a packet without one.
+        """
         udp_port, association = self._udp_ports.get((address, port), (self._udp_port, None))
         if association is None or tag not in (0, association.output.peer_tag):
             return self._reply_ports.get((address, port), udp_port)
@@ -186,7 +196,7 @@ class EndpointHost(ConversationHost[Association]):
         self.packets_out += len(packets)
         self.bytes_out += sum(map(len, packets))
         target = self.transport.socket_address(address, udp_port)
-        if is_probe(packets[0]):  # it is alone, and what there is else comes behind it
+        if is_probe(packets[0]):  # a probe is sent in a call of its own, because IP must not fragment it
             wire.probe(packets[0], target)
             packets = packets[1:]
         if not wire.send(packets, target) and wire not in self._writing:
@@ -194,7 +204,7 @@ class EndpointHost(ConversationHost[Association]):
             self._watch(wire)
         if wire.dropped and not self._drop_reported:
             self._drop_reported = True
-            detail = f"the system does not take packets: {wire.refusal}; packets_refused counts them"
+            detail = f"the system refuses packets: {wire.refusal}; packets_refused counts them"
             self.host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
 
     def _on_writable(self, wire: DatagramWire) -> None:
@@ -203,7 +213,7 @@ class EndpointHost(ConversationHost[Association]):
             self._watch(wire)
 
     def statistics(self) -> dict[str, int]:
-        """Packets, and what became of those that were nobody's."""
+        """Return counters of packets, and of those that belonged to no association."""
         statistics = self.endpoint.statistics
         return {
             "bytes_in": self.bytes_in,

@@ -1,7 +1,7 @@
-"""Framing: what the user messages of an association are, by the name that an address begins with.
+"""Framing: what the user messages of an association are, named by the first word of an address.
 
-``backend``: units (``plugins.protocols.backend.units``), and the engine's own words between them, told apart by the payload
-protocol identifier.  ``plain``: a user message is a message, and there is nothing else.
+``backend``: units (``plugins.protocols.backend.units``) and control messages between them, told apart by the
+payload protocol identifier. ``plain``: each message is a user message, and there is nothing else.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kernel.contracts.message import Batch, batch_of
 from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
 
 UNIT = 16 * 1024
-"""About how many bytes of small messages share a user message."""
+"""Bytes, roughly, of small messages that share a user message."""
 SMALL_UNIT = 1024
-"""The same where each may be lost or overtaken by itself."""
+"""The same for messages that may be lost or overtaken individually."""
 FRAGMENT = 32 * 1024
-"""A larger unit is cut: a peer has to hold no more than that much to put a user message together."""
+"""Bytes beyond which a unit is split, so that a peer needs no more than that to reassemble a user message."""
 
 VERSION = 1
 
@@ -32,27 +32,27 @@ class Kind(IntEnum):
     GREETING = 0x6B6E_0001
     """MessagePack map; the first user message each way, on stream 0."""
     UNIT = 0x6B6E_0002
-    """Messages that nobody waits to be confirmed."""
+    """Messages that need no confirmation."""
     COUNTED = 0x6B6E_0003
     """Messages that are to be confirmed."""
     FRAGMENT = 0x6B6E_0004
-    """The unit goes on with the next user message of the stream."""
+    """The unit continues in the next user message of the stream."""
     CONFIRM = 0x6B6E_0005
-    """8 bytes: all destinations have so many of the counted messages of this stream."""
+    """8 bytes: number of counted messages of this stream that all destinations have confirmed."""
     WINDOW = 0x6B6E_0006
-    """8 bytes: so many bytes of units may have been sent on this stream altogether."""
+    """8 bytes: number of bytes of units that may have been sent on this stream altogether."""
     SENT = 0x6B6E_0007
-    """8 bytes: so many bytes of units were sent on this stream so far, those included that were given up."""
+    """8 bytes: number of bytes of units sent on this stream so far, abandoned ones included."""
     SUBSCRIBE = 0x6B6E_0008
     """A pattern (UTF-8): send messages whose key matches, on all streams."""
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """What each side tells first.  Unknown fields are ignored: later versions add, and never take away."""
+    """What each side says first. Unknown fields are ignored: later versions only add fields."""
 
     version: int = VERSION
     streams: int = 1
-    """How many are used, each way; the listener repeats what the dialler said."""
+    """Streams each way; the listener repeats the dialler's number."""
     window: int = 64 * 1024
     """Bytes of units that may be sent on each stream before the first WINDOW."""
     max_message: int = (1 << 56) - 1
@@ -63,12 +63,12 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode_greeting(greeting: Greeting) -> bytes:
-    """Return the payload of a GREETING."""
+    """Return the encoded payload of a GREETING."""
     return _encoder.encode(greeting)
 
 
 def decode_greeting(payload: bytes) -> Greeting:
-    """Read the payload of a GREETING.  Raises ``RemoteProtocolError``."""
+    """Decode the payload of a GREETING. Raises ``RemoteProtocolError``."""
     try:
         greeting = _greeting.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -79,19 +79,19 @@ def decode_greeting(payload: bytes) -> Greeting:
 
 
 class Framing(Protocol):
-    """One stream, both ways."""
+    """The framing of one stream, both ways."""
 
     def encode(self, batch: Batch, *, droppable: bool) -> list[bytes]:
-        """Return user messages; small ones if they are ``loose``, and may be lost or overtaken."""
+        """Return user messages; small ones if they are ``loose``, that is, may be lost or overtaken."""
         ...
 
     def decode(self, data: Sequence[bytes]) -> list[Batch]:
-        """Return what is in consecutive user messages.  Raises ``RemoteProtocolError``."""
+        """Return the batches in consecutive user messages. Raises ``RemoteProtocolError``."""
         ...
 
 
 class BackendFraming:
-    """Units."""
+    """Units of the backend protocol."""
 
     def __init__(self, max_message: int) -> None:
         self._encoder = UnitEncoder(UNIT)
@@ -109,7 +109,7 @@ class BackendFraming:
 
 
 class PlainFraming:
-    """Messages as they are, parts joined."""
+    """Messages as they are; parts are joined."""
 
     def encode(self, batch: Batch, *, droppable: bool) -> list[bytes]:
         if batch.multipart:

@@ -1,4 +1,4 @@
-"""The listening side: one endpoint, and ports for each association."""
+"""The listening side: one endpoint, and a set of ports for each association."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plugins.engines.sctp.totals import Totals
 
 
 class SctpListener(Role):
-    """Answers whoever comes."""
+    """Accepts associations."""
 
     dials = False
 
@@ -30,7 +30,7 @@ class SctpListener(Role):
         self._accepted = self._refused = 0
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Listen until cancelled; then say good-bye."""
+        """Listen until cancelled, then shut all associations down."""
         self._host = host
         hosts = await resolved(self._location.hosts)
         endpoint = self._endpoint = open_endpoint(
@@ -50,12 +50,12 @@ class SctpListener(Role):
             await shut_down(endpoint)
 
     def pending(self) -> bool:
-        """Whether a peer lacks something."""
+        """Whether any peer lacks something."""
         endpoint = self._endpoint
         return endpoint is not None and any(each.pending() for each in list(endpoint.conversations.values()))
 
     def statistics(self) -> dict[str, Any]:
-        """Sums over all associations, past ones too."""
+        """Return sums over all associations, past ones included."""
         endpoint = self._endpoint
         conversations = list(endpoint.conversations.values()) if endpoint is not None else []
         return {
@@ -75,19 +75,19 @@ class SctpListener(Role):
     # ------------------------------------------------------------------ the role
 
     def open_port(self, conversation: Conversation, index: int) -> Port:
-        """Make one."""
+        """Make a port for a stream."""
         name = f"{self._name}/{conversation.peer}"
         streams = conversation.streams
         port_group = PortGroup(whole=name, index=index, of=len(streams))
         return self._host.port(f"{name}/{index}", streams[index], {"port_group": port_group})
 
     def on_open(self, conversation: Conversation) -> None:
-        """Tell."""
+        """Report the connection."""
         self._accepted += 1
         self._host.report(EngineEvent(engine=self._name, what="connected", peer=conversation.peer))
 
     def on_end(self, conversation: Conversation, reason: str) -> None:
-        """Close the ports: what they left is others' to take over."""
+        """Close the ports. What they left unconfirmed is handed over to other ports."""
         self._totals.add(conversation)
         for port in conversation.ports:
             port.close()

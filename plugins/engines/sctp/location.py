@@ -1,4 +1,4 @@
-"""Places of SCTP addresses: ``host,host:port/udp-port``."""
+"""Locations in SCTP addresses: ``host,host:port/udp-port``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kernel.hosting.address import Address, parse_address
 TRANSPORT = "sctp"
 FRAMINGS = ("backend", "plain")
 UDP_PORT = 9899
-"""Where SCTP is expected over UDP (RFC 6951, 6.1)."""
+"""The default UDP port of SCTP over UDP (RFC 6951, 6.1)."""
 
 
 class Location(msgspec.Struct, frozen=True):
-    """Where one side of an association is."""
+    """The location of one side of an association."""
 
     hosts: tuple[str, ...]
-    """Names or addresses; an empty one: every interface."""
+    """Names or addresses. An empty one means all interfaces."""
     port: int
-    """Of SCTP; 0: any."""
+    """SCTP port; 0: any."""
     udp_port: int | None = None
-    """Of UDP, 0: any; None: what is usual with the transport."""
+    """UDP port, 0: any; None: the transport's default."""
 
     def __str__(self) -> str:
         text = f"{','.join(map(bracketed, self.hosts))}:{self.port}"
@@ -30,12 +30,12 @@ class Location(msgspec.Struct, frozen=True):
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands in an address: IPv6 in brackets."""
+    """Return a host as it is written in an address: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def parse_sctp_address(text: str) -> tuple[Address, Location]:
-    """Read ``framing+sctp://host,host:port/udp-port``; ``ValueError`` says what is wrong with it."""
+    """Parse ``framing+sctp://host,host:port/udp-port``. Raises ``ValueError`` with the reason."""
     address = parse_address(text, (TRANSPORT,))
     if address.protocol not in FRAMINGS:
         raise ValueError(

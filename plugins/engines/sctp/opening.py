@@ -1,4 +1,4 @@
-"""How an endpoint comes to its sockets, and how it goes."""
+"""Opening and closing the sockets of an endpoint."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from plugins.engines.sctp.transport import Transport
 from plugins.protocols.sctp.endpoint import Endpoint
 
 CLOSE_TIMEOUT = 0.5
-"""Seconds that good-byes may take when the engine has to go."""
+"""Seconds that graceful shutdowns may take when the engine stops."""
 
-_FIRST_PORT, _PORTS = 49152, 16384  # RFC 6335, 6
+_FIRST_PORT, _PORTS = 49152, 16384  # the dynamic ports (RFC 6335, 6)
 
 
 async def resolved(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return the IP addresses of hosts, those of IPv4 before those of IPv6; an empty host stays empty."""
+    """Return the IP addresses of hosts, IPv4 first.
+
+    An empty host (all interfaces) stays empty. Raises ``OSError``.
+    """
     found: dict[str, None] = {}
     for host in hosts:
         if not host:
@@ -48,7 +51,11 @@ def open_endpoint(
     udp_port: int | None,
     converse: Converse,
 ) -> ConversationHost[Any]:
-    """Open sockets; ``port`` is that of a listener (0: any), None for a dialler, whose UDP port is any."""
+    """Open the sockets of an endpoint.
+
+    ``port`` is the SCTP port of a listener (0: any), or None for a dialler, whose UDP port is any. Raises
+    ``OSError``.
+    """
     if options.transport == "system":
         system = SystemHost(host, engine, options, converse, hosts=hosts, port=port, udp_port=udp_port)
         _report_warnings(host, engine, system.warnings)
@@ -79,7 +86,10 @@ def _report_warnings(host: Host, engine: str, warnings: Sequence[str]) -> None:
 
 
 async def shut_down(endpoint: ConversationHost[Any]) -> None:
-    """Say good-bye to all, wait for a moment that they answer, and close the sockets."""
+    """Shut all associations down, and close the sockets.
+
+    Those that take longer than ``CLOSE_TIMEOUT`` are aborted.
+    """
     try:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT):
             endpoint.close_all()

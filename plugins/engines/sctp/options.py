@@ -1,4 +1,4 @@
-"""What can be set of the SCTP engine."""
+"""Options of the SCTP engine."""
 
 from __future__ import annotations
 
@@ -16,65 +16,81 @@ BufferSize = Annotated[int, msgspec.Meta(ge=64 * 1024)]
 
 
 class HostedSctp(SctpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An association of the engine's.  It notices sooner than RFC 9260 would have it that a peer is gone."""
+    """Options of an association. Failures are noticed sooner than with the defaults of RFC 9260."""
 
     rto_initial: Seconds = 0.5
-    """Seconds until the first retransmission, before a round trip was measured; 1.0 in the RFC."""
+    """Retransmission timeout in seconds before a round trip was measured; 1.0 in the RFC."""
     rto_least: Seconds = 0.2
-    """Seconds until a retransmission at the least; 1.0 in the RFC.  More than the peer's ``sack_delay``."""
+    """Smallest retransmission timeout in seconds; 1.0 in the RFC.
+
+    It must be larger than the peer's ``sack_delay``.
+    """
     rto_most: Seconds = 5.0
-    """Seconds until a retransmission at the most; 60.0 in the RFC."""
+    """Largest retransmission timeout in seconds; 60.0 in the RFC."""
     association_tries: Count = 6
-    """Retransmissions in a row, of all paths, after which the peer is taken for gone; 10 in the RFC."""
+    """Consecutive retransmissions on all paths after which the association has failed; 10 in the RFC."""
     path_tries: Count = 3
-    """Retransmissions and heartbeats in a row after which a path is taken for broken; 5 in the RFC."""
+    """Consecutive timeouts of data and heartbeats after which a path is inactive; 5 in the RFC."""
     packet_most: PacketSize = 8952
-    """Bytes up to which each path is probed for larger packets (RFC 8899), what Ethernet's large frames carry; no more than
-    ``packet_size``: it is not.  Links that carry less are noticed."""
+    """Bytes up to which each path is probed for larger packets (RFC 8899): what jumbo frames of Ethernet
+    carry. If it is not above ``packet_size``, there is no probing."""
     heartbeat: Seconds = 5.0
-    """Seconds between heartbeats on a path without data, to which its time-out is added; 30.0 in the RFC."""
+    """Seconds between heartbeats on an idle path, plus its timeout; 30.0 in the RFC."""
     sack_delay: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.02
-    """Seconds that an acknowledgement may wait for a second packet, or for data that takes it along; 0.2 in the RFC."""
+    """Seconds that an acknowledgement may be delayed, for a second packet or for data to share a packet with;
+    0.2 in the RFC."""
 
 
 class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """SCTP (RFC 9260) over UDP or IP, or the system's, dialling or listening: many streams, none of which holds up another."""
+    """SCTP (RFC 9260) over UDP or IP, or the system's own: many streams, none of which delays another."""
 
     address: str
-    """``backend+sctp://10.0.0.1:5000`` between kernels, ``plain+sctp://...`` to other programs, a message of SCTP for each
-    message.  Several addresses of a side stand with commas between: ``10.0.0.1,10.1.0.1:5000``.  Behind the port of SCTP that of UDP,
-    if it is not 9899: ``10.0.0.1:5000/9900``."""
+    """``backend+sctp://10.0.0.1:5000`` between kernels.
+
+    ``plain+sctp://...`` to other programs, one SCTP message per message. Several addresses of a side are
+    separated by commas: ``10.0.0.1,10.1.0.1:5000``. A UDP port other than 9899 follows the SCTP port:
+    ``10.0.0.1:5000/9900``.
+    """
     mode: Literal["dial", "listen"] = "dial"
     transport: Literal["udp", "raw", "system"] = "udp"
-    """``udp``: RFC 6951; ``raw``: IP itself (protocol 132), which takes the right to open raw sockets; ``system``: the operating
-    system's own SCTP, over IP, or over UDP if the address names a port of it."""
+    """``udp``: over UDP (RFC 6951).
+
+    ``raw``: over IP (protocol 132), which needs the right to open raw sockets; ``system``: the operating
+    system's SCTP, over IP, or over UDP if the address names a UDP port.
+    """
     addresses: tuple[str, ...] = ()
-    """A dialler's own IP addresses, if it is to be reached by more than one; empty: the system's choice."""
+    """A dialler's own IP addresses, if the peer is to use several; empty: the system's choice."""
     streams: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16
-    """Streams each way: of a dialler as many, of a listener at the most.  Each source (a port, by a route) has one of them,
-    the one with the fewest sources."""
+    """Streams each way: a dialler uses this number, a listener allows up to it.
+
+    Each source (a port, by a route) is assigned to the stream with the fewest sources.
+    """
     stream_window: BufferSize = 256 * 1024
-    """Bytes that a stream may hold here for a destination that takes nothing, before the peer stops sending on it."""
+    """Bytes of a stream that may wait here for a slow destination before the peer must stop sending on it."""
     stream_buffer: BufferSize = 256 * 1024
-    """Bytes of a stream that may be sent or queued and not acknowledged, before nothing more is taken from its pipes."""
+    """Bytes of a stream that may be queued or unacknowledged before nothing more is taken from its pipes."""
     max_message: Annotated[int, msgspec.Meta(ge=1, le=(1 << 56) - 1)] = 256 * 1024 * 1024
     """The largest message, in bytes, that is accepted from the peer."""
     subscriptions: tuple[str, ...] = ()
-    """With ``backend``: patterns that are subscribed to at the peer once connected (routes there need ``router = "by-key"``)."""
+    """With ``backend``: patterns to subscribe to at the peer once connected (routes there need ``router =
+    "by-key"``)."""
     protocol_id: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)] = 0
-    """With ``plain``: the payload protocol identifier of what is sent."""
+    """With ``plain``: the payload protocol identifier of sent messages."""
     sctp: HostedSctp = HostedSctp()
-    """The association itself; its ``streams_out`` is ``streams``."""
+    """The association; its ``streams_out`` is ``streams``."""
     reconnect: BackoffOptions = BackoffOptions()
-    """How a dialler spaces its attempts."""
+    """The times between a dialler's attempts."""
     connect_timeout: Seconds = 10.0
-    """Seconds that one attempt to connect, and to greet, may take."""
+    """Seconds that one attempt to connect and to exchange greetings may take."""
     max_associations: Count = 10_000
-    """Associations that a listener has at once; more are ended at once, and counted."""
+    """Associations that a listener has at the same time; more are aborted and counted."""
     send_buffer: BufferSize = 4 * 1024 * 1024
     """SO_SNDBUF in bytes."""
     receive_buffer: BufferSize = 4 * 1024 * 1024
-    """SO_RCVBUF in bytes: what comes while this thread is busy waits there.  A smaller one is reported."""
+    """SO_RCVBUF in bytes: packets wait there while the thread is busy.
+
+    If the system grants less, that is reported.
+    """
 
     def __post_init__(self) -> None:
         try:

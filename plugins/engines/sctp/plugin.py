@@ -17,7 +17,7 @@ def register_engines() -> Iterable[EngineKind]:
     return [
         EngineKind(
             name="sctp",
-            summary="many streams to a peer, none of which holds up another (RFC 9260), over UDP or IP, or by the system's; dials or listens",
+            summary="SCTP (RFC 9260): many streams to a peer, none delays another; over UDP, IP, or the system's own",
             options=SctpEngineOptions,
             create=_create,
             transports=("sctp",),

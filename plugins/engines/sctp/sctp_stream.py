@@ -1,4 +1,4 @@
-"""A stream: a stream each way, between an association and a port."""
+"""A stream each way, between an association and a port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DATA = (Kind.UNIT, Kind.COUNTED, Kind.FRAGMENT)
 
 
 class SctpStream:
-    """The owner of the port, or whom its owner passes everything on to."""
+    """The owner of a port, or the object that the owner forwards its calls to."""
 
     def __init__(self, conversation: Conversation, stream: int) -> None:
         self._stream = stream
@@ -33,7 +33,7 @@ class SctpStream:
         self.output: StreamOutput | None = None
 
     def open(self, port: Port, greeting: Greeting) -> None:
-        """Begin with that port, and with what the peer has said."""
+        """Open the stream with its port and the peer's greeting."""
         conversation = self._conversation
         options, plain = conversation.options, conversation.plain
         self._port = self.input.port = port
@@ -49,25 +49,25 @@ class SctpStream:
             self._framing,
             port,
             limits,
-            tell=self._send_control,
+            send_control=self._send_control,
             now=conversation.host.now,
             on_refused=conversation.refuse,
         )
         self.output.begin()
 
     def close(self) -> None:
-        """The conversation is over; the port is the role's to close."""
+        """End the stream. The port is not closed here: that is up to the role."""
         self.input.end()
         self._port = None
         self._conversation.host.set_timer(None, self._on_expiry, self)
 
     @property
     def pending_bytes(self) -> int:
-        """What the port has not taken."""
+        """Bytes that the port has not taken."""
         return self.input.pending_bytes
 
     def pending(self) -> bool:
-        """Whether the peer lacks something."""
+        """Whether the peer lacks something that was taken, or the port has input."""
         if self._port is None or self.output is None:
             return False
         return not self.output.is_idle() or self._port.has_input()
@@ -90,13 +90,13 @@ class SctpStream:
                 self.input.on_sent(_number(payload))
 
     def on_progress(self) -> None:
-        """The association has news: there may be room to send."""
+        """Called when the association has changed: there may be room to send."""
         self._advance()
 
     # ------------------------------------------------------------------ the port's owner
 
     def on_output(self) -> None:
-        """The pipes have something."""
+        """Called when the port's pipes have input."""
         if self._advance():
             self._conversation.flush()
 
@@ -104,8 +104,8 @@ class SctpStream:
         output = self.output
         if output is None or self._port is None or not self._conversation.may_send():
             return False
-        output.reap()
-        if output.go_on():
+        output.collect_acknowledged()
+        if output.send():
             self._conversation.host.soon(self.on_output)
         host = self._conversation.host
         if (due := output.next_expiry()) is not None and due > host.now():
@@ -117,13 +117,16 @@ class SctpStream:
         return True
 
     def _on_expiry(self) -> None:
-        """The association gives messages up when it comes to them."""
+        """Called when messages of this stream expire.
+
+        The association abandons them when it is flushed, and that makes room.
+        """
         self._conversation.flush()
         if self._advance():
             self._conversation.flush()
 
     def on_writable(self) -> None:
-        """The pipes have room."""
+        """Called when the port's pipes have room again."""
         if self._port is not None:
             self.input.resume()
             if self._conversation.plain:
@@ -131,7 +134,7 @@ class SctpStream:
             self._conversation.flush()
 
     def on_confirmed(self, position: int) -> None:
-        """Destinations have confirmed."""
+        """Called when destinations have confirmed messages, with the port's cumulative count."""
         if self._port is not None:
             self.input.on_confirmed(position)
             self._conversation.flush()

@@ -1,6 +1,9 @@
-"""The receiving half of a stream: from the user messages of a stream to a port, and back-pressure on the way.
+"""The receiving half of a stream: from user messages to a port, with back-pressure.
 
-While the port's pipes are full, batches are kept here, and the peer is not told that it may send more on this stream.
+While the port's pipes are full, batches wait here, and the peer is not given more window for this stream. The
+window counts bytes of user messages since the conversation began: the peer may have sent up to ``_allowed``
+of them altogether, as in HTTP/2's flow control, but with absolute numbers, so that a lost or repeated WINDOW
+does no harm.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from plugins.engines.sctp.framing import FRAGMENT, Framing, Kind
 
 
 class StreamInput:
-    """What comes on one stream.  ``send_control(kind, number)`` sends a word to the peer.
+    """The input of one stream. ``send_control(kind, number)`` sends a control message to the peer.
 
-    A peer that is told of its ``window`` has to keep to it; without one, the association is not read while too much is pending.
+    A peer that was told a ``window`` has to keep to it. Without a window (``plain``) the whole association is
+    not read while too much is pending.
     """
 
     def __init__(
@@ -32,7 +36,7 @@ class StreamInput:
         self.messages = 0
         self.port: Port | None = None
         self.pending_bytes = 0
-        """Of user messages that the port has not taken."""
+        """Bytes of user messages that the port has not taken."""
         self._framing = framing
         self._window = window
         self._max_message = max_message
@@ -41,22 +45,23 @@ class StreamInput:
         self._port_has_room = True
         self._fragments: list[bytes] = []
         self._fragments_size = 0
-        self._received = 0  # bytes, in this conversation, those included that were given up on the way
-        self._allowed = window or 0  # what the peer was told of them
+        self._received = 0  # bytes in this conversation, including those that the peer abandoned
+        self._allowed = window or 0  # how many of them the peer may send, as it was told
         self._counted = 0  # messages to be confirmed that the port has taken
-        self._confirmed = 0  # of those, what the peer knows to be confirmed
-        self._batch_ends: deque[tuple[int, int, int]] = (
-            deque()
-        )  # (port's count, ours, how many) at the end of a batch
+        self._confirmed = 0  # how many of those the peer knows to be confirmed
+        # The end of each batch that is to be confirmed: position of the port, ``_counted``, messages in it.
+        self._batch_ends: deque[tuple[int, int, int]] = deque()
 
     def receive(self, kind: int, data: Sequence[bytes]) -> None:
-        """Take consecutive user messages of one kind.  Raises ``RemoteProtocolError``."""
+        """Process consecutive user messages of one kind. Raises ``RemoteProtocolError``."""
         size = sum(map(len, data))
         self._received += size
         if kind == Kind.FRAGMENT:
             self._fragments += data
             self._fragments_size += size
-            self._give_window()  # it is pending as part of a message, which has a limit of its own
+            # The window moves on for a fragment at once: it is stored as part of a message, which has a limit
+            # of its own. Otherwise a message larger than the window could never be completed.
+            self._give_window()  # a message in assembly is limited by max_message, not by the window
             if self._fragments_size > self._max_message + FRAGMENT:
                 raise RemoteProtocolError(f"a message of more than {self._max_message} bytes")
             return
@@ -71,15 +76,18 @@ class StreamInput:
             self._pending.append((batches, size, counted))
             self.pending_bytes += size
             if self._window is not None and self.pending_bytes > 2 * self._window + FRAGMENT:
-                raise RemoteProtocolError("more on a stream than its window allows")
+                raise RemoteProtocolError("the peer has sent more on a stream than its window allows")
 
     def on_sent(self, count: int) -> None:
-        """The peer has sent so many bytes altogether: what has not come by now was given up."""
+        """Process SENT: the peer has sent so many bytes altogether.
+
+        What has not arrived by now was abandoned, and counts as received.
+        """
         self._received = max(self._received, count)
         self._give_window()
 
     def resume(self) -> None:
-        """The port has room."""
+        """Deliver what is pending: the port has room again."""
         self._port_has_room = True
         while self._pending and self._port_has_room:
             batches, size, counted = self._pending.popleft()
@@ -87,9 +95,9 @@ class StreamInput:
             self._deliver(batches, size, counted=counted)
 
     def end(self) -> None:
-        """Nothing more comes: pass on what is pending, whether there is room or not.
+        """Deliver what is pending, whether there is room or not: nothing more will arrive.
 
-        What is to be confirmed cannot be any more; the peer keeps it, and sends it again.
+        Messages to be confirmed are dropped here: the peer was not confirmed to, and sends them again.
         """
         pending, self._pending = self._pending, deque()
         self.pending_bytes = 0
@@ -109,7 +117,7 @@ class StreamInput:
             self._counted += count
             if port.confirms:
                 self._batch_ends.append((port.sent(), self._counted, count))
-            else:  # nobody further on does: it is out of our hands
+            else:  # no destination confirms: the responsibility ends here
                 self._confirm(self._counted)
 
     def _give_window(self) -> None:
@@ -121,7 +129,7 @@ class StreamInput:
             self._send_control(Kind.WINDOW, allowed)
 
     def on_confirmed(self, position: int) -> None:
-        """Every destination has what the port sent up to ``position``."""
+        """Confirm to the peer what all destinations have: the port's messages up to ``position``."""
         batch_ends = self._batch_ends
         confirmed = self._confirmed
         while batch_ends and batch_ends[0][0] <= position:

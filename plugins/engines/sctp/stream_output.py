@@ -1,7 +1,13 @@
-"""The sending half of a stream: from the pipes of a port to a stream, as much as its window and its buffer have room for.
+"""The sending half of a stream: from a port's pipes to an SCTP stream, as far as its window and buffer allow.
 
-What is waited for to be confirmed goes reliably and in order, whatever its envelope says.  Else a message with an ``expiration``
-is given up when it has not arrived by then (RFC 3758), and one with a property ``unordered`` may overtake others.
+Messages that are to be confirmed go reliably and in order, whatever their envelope says. Otherwise a message
+with an ``expiration`` is abandoned when it has not arrived by then (RFC 3758), and one with a property
+``unordered`` may overtake others.
+
+Counting. A message is taken from the port, encoded into units, handed to the association, acknowledged by the
+peer's SCTP, and (with ``backend``) confirmed by the peer's destinations. ``_counted`` and ``_confirmed``
+count messages that are to be confirmed within this conversation; refused ones are added by ``Refusals``, and
+``_base`` makes a position of the port from the sum.
 """
 
 from __future__ import annotations
@@ -21,32 +27,35 @@ from plugins.protocols.backend.refusals import Refusals
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 
 BATCH = 64 * 1024
-"""About how many bytes are taken from the pipes at once."""
+"""Bytes, roughly, that are taken from the pipes at once."""
 BATCHES_PER_TURN = 8
-"""How many a stream may send before its neighbours have their turn."""
+"""Batches that a stream may send before its neighbours have their turn."""
 
 _ORDINARY = Terms()
 _UNORDERED = Terms(unordered=True)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much may go out on a stream."""
+    """The limits of a stream."""
 
     buffer: int
-    """Bytes that may be sent or queued and not acknowledged."""
+    """Bytes that may be queued or unacknowledged."""
     window: int | None
-    """Bytes that the peer's greeting lets be sent; None: it has told of none."""
+    """Bytes that the peer's greeting allows; None: there is no such window (``plain``)."""
     largest: int
-    """Bytes of a message that the peer takes."""
+    """Bytes of the largest message that the peer accepts."""
     protocol_id: int | None
-    """Of ``plain``, whose peer does not confirm: what it has acknowledged counts as confirmed."""
+    """Payload protocol identifier of ``plain``.
+
+    Such a peer does not confirm: what its SCTP acknowledges counts as confirmed.
+    """
 
 
 class StreamOutput:
-    """What goes out on one stream.
+    """The output of one stream.
 
-    ``tell(kind, number)`` sends a word to the peer; ``on_refused(why)`` is called when a message is not sent because the peer would
-    not take it.
+    ``send_control(kind, number)`` sends a control message to the peer; ``on_refused(why)`` is called when a
+    message is not sent because the peer would not accept it.
     """
 
     def __init__(
@@ -57,31 +66,31 @@ class StreamOutput:
         port: Port,
         limits: Limits,
         *,
-        tell: Callable[[Kind, int], Any],
+        send_control: Callable[[Kind, int], Any],
         now: Callable[[], float],
         on_refused: Callable[[str], Any],
     ) -> None:
-        self.messages = self.refused = self.given_up = 0
+        self.messages = self.refused = self.abandoned = 0
         self._association, self._stream = association, stream
         self._framing = framing
         self._port = port
         self._buffer, self._allowed = limits.buffer, limits.window
         self._protocol_id = limits.protocol_id
-        self._tell = tell
+        self._send_control = send_control
         self._now = now
         self._on_refused = on_refused
         self._sent_bytes = 0
-        self._units: deque[tuple[bytes, int, Terms, int]] = (
-            deque()
-        )  # encoded, and not given to the association
-        self._under_way: deque[tuple[Outgoing, int]] = deque()  # and how many messages to confirm with it
+        # Encoded user messages that the association does not have yet.
+        self._units: deque[tuple[bytes, int, Terms, int]] = deque()
+        # Each with the number of messages that its acknowledgement confirms.
+        self._in_flight: deque[tuple[Outgoing, int]] = deque()
         self._unacknowledged = 0
         self._body_size = 128
         self._priority = 0
         self._counted = 0  # messages sent that are to be confirmed
-        self._confirmed = 0  # of these
-        self._expected = 0  # messages taken that are to be confirmed: those sent and those refused
-        self._base = 0  # what has to be added to these for the port's position
+        self._confirmed = 0  # how many of these are confirmed
+        self._expected = 0  # messages taken that are to be confirmed: sent and refused ones
+        self._base = 0  # the port's position minus ``_expected``
         self._refusals, self._loose_refusals = Refusals(), Refusals()
         self._refusals.most = self._loose_refusals.most = limits.largest
 
@@ -90,8 +99,8 @@ class StreamOutput:
         self._encode(self._port.rewind())
         self._push()
 
-    def go_on(self) -> bool:
-        """Take from the pipes what there is room for; True: there is more to be taken in another turn."""
+    def send(self) -> bool:
+        """Take from the pipes what there is room for; return whether there is more to take in another turn."""
         port = self._port
         for _ in range(BATCHES_PER_TURN):
             self._push()
@@ -105,12 +114,12 @@ class StreamOutput:
         return port.has_input()
 
     def next_expiry(self) -> float | None:
-        """When the next that is under way may be given up, which makes room."""
-        return self._under_way[0][0].terms.expires if self._under_way else None
+        """Return when the first message in flight may be abandoned, which makes room."""
+        return self._in_flight[0][0].terms.expires if self._in_flight else None
 
     def is_idle(self) -> bool:
-        """Whether the peer has all that was taken."""
-        return not self._units and not self._under_way
+        """Whether everything that was taken is acknowledged."""
+        return not self._units and not self._in_flight
 
     # ------------------------------------------------------------------ out
 
@@ -127,20 +136,20 @@ class StreamOutput:
         refusals = self._refusals if counted else self._loose_refusals
         size = 0
         for batch in taken.batches:
-            kept = refusals.sift(batch, self._counted)
+            accepted = refusals.sift(batch, self._counted)
             size += batch.size
-            if self._protocol_id is not None and not all(map(len, kept.bodies)):
-                self._encode_without_empty(kept, refusals, counted=counted)
-            elif kept.bodies:
-                self._encode_batch(kept, counted=counted)
+            if self._protocol_id is not None and not all(map(len, accepted.bodies)):
+                self._encode_refusing_empty(accepted, refusals, counted=counted)
+            elif accepted.bodies:
+                self._encode_batch(accepted, counted=counted)
         self._body_size = size // max(taken.count, 1) + 1
         if refusals.news:
             self.refused += len(refusals.news)
             self._on_refused(refusals.news[0])
             refusals.news.clear()
-            self._tell_port()
+            self._confirm_at_port()
 
-    def _encode_without_empty(self, batch: Batch, refusals: Refusals, *, counted: bool) -> None:
+    def _encode_refusing_empty(self, batch: Batch, refusals: Refusals, *, counted: bool) -> None:
         for at in range(len(batch.bodies)):
             one = batch.slice(at, at + 1)
             if one.size:
@@ -168,7 +177,7 @@ class StreamOutput:
             self._units.append((unit[last:], kind, _ORDINARY, 0))
 
     def _terms(self, envelope: Envelope) -> Terms:
-        """Return how messages under this envelope go when nobody waits for them to be confirmed."""
+        """Return the delivery terms of messages under this envelope that are not to be confirmed."""
         unordered = envelope.properties.get("unordered") is True
         if envelope.expiration is None:
             return _UNORDERED if unordered else _ORDINARY
@@ -180,46 +189,55 @@ class StreamOutput:
         while units and self._has_room():
             unit, kind, terms, count = units.popleft()
             if terms.expires is not None and terms.expires <= self._now():
-                self.given_up += 1
+                self.abandoned += 1
                 continue
             self._sent_bytes += len(unit)
             self._unacknowledged += len(unit)
-            self._under_way.append((association.send(self._stream, unit, kind, terms), count))
+            self._in_flight.append((association.send(self._stream, unit, kind, terms), count))
 
     # ------------------------------------------------------------------ back
 
-    def reap(self) -> None:
-        """Forget what the peer has, or does not wait for any more."""
-        under_way = self._under_way
-        confirmed = given_up = 0
-        while under_way:
-            outgoing, count = under_way[0]
+    def collect_acknowledged(self) -> None:
+        """Forget units that are acknowledged or abandoned.
+
+        The peer is told of abandoned ones: they count against its window.
+        """
+        in_flight = self._in_flight
+        confirmed = abandoned = 0
+        while in_flight:
+            outgoing, count = in_flight[0]
             if outgoing.abandoned:
-                given_up += 1
+                abandoned += 1
             elif not outgoing.is_acknowledged():
                 break
-            under_way.popleft()
+            in_flight.popleft()
             self._unacknowledged -= len(outgoing.data)
             confirmed += count
-        if given_up:
-            self.given_up += given_up
-            self._tell(Kind.SENT, self._sent_bytes)
+        if abandoned:
+            self.abandoned += abandoned
+            self._send_control(Kind.SENT, self._sent_bytes)
         if confirmed:
             self._confirmed += confirmed
-            self._tell_port()
+            self._confirm_at_port()
 
     def on_window(self, allowed: int) -> None:
-        """The peer lets so many bytes be sent altogether."""
+        """Process WINDOW: the peer allows so many bytes altogether.
+
+        Raises ``RemoteProtocolError`` if that is less than before.
+        """
         if self._allowed is None or allowed < self._allowed:
             raise RemoteProtocolError(f"a window of {allowed} after {self._allowed}")
         self._allowed = allowed
 
     def on_confirm(self, count: int) -> None:
-        """The peer's destinations have so many of the messages that were counted."""
+        """Process CONFIRM: the peer's destinations have so many of the counted messages.
+
+        Raises ``RemoteProtocolError``.
+        """
         if count > self._counted:
             raise RemoteProtocolError(f"a confirmation of {count}; {self._counted} were sent")
         self._confirmed = count
-        self._tell_port()
+        self._confirm_at_port()
 
-    def _tell_port(self) -> None:
+    def _confirm_at_port(self) -> None:
         self._port.confirm_through(self._base + self._refusals.confirmed(self._confirmed))

@@ -1,4 +1,4 @@
-"""What an engine has counted: of the conversations that are over, and of those that go on."""
+"""Counters of an engine: of past conversations and of current ones."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _NAMES = ("messages_in", "messages_out", "messages_refused", "units_given_up")
 
 
 class Totals:
-    """Sums by the standard names."""
+    """Sums under the standard names."""
 
     def __init__(self) -> None:
         self._past: Counter[str] = Counter()
 
     def add(self, conversation: Conversation) -> None:
-        """One is over."""
+        """Add a conversation that has ended."""
         self._past += _figures(conversation)
 
     def with_those(self, conversations: Sequence[Conversation]) -> dict[str, int]:
-        """Return the sums, with those that go on."""
+        """Return the sums, including current conversations."""
         sums = sum((_figures(each) for each in conversations if not each.ended), self._past)
         return {name: sums[name] for name in _NAMES}
 
@@ -34,5 +34,5 @@ def _figures(conversation: Conversation) -> Counter[str]:
         if output is not None:
             figures["messages_out"] += output.messages
             figures["messages_refused"] += output.refused
-            figures["units_given_up"] += output.given_up
+            figures["units_given_up"] += output.abandoned
     return figures

@@ -1,7 +1,7 @@
-"""Transport: what brings packets of SCTP to a peer and from it.
+"""The sockets that carry SCTP packets, over UDP (RFC 6951) or directly over IP.
 
-Addresses are 4 or 16 bytes, as the protocol has them.  Over UDP a packet travels as it is (RFC 6951, 5.2); there is a socket for
-each of our addresses, so that a packet leaves from the one that it is to come from.
+Addresses are 4 or 16 bytes, as in the protocol. There is one socket for each of our addresses, so that a
+packet leaves from the address that the peer expects it from.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _ANY = {bytes(4), bytes(16)}
 
 
 class Transport:
-    """Sockets of one side."""
+    """The sockets of one side."""
 
     def __init__(
         self, hosts: Sequence[str], udp_port: int, *, raw: bool, send_buffer: int, receive_buffer: int
     ) -> None:
-        """Open a socket for each of ``hosts``, which are addresses; ``OSError`` says what does not go, and why."""
+        """Open a socket for each of ``hosts``, which are IP addresses. Raises ``OSError`` with the reason."""
         self.warnings: list[str] = []
         self.udp_port = udp_port
         self.wires: list[DatagramWire] = []
         self.addresses: tuple[bytes, ...] = ()
-        """Ours, if there are several that the peer is to know."""
+        """Our addresses, if there are several that the peer is to be told."""
         self._raw = raw
         self._buffers = ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer))
         self._by_address: dict[bytes, DatagramWire] = {}
@@ -42,12 +42,12 @@ class Transport:
             self.addresses = tuple(self._by_address)
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
         for wire in self.wires:
             wire.close()
 
     def wire_to(self, address: bytes) -> DatagramWire:
-        """Return the socket that packets to that address leave from: the one that the system would take."""
+        """Return the socket to send from: the one whose address the system would choose for that destination."""
         wire = self._towards.get(address)
         if wire is None:
             if len(self._towards) > 4096:
@@ -62,13 +62,13 @@ class Transport:
             try:
                 probe.connect((unpacked(address), _DISCARD))
                 found = self._by_address.get(packed(probe.getsockname()[0]))
-            except OSError:  # no way there, for now
+            except OSError:  # there is no route at the moment
                 found = None
         same_family = (wire for own, wire in self._by_address.items() if len(own) == len(address))
         return found or next(same_family, self.wires[0])
 
     def socket_address(self, address: bytes, udp_port: int) -> Address:
-        """Return where the socket is to send to."""
+        """Return the socket address to send to."""
         return unpacked(address), 0 if self._raw else udp_port
 
     def _open(self, host: str) -> None:
@@ -96,24 +96,24 @@ class Transport:
         if self._raw:
             return f"cannot bind to {host}: {error.strerror}"
         text = f"cannot bind to UDP port {self.udp_port} of {host or 'all interfaces'}: {error.strerror}"
-        return f"{text}; another port stands behind that of SCTP, as in {host}:5000/9900"
+        return f"{text}; another UDP port can be given behind the SCTP port, as in {host}:5000/9900"
 
     @staticmethod
     def _raw_socket(family: int) -> socket.socket:
         try:
             return socket.socket(family, socket.SOCK_RAW, IPPROTO_SCTP)
         except PermissionError as error:
-            text = 'transport = "raw" takes the right to open raw sockets (CAP_NET_RAW); "udp" does not'
+            text = 'transport = "raw" needs the right to open raw sockets (CAP_NET_RAW); "udp" does not'
             raise PermissionError(error.errno, text) from None
 
 
 def packed(host: str) -> bytes:
-    """Return an address as the protocol has it."""
+    """Return an address as 4 or 16 bytes. An empty host is the wildcard of IPv4."""
     return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
 
 
 def unpacked(address: bytes) -> str:
-    """Return an address as people and sockets have it."""
+    """Return an address as text."""
     return socket.inet_ntop(_family(address), address)
 
 

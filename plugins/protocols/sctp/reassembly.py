@@ -80,10 +80,9 @@ class ByTsn:
         for start in sorted(tsn for tsn in self._starting if tsn <= cumulative):
             sequence = self._starting[start]
             self._drop(sequence)
-            kept = sequence.fragments[cumulative + 1 - start :]
-            for offset, fragment in enumerate(
-                kept
-            ):  # later fragments of the same message stay; another FORWARD-TSN will cover them
+            # Later fragments of the same message stay until another FORWARD-TSN covers them.
+            rest = sequence.fragments[cumulative + 1 - start :]
+            for offset, fragment in enumerate(rest):
                 self.add(cumulative + 1 + offset, fragment)
 
     def _drop(self, sequence: _Sequence) -> None:

@@ -146,9 +146,8 @@ class Sender:
             self.peer_window = sack.window
             probe, self._probe = self._probe, None
             if probe is not None and probe.in_flight:
-                if (
-                    probe.size <= sack.window
-                ):  # the probe was dropped for lack of room, and now there is room: do not wait for T3-rtx
+                # The probe was dropped for lack of room. If there is room now, do not wait for T3-rtx.
+                if probe.size <= sack.window:
                     self.outstanding.mark_lost(probe, probe.path, now)
                 else:
                     self._probe = probe
@@ -191,9 +190,8 @@ class Sender:
                 fitting = bundle.fitting(room)
                 if not fitting and (taken or room < path.probing.size - HEADER.size & ~3):
                     break
-                bundles.cut(
-                    bundle.first + max(fitting, 1)
-                )  # if the path MTU has shrunk since, IP fragments this chunk: its TSN fixes its size
+                # If the path MTU has shrunk since, IP must fragment the packet: a chunk's TSN fixes its size.
+                bundles.cut(bundle.first + max(fitting, 1))
                 self.outstanding.repeat(bundle, now)
                 taken += bundle.parts
                 room -= bundle.length

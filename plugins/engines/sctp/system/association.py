@@ -1,4 +1,4 @@
-"""An association of the operating system's, as conversations take it: a one-to-one socket (RFC 6458, 4)."""
+"""An association that the operating system runs, on a one-to-one socket (RFC 6458, 4)."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ from plugins.protocols.sctp.schedule import Outgoing, Terms
 from plugins.protocols.sctp.states import OPEN, State
 
 READ_SIZE = 64 * 1024
-"""What is larger is read in fragments."""
+"""Bytes of a read. A larger message is read in several parts."""
 _ANSWER = 1024
-"""Bytes that the socket module reads of an option at the most."""
+"""Bytes of an option's value that are read at most."""
 _ORDINARY = Terms()
 
 
 class PeerAddress(msgspec.Struct):
-    """A way to the peer."""
+    """A path to the peer."""
 
     address: bytes
     is_down: bool = False
 
 
 class PeerAddresses(msgspec.Struct):
-    """All of them."""
+    """All paths."""
 
     all: list[PeerAddress]
 
 
 class SystemAssociation:
-    """``sock`` connects, or was accepted; ``tracks``: whether the peer has each message is to be known."""
+    """An association on ``sock``, which connects or was accepted.
+
+    ``tracks``: whether the acknowledgement of each message matters.
+    """
 
     def __init__(
         self,
@@ -57,17 +60,18 @@ class SystemAssociation:
         self.paths = PeerAddresses([PeerAddress(address) for address in addresses])
         self.bytes_in = 0
         self.finishes = False
-        """Whether the system goes on when the socket is closed: it has everything, and our good-bye."""
+        """Whether the system completes the shutdown after the socket is closed: it has all data, and SHUTDOWN
+        was requested."""
         self._options = options
         self._tracks = tracks
         self.sender = self._new_sender()
         self._inbox: list[Message] = []
         self.left: list[Message] = []
         self._fragments: dict[int, list[bytes]] = {}
-        """By stream: of messages whose end has not been read."""
+        """By stream: the parts of messages whose end has not been read."""
         self._fragments_size = 0
         self._notification: list[bytes] = []
-        """The same of a notification."""
+        """The parts of a notification that has not been read completely."""
 
     def _new_sender(self) -> SystemSender:
         options = self._options
@@ -76,31 +80,34 @@ class SystemAssociation:
     # ------------------------------------------------------------------ the conversation's side
 
     def send(self, stream: int, data: bytes, protocol: int = 0, terms: Terms = _ORDINARY) -> Outgoing:
-        """Queue a message; the answer tells later whether the peer has it."""
+        """Queue a message. The returned object tells later whether it was acknowledged."""
         return self.sender.send(stream, data, protocol, terms)
 
     def receive(self, now: float) -> list[Message]:
-        """Take the messages that have come; that makes room for others."""
+        """Return the messages that were read, so that the socket is read again."""
         messages, self._inbox = self._inbox, []
         return messages
 
     def rank_stream(self, stream: int, *, priority: int = 0) -> None:
-        """Tell what a stream is worth: lower goes first."""
+        """Set a stream's priority: lower goes first."""
         self.sender.rank(stream, priority)
 
     def close(self, now: float) -> None:
-        """Say good-bye when the peer has everything."""
+        """Shut down gracefully when the peer has everything."""
         if self.state in OPEN:
             self.state = State.SHUTDOWN_PENDING
 
     def abort(self, reason: str = "") -> None:
-        """End it at once.  The peer is told when the socket is closed, and not why: such a socket has no way to say it."""
+        """Abort at once.
+
+        The peer gets ABORT when the socket is closed, without a reason: a one-to-one socket cannot pass one.
+        """
         if self.state is not State.CLOSED:
             self.finishes = self.state is State.SHUTDOWN_SENT
             self.end(What.LOST, reason or "aborted here")
 
     def end(self, what: What, detail: str = "") -> None:
-        """There is nothing more to come."""
+        """Enter CLOSED, and report why."""
         self.state = State.CLOSED
         self.events.append(Event(what=what, detail=detail))
 
@@ -111,7 +118,7 @@ class SystemAssociation:
         return bool(self._inbox)
 
     def hand_over(self, now: float) -> int:
-        """Give the system what it takes; return how many messages that were."""
+        """Hand messages to the system while it accepts them; return how many."""
         if self.state not in (State.ESTABLISHED, State.SHUTDOWN_PENDING):
             return 0
         try:
@@ -125,7 +132,7 @@ class SystemAssociation:
         return count
 
     def read(self, reads: int, buffer: memoryview) -> None:
-        """Read what has come, messages and notification, with so many system calls at the most."""
+        """Read messages and notifications, with ``reads`` system calls at most."""
         for _ in range(reads):
             if self.state is State.CLOSED:
                 return
@@ -207,7 +214,7 @@ class SystemAssociation:
             status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
             known = sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER)
             send_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        except OSError:  # it is over already, as later notification say
+        except OSError:  # it has ended already, as a later notification says
             return
         self.state = State.ESTABLISHED
         sender.streams = min(sender.streams, notification.streams_out)
@@ -232,7 +239,7 @@ class SystemAssociation:
 
 
 def _abort_text(causes: bytes) -> str:
-    """Return what an ABORT says; empty: there was none."""
+    """Return the text of an ABORT's causes; empty if there are none."""
     try:
         found = parameters.decode(causes)
     except MalformedPacket:

@@ -1,7 +1,7 @@
 """System host: where sockets of the operating system's SCTP meet conversations.
 
-Paths, retransmissions and timers are the system's.  A socket is read while its conversation takes what comes, and watched for room
-while the system has none.
+Paths, retransmissions and timers are the system's. A socket is read while its conversation takes what
+arrives, and watched for writability while its send buffer is full.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from plugins.protocols.sctp.states import State
 READS_PER_TURN = 32
 ACCEPTS_PER_TURN = 16
 ACCEPT_RETRY = 0.1
-"""Seconds after an association could not be accepted."""
+"""Seconds to wait after ``accept`` has failed."""
 POLL_INTERVAL = 0.05
-"""Seconds between looks at what the peer has, while the socket is not read and the system's news of it neither."""
+"""Seconds between looks at what is acknowledged while a socket is not read: its notifications wait behind its
+messages."""
 _ABORTING = Struct("ii").pack(1, 0)
-"""SO_LINGER: closing ends what there still is."""
+"""SO_LINGER with zero seconds: closing the socket aborts the association."""
 
 
 class SystemHost(ConversationHost[SystemAssociation]):
-    """A socket for each association, and one that listens."""
+    """A socket for each association, and a listening one."""
 
     def __init__(
         self,
@@ -46,16 +47,19 @@ class SystemHost(ConversationHost[SystemAssociation]):
         port: int | None,
         udp_port: int | None,
     ) -> None:
-        """``port`` is that of a listener (0: any), None for a dialler.  Raises ``OSError`` for what does not go."""
+        """Open the first socket.
+
+        ``port`` is a listener's (0: any), or None for a dialler. Raises ``OSError``.
+        """
         super().__init__(host, engine, options, converse)
         self.bytes_in = self.bytes_out = 0
         self._plain = options.address.startswith("plain+")
         self._opener = SocketFactory(options, hosts, port=port or 0, udp_port=udp_port)
         self._buffer = memoryview(bytearray(READ_SIZE))
         self._watches: dict[SystemAssociation, tuple[bool, bool]] = {}
-        """Of each open socket: whether it is watched for something to read, and for room."""
+        """For each open socket: whether it is watched for input, and for room to send."""
         self._scheduled: set[SystemAssociation] = set()
-        """Those that have their turn again soon."""
+        """Associations that are scheduled to continue in the next turn."""
         first = self._opener.open()
         self.port, self.udp_port = first.getsockname()[1], udp_port
         self._listening: socket.socket | None = None
@@ -68,11 +72,11 @@ class SystemHost(ConversationHost[SystemAssociation]):
 
     @property
     def warnings(self) -> list[str]:
-        """What the system does not do of what the options say."""
+        """Options that the system does not support."""
         return self._opener.warnings
 
     def connect(self, addresses: list[bytes], port: int) -> Conversation:
-        """Begin an association with the peer of these addresses."""
+        """Start an association with the peer that has these addresses."""
         made = self._opener.open()
         association = self._keep(made, addresses, port)
         conversation = self._converse(self, association)
@@ -88,12 +92,12 @@ class SystemHost(ConversationHost[SystemAssociation]):
         return conversation
 
     def close_all(self) -> None:
-        """Let all conversations end when their peers have everything; nobody else may begin one."""
+        """Shut all conversations down when their peers have everything, and accept no more."""
         self._stop_listening()
         super().close_all()
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
         self._stop_listening()
         for association in list(self._watches):
             self._drop(association)
@@ -114,7 +118,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
         return association
 
     def _watch(self, association: SystemAssociation) -> None:
-        """Watch a socket for what is waited for; the timer stands in for news that are not read."""
+        """Watch a socket for what it waits for. While it is not read, a timer looks for acknowledgements."""
         unread = association.has_messages()
         wanted = not unread, association.sender.blocked
         if self._watches[association] != wanted:
@@ -143,7 +147,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
     # ------------------------------------------------------------------ what comes
 
     def _accept(self, *, again: float | None = None) -> None:
-        """Look at who comes, or do so ``again`` at that time."""
+        """Watch the listening socket, or stop and watch it ``again`` at that time."""
         assert self._listening is not None
         readable = self._on_incoming if again is None else None
         self.host.poller.watch(self._listening.fileno(), readable=readable, writable=None)
@@ -157,7 +161,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
                 made, address = self._listening.accept()
             except BlockingIOError:
                 return
-            except OSError:  # it has gone again, or there are no descriptors for now
+            except OSError:  # the peer has gone, or there are no free descriptors
                 self._accept(again=self.host.now() + ACCEPT_RETRY)
                 return
             made.setblocking(False)
@@ -169,7 +173,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
         self._advance(association)
 
     def _advance(self, association: SystemAssociation) -> None:
-        """See what has become of an association, and send what there is to send."""
+        """Process what happened to an association, and send what is due."""
         self._scheduled.discard(association)
         if association not in self._watches:
             return
@@ -192,7 +196,10 @@ class SystemHost(ConversationHost[SystemAssociation]):
         return partial(self.flush, association)
 
     def flush(self, association: SystemAssociation) -> None:
-        """Hand over what the system takes; a stream that has more to give does so when its neighbours had their turn."""
+        """Hand over what the system accepts.
+
+        A stream with more to send continues after its neighbours had their turn.
+        """
         if association not in self._watches:
             return
         if association not in self.conversations:
@@ -205,7 +212,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
             self.host.soon(partial(self._advance, association))
 
     def statistics(self) -> dict[str, int]:
-        """Bytes of messages."""
+        """Return the bytes of messages, both ways."""
         there = list(self._watches)
         return {
             "bytes_in": self.bytes_in + sum(each.bytes_in for each in there),

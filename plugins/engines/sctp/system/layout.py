@@ -1,4 +1,4 @@
-"""Numbers and structures of the operating system's SCTP sockets: RFC 6458, as Linux numbers and lays them out (``linux/sctp.h``)."""
+"""Constants and structures of the system's SCTP sockets (RFC 6458), from Linux's ``linux/sctp.h``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MSG_NOTIFICATION = 0x8000
 SO_MEMINFO = 55
 
 Ancillary = tuple[int, int, bytes]
-"""A control message as the socket module has it: level, type, data."""
+"""A control message: level, type, data, as the socket module has it."""
 
 
 class Option(IntEnum):
-    """Of level IPPROTO_SCTP."""
+    """Socket options of level IPPROTO_SCTP."""
 
     RTOINFO = 0
     ASSOCINFO = 1
@@ -53,15 +53,16 @@ SACK_IMMEDIATELY = 0x0008
 """RFC 7053."""
 _PR_TTL = 0x0010
 
-# Options.  Where the id of an association stands it is 0: of a one-to-one socket there is one.
+# Options. The association id is always 0: a one-to-one socket has one association.
 INITMSG = Struct("=HHHH")
-"""Streams out, in; tries; milliseconds between them at the most."""
+"""Streams out and in, attempts, milliseconds of the longest timeout."""
 RTOINFO = Struct("=iIII")
-"""Id; milliseconds: initial, most, least."""
+"""Id; milliseconds of the initial, largest and smallest timeout."""
 ASSOCINFO = Struct("=iHHIII")
-"""Id, retransmissions, peer's addresses, peer's and own window, milliseconds of a cookie."""
+"""Id, retransmissions, number of peer addresses, peer's and own window, milliseconds of a cookie's life."""
 PEER_ADDR_PARAMS = Struct("=i128sIHIIIIBx")
-"""Id, address, milliseconds between heartbeats, retransmissions, MTU, milliseconds of a SACK, flags, flow label, DSCP."""
+"""Id, address, milliseconds between heartbeats, retransmissions, MTU, milliseconds of a SACK's delay, flags,
+flow label, DSCP."""
 DELAYED_SACK = Struct("=iII")
 """Id, milliseconds, packets."""
 ASSOC_VALUE = Struct("=iI")
@@ -69,13 +70,13 @@ NUMBER = Struct("=i")
 STREAM_VALUE = Struct("=iHH")
 """Id, stream, value."""
 EVENT = Struct("=iHBx")
-"""Id, type of notification, on."""
+"""Id, type of notification, 1 for on."""
 UDP_ENCAPS = Struct("@i0P128sH0P")
-"""Id, address, port; aligned as a ``sockaddr_storage`` is."""
+"""Id, address, port, with the alignment of ``sockaddr_storage``."""
 MEMINFO = Struct("=9I")
-"""The sixth: bytes that are queued and not acknowledged, each message's own overhead included."""
+"""The sixth number is the bytes that are queued and not acknowledged, with the overhead of each message."""
 STATUS = Struct("=iiIHHHHI")
-"""Id, state, peer's window, fragments unacknowledged and pending, streams in, out, largest piece."""
+"""Id, state, peer's window, unacknowledged and pending chunks, streams in and out, largest fragment."""
 _GETADDRS = Struct("=iI")
 
 _SNDINFO = Struct("=HH4sIi")
@@ -89,18 +90,18 @@ _SOCKADDR_SIZES = {4: 16, 16: 28}
 
 
 def sending(stream: int, protocol: int, flags: int = 0, context: int = 0) -> Ancillary:
-    """Say how a message is to go (SCTP_SNDINFO); ``context`` names it in a notification that it has failed."""
+    """Return the SCTP_SNDINFO of a message. ``context`` identifies it in a notification of failure."""
     data = _SNDINFO.pack(stream, flags, protocol.to_bytes(4, "big"), context, 0)
     return IPPROTO_SCTP, Cmsg.SNDINFO, data
 
 
 def expiring(milliseconds: int) -> Ancillary:
-    """Have a message be given up after so long (SCTP_PRINFO, RFC 3758)."""
+    """Return the SCTP_PRINFO that gives a message a lifetime (RFC 3758)."""
     return IPPROTO_SCTP, Cmsg.PRINFO, _PRINFO.pack(_PR_TTL, milliseconds)
 
 
 def received(ancillary: Iterable[Ancillary]) -> tuple[int, int, bool]:
-    """Return the stream of a message, its protocol identifier, and whether it is unordered (SCTP_RCVINFO)."""
+    """Return a message's stream, protocol identifier and whether it is unordered (SCTP_RCVINFO)."""
     for level, kind, data in ancillary:
         if level == IPPROTO_SCTP and kind == Cmsg.RCVINFO:
             stream, _, flags, protocol, *_ = _RCVINFO.unpack_from(data)
@@ -116,7 +117,7 @@ def socket_address(address: bytes, port: int) -> bytes:
 
 
 def address_of(sockaddr: bytes) -> bytes:
-    """Return the address in a ``sockaddr``; empty for one of a strange family."""
+    """Return the address in a ``sockaddr``; empty for an unknown family."""
     (family,) = _FAMILY.unpack_from(sockaddr)
     if family == socket.AF_INET:
         return sockaddr[4:8]
@@ -124,7 +125,7 @@ def address_of(sockaddr: bytes) -> bytes:
 
 
 def peer_addresses(answer: bytes) -> list[bytes]:
-    """Read what SCTP_GET_PEER_ADDRS tells."""
+    """Decode the value of SCTP_GET_PEER_ADDRS."""
     _, count = _GETADDRS.unpack_from(answer)
     found, at = [], _GETADDRS.size
     for _ in range(count):

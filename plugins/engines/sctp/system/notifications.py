@@ -1,4 +1,4 @@
-"""What the operating system tells of an association between its messages (RFC 6458, 6)."""
+"""Notifications: what the operating system reports about an association, between its messages (RFC 6458, 6)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 
 class Change(IntEnum):
-    """What has become of an association."""
+    """Changes of an association's state."""
 
     COMM_UP = 0
     COMM_LOST = 1
@@ -40,23 +40,23 @@ class Change(IntEnum):
 
 
 class Reachability(IntEnum):
-    """What has become of one of the peer's addresses, as far as it matters here."""
+    """Changes of a peer address's state, as far as they matter here."""
 
     AVAILABLE = 0
     UNREACHABLE = 1
 
 
 class AssociationChange(msgspec.Struct, frozen=True):
-    """It is up, or over."""
+    """The association is up, or has ended."""
 
     change: int
     streams_out: int
     causes: bytes
-    """Of an ABORT: as they stand in the chunk."""
+    """The causes of an ABORT, encoded as in the chunk."""
 
 
 class AddressChange(msgspec.Struct, frozen=True):
-    """A path is up, or down."""
+    """A path is up or down."""
 
     address: bytes
     state: int
@@ -69,30 +69,33 @@ class RemoteError(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A message was given up."""
+    """A message was abandoned."""
 
     context: int
 
 
 class PartialAborted(msgspec.Struct, frozen=True):
-    """The rest of a message whose beginning was read will not come."""
+    """The rest of a message whose beginning was read will not arrive."""
 
     stream: int
 
 
 class ShuttingDown(msgspec.Struct, frozen=True):
-    """The peer has said good-bye."""
+    """The peer has sent SHUTDOWN."""
 
 
 class Dry(msgspec.Struct, frozen=True):
-    """All that was sent is acknowledged."""
+    """Everything that was sent is acknowledged."""
 
 
 Notification = AssociationChange | AddressChange | RemoteError | Failed | PartialAborted | ShuttingDown | Dry
 
 
 def decode(data: bytes) -> Notification | None:
-    """Read one; None for a sort that nobody has asked for.  ``struct.error`` for one that is cut short."""
+    """Decode a notification; None for a kind that was not asked for.
+
+    Raises ``struct.error`` if it is truncated.
+    """
     kind, _, _ = _HEAD.unpack_from(data)
     if kind == Kind.ASSOC_CHANGE:
         change, _, streams, _, _ = _ASSOC_CHANGE.unpack_from(data)

@@ -1,8 +1,9 @@
-"""What goes to the operating system's SCTP: as much as it takes, and which of it the peer has.
+"""Sending through the operating system's SCTP.
 
-The system tells when all is acknowledged (SCTP_SENDER_DRY_EVENT), and what it has given up, and nothing about single messages.  So a
-message that nobody waits for counts as sent once the system has it.  Others wait until it is dry; if it has not been for
-``MAX_ACK_WAIT``, it gets nothing more until it is.
+The system reports when everything is acknowledged (SCTP_SENDER_DRY_EVENT) and which messages it has
+abandoned, but nothing about single messages. A message whose acknowledgement does not matter therefore counts
+as sent once the system has it. Others wait for the sender to run dry. Under constant load it would never be
+dry: after ``MAX_ACK_WAIT`` seconds nothing more is handed over until it is.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from plugins.engines.sctp.system import layout
 from plugins.protocols.sctp.schedule import Name, Outgoing, Schedule, Terms
 
 MAX_ACK_WAIT = 0.1
-"""Seconds that an acknowledgement may be waited for before the system is left to run dry."""
+"""Seconds after which no more messages are handed over, so that the system runs dry."""
 MESSAGES_PER_TURN = 256
 
 
 class SystemSender:
-    """All that we send on a socket; ``tracks``: whether the peer has each message is to be known."""
+    """The messages of a socket. ``tracks``: whether the acknowledgement of each message matters."""
 
     def __init__(self, sock: socket.socket, streams: int, schedule: Name, *, tracks: bool) -> None:
         self.streams = streams
         self.peer_window = 0
         self.blocked = False
-        """Whether the system takes no more for now."""
+        """Whether the socket's buffer is full."""
         self.bytes = 0
         self._socket = sock
         self._schedule = Schedule(schedule)
         self._ranks = self._schedule.priorities if schedule == "priority" else None
         self._tracks = tracks
         self._waiting: dict[int, Outgoing] = {}
-        """Of what the system has, by context: those that count as sent when it is dry."""
+        """Messages that the system has, by context, which count as acknowledged when it is dry."""
         self._context = 0
         self._since = 0.0
         """When the first of them was handed over."""
@@ -44,11 +45,11 @@ class SystemSender:
         return message
 
     def rank(self, stream: int, priority: int) -> None:
-        """Let a stream go before those of higher numbers, here and in the system."""
+        """Set a stream's priority, here and in the system: lower goes first."""
         if self._ranks is not None:
             self._ranks[stream] = priority
             value = layout.STREAM_VALUE.pack(0, stream, LOWEST + max(priority, -LOWEST))
-            with contextlib.suppress(OSError):  # of an association that is over, as later news say
+            with contextlib.suppress(OSError):  # the association has ended, as a later notification says
                 self._socket.setsockopt(layout.IPPROTO_SCTP, layout.Option.STREAM_SCHEDULER_VALUE, value)
 
     def is_empty(self) -> bool:
@@ -56,7 +57,7 @@ class SystemSender:
         return self._schedule.current() is None
 
     def hand_over(self, now: float) -> int:
-        """Give the system what it takes, up to ``MESSAGES_PER_TURN``; return how many messages that were.  Raises ``OSError``."""
+        """Hand over up to ``MESSAGES_PER_TURN`` messages; return how many. Raises ``OSError``."""
         count = 0
         self.blocked = False
         while count < MESSAGES_PER_TURN and (message := self._schedule.current()) is not None:
@@ -98,7 +99,11 @@ class SystemSender:
     # ------------------------------------------------------------------ what the system tells
 
     def ran_dry(self) -> None:
-        """All was acknowledged; what was handed over since may not be."""
+        """Process the dry event.
+
+        Messages may have been handed over since the event was queued: the socket's memory counter says
+        whether something is outstanding now.
+        """
         queued = layout.MEMINFO.unpack(
             self._socket.getsockopt(socket.SOL_SOCKET, layout.SO_MEMINFO, layout.MEMINFO.size)
         )[5]
@@ -108,11 +113,11 @@ class SystemSender:
             self._waiting.clear()
 
     def failed(self, context: int) -> None:
-        """The system has given a message up."""
+        """Record that the system has abandoned a message."""
         message = self._waiting.pop(context, None)
         if message is not None:
             message.abandoned = True
 
 
 LOWEST = 255
-"""What a stream is worth to the system's scheduler while nobody has ranked it: it takes lower numbers first, from 0 on."""
+"""The value of a stream without a priority in the system's scheduler, which serves lower values first."""

@@ -1,4 +1,4 @@
-"""Sockets of the operating system's own SCTP: one for each association ("one-to-one", RFC 6458, 4), and one that listens."""
+"""The operating system's SCTP sockets: one for each association (one-to-one, RFC 6458, 4), one that listens."""
 
 from __future__ import annotations
 
@@ -20,32 +20,31 @@ _NO_SCTP = (errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT)
 _HEARTBEATS, _SACKS = 1 << 0, 1 << 5
 """SPP_HB_ENABLE, SPP_SACKDELAY_ENABLE."""
 SCHEDULERS = {"first-come": 0, "priority": 1, "round-robin": 2, "fair": 2}
-"""SCTP_SS_FCFS, SCTP_SS_PRIO, SCTP_SS_RR; Linux has a fair one since 6.4 only."""
+"""SCTP_SS_FCFS, SCTP_SS_PRIO, SCTP_SS_RR. Linux has a fair scheduler since 6.4 only."""
 _NOT_THE_SYSTEMS = ("packet_size", "packet_most", "receive_window")
 
 
 class SocketFactory:
-    """Makes sockets with the options and the addresses of one side."""
+    """Makes sockets with the options and addresses of one side."""
 
     def __init__(
         self, options: SctpEngineOptions, hosts: Sequence[str], *, port: int, udp_port: int | None
     ) -> None:
-        """``udp_port``: the peer's, of RFC 6951, or the one where we are to be found; None: over IP."""
+        """Make a factory; ``udp_port`` is the peer's or our own UDP port (RFC 6951), None means over IP."""
         self.warnings: list[str] = []
-        """What the system does not do of what the options say; filled by the first socket."""
+        """Options that the system does not support. The first socket fills the list."""
         self._options = options
         self._hosts = ["::"] if "::" in hosts else [host or "0.0.0.0" for host in hosts]
         self._family = socket.AF_INET6 if any(":" in host for host in hosts) else socket.AF_INET
-        if (
-            self._family == socket.AF_INET6
-        ):  # an address of IPv4 on such a socket is bound to by BINDX_ADD only
+        # An IPv4 address on an IPv6 socket can only be bound with BINDX_ADD, so that IPv6 comes first.
+        if self._family == socket.AF_INET6:
             self._hosts.sort(key=lambda host: ":" not in host)
         self._port = port
         self._udp_port = udp_port
         self._warned = False
 
     def open(self) -> socket.socket:
-        """Return a bound socket that does not block; ``OSError`` says what does not go, and why."""
+        """Return a bound, non-blocking socket. Raises ``OSError`` with the reason."""
         made = self._create()
         try:
             self._set(made)
@@ -62,7 +61,7 @@ class SocketFactory:
         except OSError as error:
             if error.errno not in _NO_SCTP:
                 raise
-            text = 'transport = "system": this system has no SCTP, or has not loaded it (modprobe sctp); transport = "udp" needs none'
+            text = 'transport = "system": this system has no SCTP, or its module is not loaded (modprobe sctp); use transport = "udp"'
             raise OSError(error.errno, text) from None
         made.setblocking(False)
         return made
@@ -81,7 +80,7 @@ class SocketFactory:
                 self._warn(warning)
         for name in _NOT_THE_SYSTEMS:
             if getattr(options.sctp, name) != getattr(HostedSctp(), name):
-                self._warn(f'transport = "system": {name} is the system\'s to choose')
+                self._warn(f'transport = "system": {name} is ignored, the system chooses it')
         for kind in Kind:
             made.setsockopt(IPPROTO_SCTP, Option.EVENT, layout.EVENT.pack(0, kind, 1))
         made.setsockopt(IPPROTO_SCTP, Option.RECVRCVINFO, 1)
@@ -89,7 +88,7 @@ class SocketFactory:
             try:
                 made.setsockopt(IPPROTO_SCTP, option, value)
             except OSError as error:
-                self._warn(f"the system's SCTP does not take {option.name}: {error.strerror}")
+                self._warn(f"the system's SCTP does not accept {option.name}: {error.strerror}")
         if self._udp_port:
             _check_udp_port()
             encapsulated = layout.UDP_ENCAPS.pack(0, b"", socket.htons(self._udp_port))
@@ -111,7 +110,7 @@ class SocketFactory:
 
 
 def settings(options: SctpEngineOptions) -> Iterator[tuple[Option, bytes]]:
-    """Give what the options say as the system's."""
+    """Yield the options as the system's socket options."""
     sctp = options.sctp
     yield Option.NODELAY, layout.NUMBER.pack(1)
     yield (
@@ -157,8 +156,8 @@ def _ms(seconds: float) -> int:
 
 
 def _check_udp_port() -> None:
-    """Without a port of its own the system takes no packets over UDP (RFC 6951)."""
+    """Raise ``OSError`` if the system does not accept SCTP over UDP (RFC 6951)."""
     found = _UDP_PORT.read_text().strip() if _UDP_PORT.exists() else "0"
     if found == "0":
-        text = "the system's SCTP listens on no UDP port: sysctl -w net.sctp.udp_port=9899, or leave the port of UDP away"
+        text = "the system's SCTP listens on no UDP port: sysctl -w net.sctp.udp_port=9899, or leave out the UDP port"
         raise OSError(errno.EPROTONOSUPPORT, text)

@@ -219,7 +219,7 @@ def test_a_listener_of_fewer_streams_says_so(kernel_factory: KernelFactory) -> N
     serving = kernel_factory(listener(streams=4), route("net", "app"))
     events = Events()
     kernel_factory(dialler(serving.address_of("net"), streams=8), route("app", "net"), on_event=events)
-    assert "8 streams are wanted, and 4 is the most here" in events.wait("retrying").detail
+    assert "the peer asks for 8 streams; 4 is the maximum here" in events.wait("retrying").detail
 
 
 def test_nobody_there_is_told_with_the_peer(kernel_factory: KernelFactory) -> None:

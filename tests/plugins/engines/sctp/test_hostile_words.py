@@ -85,7 +85,7 @@ def test_what_a_peer_has_sent_before_it_restarted_waits_for_who_reads_it(
     first.close()
     second = Stranger(kernel.address_of("net"), first.udp_port)
     strangers.append(second)
-    assert events.wait("disconnected").detail == "the peer has begun anew"
+    assert events.wait("disconnected").detail == "the peer has restarted"
     last = second.association.send(0, b"after")
     second.until(last.is_acknowledged)
     got: list[bytes] = []

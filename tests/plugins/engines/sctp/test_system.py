@@ -192,7 +192,7 @@ def test_a_peer_that_begins_anew_has_a_conversation_of_its_own(kernel_factory: K
         stranger.until(partial(take, sink, got))
         assert got == [text]
         stranger.close()
-    assert events.wait("disconnected").detail == "the peer has begun anew"
+    assert events.wait("disconnected").detail == "the peer has restarted"
     assert events.count("connected") == 2
 
 

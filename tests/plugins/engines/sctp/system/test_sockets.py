@@ -98,9 +98,9 @@ def test_what_the_system_does_not_know_is_told_once(strange: type[Strange]) -> N
     opener.open()
     opener.open()
     assert opener.warnings == [
-        'transport = "system": packet_size is the system\'s to choose',
-        'transport = "system": receive_window is the system\'s to choose',
-        "the system's SCTP does not take ECN_SUPPORTED: Protocol not available",
+        'transport = "system": packet_size is ignored, the system chooses it',
+        'transport = "system": receive_window is ignored, the system chooses it',
+        "the system's SCTP does not accept ECN_SUPPORTED: Protocol not available",
     ]
 
 
