@@ -17,7 +17,7 @@ from kernel.hosting.read_size import SMALLEST_READ
 from kernel.hosting.wire import TlsWire, Wire
 from plugins.engines.amqp.inspection import Row, inspect
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
-from plugins.engines.broker.public import Bucket
+from plugins.engines.broker.host.rates import Bucket
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
@@ -25,7 +25,7 @@ from plugins.protocols.amqp091.methods import connection as connection_methods
 from plugins.protocols.amqp091.states import ConnectionState
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.public import BrokerEngine
+    from plugins.engines.broker.host.engine import BrokerEngine
 
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """Bytes of answers that a client may leave unread before it is not read any more."""
@@ -229,9 +229,7 @@ class ConnectionHost(ConnectionOwner):
         self._take([self._conversation.handle_timeout(now)], now)
         is_open = self._conversation.state is ConnectionState.OPEN
         if not self.ended and is_open and self.session.waits_for_store():
-            self._connection.send(
-                (HEARTBEAT_FRAME,)
-            )  # what waits for the disk comes later, a sign of life does not
+            self._connection.send((HEARTBEAT_FRAME,))  # it need not wait for the disk as answers do
 
     def on_not_read(self, now: float) -> None:
         """A client that was not read was not silent."""
