@@ -120,7 +120,8 @@ class ConnectionOwner:
 class Connection:
     """A wire, and everything between it and its owner.
 
-    ``large``: receives large bodies into its own buffer.  ``answers_limit``: bytes of answers that may wait.
+    ``large``: receives large bodies into its own buffer.  ``answers_limit``: bytes of answers that may wait for a peer;
+    None for an owner that goes on sending messages while the socket is full, and so has a limit of its own.
     """
 
     __slots__ = (
@@ -151,7 +152,7 @@ class Connection:
         owner: ConnectionOwner,
         *,
         large: LargeBodies | None = None,
-        answers_limit: int = ANSWERS_LIMIT,
+        answers_limit: int | None = ANSWERS_LIMIT,
     ) -> None:
         self.wire = wire
         self.bytes_in = 0
@@ -256,7 +257,7 @@ class Connection:
             self._write()
             return
         self._answers += size
-        if self._answers > self._answers_limit:
+        if self._answers_limit is not None and self._answers > self._answers_limit:
             self.pause(Pause.ANSWERS_UNREAD)
 
     def _write(self) -> None:
@@ -278,7 +279,7 @@ class Connection:
             self._owner.on_not_read(self._host.now())  # it takes what we write: slow, and not dead
             if self.ended:
                 return
-            if self.paused & Pause.ANSWERS_UNREAD:
+            if self.paused & Pause.ANSWERS_UNREAD and self._answers_limit is not None:
                 self._answers = min(self._answers, self.unwritten)
                 if self._answers <= self._answers_limit // 2:
                     self.resume(Pause.ANSWERS_UNREAD)

@@ -1,17 +1,15 @@
-"""A TCP connection between a sender and a receiver, hosted passively: bytes in, buffers out, and one end."""
+"""The TCP connection between a sender and a receiver of one-to-many."""
 
 from __future__ import annotations
 
 import socket
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from kernel.contracts.engine import Host
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer
+from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.wire import Wire
-
-READ_SIZE = 256 * 1024
 
 
 def notice_silence(connected: socket.socket, seconds: float) -> None:
@@ -25,78 +23,49 @@ def notice_silence(connected: socket.socket, seconds: float) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class TcpLink:
+class TcpLink(ConnectionOwner):
     """``on_data`` gets what comes and may raise ``RemoteProtocolError``; ``on_end`` why it is over, unless we ``close`` it."""
 
     def __init__(
         self, host: Host, wire: Wire, on_data: Callable[[bytes], None], on_end: Callable[[str], None]
     ) -> None:
-        self._host = host
-        self._wire = wire
         self._on_data = on_data
         self._on_end = on_end
-        self._out: deque[Buffer] = deque()
-        self._reading = True
-        self._writing = False
-        self._ended = False
-        self._watch()
-
-    @property
-    def writing(self) -> bool:
-        """Whether something waits to be written."""
-        return self._writing
+        self._closing = False
+        # No limit: the switch-over protocol itself bounds what is sent and not confirmed.
+        self._connection = Connection(host, wire, self, answers_limit=None)
+        self._connection.start()
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Write, now or as soon as it goes."""
-        self._out.extend(buffers)
-        if not self._writing and not self._ended:
-            self._write()
+        self._connection.send(buffers)
 
     def read(self, wanted: bool) -> None:
         """Go on reading, or not."""
-        if wanted != self._reading:
-            self._reading = wanted
-            self._watch()
+        if wanted:
+            self._connection.resume(Pause.ROUTES_FULL)
+        else:
+            self._connection.pause(Pause.ROUTES_FULL)
 
     def close(self) -> None:
         """Hang up."""
-        if not self._ended:
-            self._ended = True
-            self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
-            self._wire.close()
+        self._closing = True
+        self._connection.close("closed")
 
-    def _end(self, reason: str) -> None:
-        if not self._ended:
-            self.close()
-            self._on_end(reason)
+    # From the connection
 
-    def _watch(self) -> None:
-        if not self._ended:
-            self._host.poller.watch(
-                self._wire.fileno(),
-                readable=self._on_readable if self._reading else None,
-                writable=self._write if self._writing else None,
-            )
-
-    def _on_readable(self) -> None:
+    def on_data(self, data: bytes, now: float) -> None:
+        """The other end has sent something."""
         try:
-            data = self._wire.receive(READ_SIZE)
-            if data:
-                self._on_data(data)
-        except OSError as error:
-            self._end(f"connection lost: {error}")
+            self._on_data(data)
         except RemoteProtocolError as error:
-            self._end(f"protocol error: {error}")
-        else:
-            if data is not None and not data:
-                self._end("closed by the peer")
+            self._connection.close(f"protocol error: {error}")
 
-    def _write(self) -> None:
-        try:
-            done = self._wire.send(self._out)
-        except OSError as error:
-            self._end(f"connection lost: {error}")
-            return
-        if done == self._writing:
-            self._writing = not done
-            self._watch()
+    def on_eof(self, now: float) -> None:
+        """The other end has hung up."""
+        self._connection.close("closed by the peer")
+
+    def on_ended(self, reason: str) -> None:
+        """The connection is over."""
+        if not self._closing:
+            self._on_end(reason)
