@@ -16,6 +16,7 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import KernelError
+from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.broker.alarms import held_in_queues
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.front_end import Client, FrontEnd
@@ -44,6 +45,7 @@ class BrokerEngine:
     broker: Broker
     kept: OpenStore | None = None
     _kept_users: KeptUsers | None = None
+    _timer: LazyTimer | None = None
 
     def __init__(
         self,
@@ -73,7 +75,6 @@ class BrokerEngine:
         """Whether the store is being told to write, which it may do at once."""
         self._disk_is_behind = False
         """Whether publishers wait because too much does for the disk."""
-        self._armed: float | None = None
         self._ended = {"messages_in": 0, "messages_out": 0, "bytes_in": 0, "bytes_out": 0}
 
     def __repr__(self) -> str:
@@ -95,6 +96,7 @@ class BrokerEngine:
 
     def _open(self, host: Host) -> None:
         self.host = host
+        self._timer = LazyTimer(host, self._on_deadline)
         now = host.now()
         seed = SystemRandom().getrandbits(128)
         clock = time.time()
@@ -135,8 +137,8 @@ class BrokerEngine:
             self.alarm_watch.stop()
         for client in list(self.clients):
             client.hang_up("the broker is shut down")
-        if self._armed is not None:
-            self.host.set_timer(None, self._on_deadline, self)
+        if self._timer is not None:
+            self._timer.cancel()
         if self.kept is not None:
             self.kept.close(self.broker)
             self.kept = None
@@ -233,7 +235,8 @@ class BrokerEngine:
         self._flushing = False
         if self._busy or self.broker.touched:
             self.finish_soon()
-        self._arm()
+        if self._timer is not None:
+            self._timer.arm(self.broker.next_deadline())
 
     def finish_soon(self) -> None:
         """A client can take more, or has been lost: after the others had their turn."""
@@ -274,14 +277,7 @@ class BrokerEngine:
             self.is_busy(client)
         self.host.soon(self.on_output)
 
-    def _arm(self) -> None:
-        deadline = self.broker.next_deadline()
-        if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
-            self.host.set_timer(deadline, self._on_deadline, self)
-
     def _on_deadline(self) -> None:
-        self._armed = None
         now = self.host.now()
         self.broker.handle_timeout(now)
         self.finish_turn(now)
