@@ -37,7 +37,7 @@ class EngineHost:
         self._dispatcher = dispatcher
         self._report = report
         self._fds: set[int] = set()
-        self._ports: list[Port] = []
+        self._ports: dict[Port, None] = {}  # in the order in which they were opened
         self._timer_keys: set[object] = set()
 
     def now(self) -> float:
@@ -57,10 +57,15 @@ class EngineHost:
         port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
         port.on_failure = self.fail
         self._host_stalls(port)
-        self._ports = (
-            [kept for kept in self._ports if not kept.closed] if len(self._ports) % 64 == 63 else self._ports
-        )
-        self._ports.append(port)
+        self._ports[port] = None
+        leave = port.leave
+
+        def forget(port: Port) -> None:
+            """Drop what belonged to the port as well: its owner may hold a buffer of many megabytes."""
+            self._ports.pop(port, None)
+            leave(port)
+
+        port.leave = forget
         return port
 
     def _host_stalls(self, port: Port) -> None:
@@ -109,7 +114,7 @@ class EngineHost:
             self.watch(fd)
         for key in list(self._timer_keys):
             self.set_timer(None, _nothing, key)
-        for port in self._ports:
+        for port in list(self._ports):
             port.close()
         self._ports.clear()
 
