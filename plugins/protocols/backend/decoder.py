@@ -10,6 +10,7 @@ from plugins.protocols.backend.frames import (
     CONTROL_LIMIT,
     LONG,
     LONG_BATCH_BLOCK,
+    MAX_PARTS,
     Control,
     equal_bodies,
     equal_headers,
@@ -268,7 +269,9 @@ class Decoder:
     def _parts(self, payload: bytes) -> None:
         parts = split_parts(payload)
         if not parts:
-            raise RemoteProtocolError("a multi-part message whose parts do not fill its frame")
+            raise RemoteProtocolError(
+                f"a multi-part message whose parts do not fill its frame, or that has more than {MAX_PARTS} of them"
+            )
         size = sum(map(len, parts))
         batches = self._batches
         if batches and batches[-1].multipart and batches[-1].envelope is self.envelope:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernel.contracts.message import Batch, batch_of
-from plugins.protocols.backend.frames import header
+from plugins.protocols.backend.frames import MAX_PARTS, header
 
 
 class Refusals:
@@ -31,14 +31,19 @@ class Refusals:
         """Return the batch without what is too large; ``sent`` have been sent before it."""
         sizes = list(map(_size_of_parts if batch.multipart else len, batch.bodies))
         most = self.most
-        if max(sizes, default=0) <= most:
+        crowded = batch.multipart and max(map(len, batch.bodies), default=0) > MAX_PARTS
+        if max(sizes, default=0) <= most and not crowded:
             return batch
         kept: list[Any] = []
         for body, size in zip(batch.bodies, sizes, strict=True):
-            if size <= most:
-                kept.append(body)
-            else:
+            if size > most:
                 self._note(sent + len(kept), f"a message of {size} bytes; the peer takes {most} at the most")
+            elif crowded and len(body) > MAX_PARTS:
+                self._note(
+                    sent + len(kept), f"a message of {len(body)} parts; a peer takes {MAX_PARTS} at the most"
+                )
+            else:
+                kept.append(body)
         return batch_of(kept, batch.envelope, multipart=batch.multipart)
 
     def refuse(self, batch: Batch, sent: int, why: str) -> None:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.backend.connection import BackendConnection
+from plugins.protocols.backend.frames import MAX_PARTS, Control, control_frame
 from tests.plugins.protocols.backend.conversation import exchange, make, plain
 
 MOST = 300
@@ -114,3 +116,20 @@ def test_an_envelope_that_cannot_be_written_or_read_is_refused_with_its_messages
     server.confirm(2)
     exchange(client, server)
     assert client.confirmed() == 4
+
+
+def test_a_message_of_more_parts_than_a_peer_takes_is_refused_and_what_is_around_it_arrives() -> None:
+    client, server = opened_to()
+    most = (b"",) * MAX_PARTS
+    client.send_batches([batch_of([most, (*most, b""), (b"a", b"b")], multipart=True)], 0)
+    got = [body for batch in server.receive_data(b"".join(client.data_to_send()), 0) for body in batch.bodies]
+    assert got == [most, (b"a", b"b")]
+    assert client.refused == [f"a message of {MAX_PARTS + 1} parts; a peer takes {MAX_PARTS} at the most"]
+
+
+def test_a_frame_of_too_many_parts_is_refused() -> None:
+    """Its cost is by the part: 100 MB of empty ones took 76 s."""
+    _, server = opened_to()
+    frame = control_frame(Control.PARTS, bytes(MAX_PARTS + 1))
+    with pytest.raises(RemoteProtocolError, match=f"more than {MAX_PARTS} of them"):
+        server.receive_data(frame, 0)
