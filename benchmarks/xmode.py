@@ -13,7 +13,9 @@ from plugins.apis.direct.options import DirectOptions
 def echo(link: Connection, count: int, size: int) -> None:
     """Send back what comes."""
     options = DirectOptions(address="backend+tcp://127.0.0.1:0", mode="listen")
-    with open_direct(PluginRegistry.load(), "echo", options, on_listening=link.send) as channel:
+    with open_direct(
+        PluginRegistry.load().protocol_maker(), "echo", options, on_listening=link.send
+    ) as channel:
         for _ in range(WARM + count):
             channel.send(channel.receive())
         link.recv()
@@ -21,7 +23,9 @@ def echo(link: Connection, count: int, size: int) -> None:
 
 def ask(link: Connection, address: str, count: int, size: int) -> None:
     """Send and wait for the answer."""
-    with open_direct(PluginRegistry.load(), "ask", DirectOptions(address=address)) as channel:
+    with open_direct(
+        PluginRegistry.load().protocol_maker(), "ask", DirectOptions(address=address)
+    ) as channel:
         body = b"x" * size
 
         def there_and_back() -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kernel.topology.control import ask, find_running
     from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
     from kernel.topology.system import Kernel
+    from plugins.apis.native.channel import Channel
+    from plugins.apis.native.trio_channel import TrioChannel
 
 API_LEVEL = 1
 """Raised when a hook or a contract method is removed; a plugin may demand at most this level."""
@@ -30,6 +32,7 @@ hookspec = pluggy.HookspecMarker("kernel")
 
 __all__ = [
     "API_LEVEL",
+    "Channel",
     "EnginePlan",
     "Envelope",
     "Kernel",
@@ -40,6 +43,7 @@ __all__ = [
     "RoutePlan",
     "ThreadPlan",
     "TimedOut",
+    "TrioChannel",
     "WaterMarks",
     "WouldBlock",
     "WrongThread",
@@ -78,4 +82,7 @@ _LAZY = {
     "ask": "kernel.topology.control",
     "find_running": "kernel.topology.control",
     "lend": "kernel.contracts.loan",
+    # What the kernel's users hold, though it is a plugin's: imported only for those who name it.
+    "Channel": "plugins.apis.native.channel",
+    "TrioChannel": "plugins.apis.native.trio_channel",
 }

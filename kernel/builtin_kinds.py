@@ -7,42 +7,44 @@ from typing import Any
 
 from kernel import hookimpl
 from kernel.contracts.kinds import RouterKind, ThreadKind
+from kernel.contracts.router import Router
+from kernel.contracts.thread import EngineThread, ThreadSetup
 
 
-def _fan_out(_: Any) -> Any:
+def _fan_out(_: Any) -> Router:
     from kernel.routing.fan_out import FanOut
 
     return FanOut()
 
 
-def _round_robin(_: Any) -> Any:
+def _round_robin(_: Any) -> Router:
     from kernel.routing.round_robin import RoundRobin
 
     return RoundRobin()
 
 
-def _by_key(_: Any) -> Any:
+def _by_key(_: Any) -> Router:
     from kernel.routing.by_key import ByKey
 
     return ByKey()
 
 
-def _reply(_: Any) -> Any:
+def _reply(_: Any) -> Router:
     from kernel.routing.reply import Reply
 
     return Reply()
 
 
-def _poll_thread(name: str, dispatcher: Any, report: Any, options: Any) -> Any:
+def _poll_thread(setup: ThreadSetup) -> EngineThread:
     from kernel.threads.poll_thread import PollThread
 
-    return PollThread(name, dispatcher, report, options)
+    return PollThread(setup.name, setup.dispatcher, setup.report, setup.options)
 
 
-def _guest_thread(name: str, dispatcher: Any, report: Any, _: Any) -> Any:
+def _guest_thread(setup: ThreadSetup) -> EngineThread:
     from kernel.threads.guest_thread import GuestThread
 
-    return GuestThread(name, dispatcher, report)
+    return GuestThread(setup.name, setup.dispatcher, setup.report)
 
 
 @hookimpl

@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from types import ModuleType
@@ -36,6 +36,7 @@ from kernel.contracts.kinds import (
     KindGroup,
     ProtocolKind,
     RouterKind,
+    Side,
     Table,
     ThreadKind,
 )
@@ -188,6 +189,19 @@ class PluginRegistry:
                 if transport in installed.kind.transports:
                     return installed
         return self.engines.get(name)
+
+    def protocol_maker(self) -> Callable[[str, dict[str, Any], Side], Any]:
+        """Return ``make_protocol(kind_name, options, side)``, which converts the same options only once."""
+        converted: dict[tuple[str, int], Any] = {}
+
+        def make_protocol(name: str, options: dict[str, Any], side: Side) -> Any:
+            kind = self.kind("protocols", name)
+            known = converted.get((name, id(options)))
+            if known is None:
+                known = converted[name, id(options)] = msgspec.convert(options, kind.options, strict=False)
+            return kind.create(known, side)
+
+        return make_protocol
 
     def hint(self, group: str, name: str) -> str:
         """Say what could have been meant by a name that is not there."""

@@ -8,7 +8,7 @@ something for it.  It does a bounded amount of work a call, and never waits in o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
@@ -77,6 +77,11 @@ class Port(Interface):
     """An engine's own face towards the dispatcher.  Used by the thread that owns the engine."""
 
     name: str
+
+    @property
+    def routes(self) -> Sized:
+        """The routes that begin here.  The same object all the time: false while there are none."""
+        ...
 
     def send(self, batches: Sequence[Batch]) -> bool:
         """Route batches.  False: a pipe is full and blocks, stop reading the source until ``on_writable``."""

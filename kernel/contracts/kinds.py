@@ -14,9 +14,12 @@ from typing import Protocol as Interface
 
 import msgspec
 
+from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.engine import Engine
+from kernel.contracts.protocol import Side as Side
 from kernel.contracts.router import Router
 from kernel.contracts.system import System
+from kernel.contracts.thread import EngineThread, ThreadSetup
 
 if TYPE_CHECKING:
     import socket
@@ -101,17 +104,20 @@ class RouterKind(Kind, frozen=True, kw_only=True):
 class ThreadKind(Kind, frozen=True, kw_only=True):
     """A kind of thread that hosts engines."""
 
-    create: Callable[..., Any]
-    """``create(name, dispatcher, report, options)`` returns a ``kernel.threads.engine_thread.EngineThread`` with ``start`` and ``join``."""
+    create: Callable[[ThreadSetup], EngineThread]
+    """``create(setup)`` returns a thread that has not begun."""
     guest: bool = False
-    """It lives in the application's own trio run, from the beginning to the end of ``async with kernel``; has ``serve`` as well."""
+    """It lives in the application's own trio run, from the beginning to the end of ``async with kernel``: what ``create``
+    returns is a ``GuestThread``."""
 
 
 class ApiKind(Kind, frozen=True, kw_only=True):
     """A way in for application code."""
 
-    create: Callable[..., Any]
-    """``create(kernel, name, options)`` returns what the application holds in its hand."""
+    create: Callable[[ApiSetup], Api]
+    """``create(setup)`` returns what the application holds in its hand.  Called in the thread that opens it."""
+    routed: bool = True
+    """Its messages take routes: it can only be opened under a name that a plan or a route has."""
 
 
 class DissectorKind(Kind, frozen=True, kw_only=True):
@@ -141,7 +147,6 @@ class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AnyKind = TypeVar("AnyKind", bound=Kind | CommandKind)
-Side = Literal["client", "server"]
 
 
 class KindGroup(msgspec.Struct, Generic[AnyKind], frozen=True, kw_only=True):

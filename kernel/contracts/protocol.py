@@ -8,10 +8,13 @@ A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, runtime_checkable
 from typing import Protocol as Interface
-from typing import runtime_checkable
 
 from kernel.contracts.message import Batch, Buffer
+
+Side = Literal["client", "server"]
+"""Which end of a conversation a protocol object is."""
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import (
@@ -26,7 +26,7 @@ from kernel.contracts.errors import (
 )
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
 from kernel.contracts.protocol import StreamProtocol
-from kernel.pipes.message_reader import MessageReader
+from kernel.hosting.message_reader import MessageReader
 
 READ_SIZE = 32 * 1024
 """Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
@@ -279,7 +279,7 @@ class BlockingHost:
                 pass
             self._socket.close()
 
-    def __enter__(self) -> BlockingHost:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from kernel.contracts.engine import Engine, EngineEvent
+from kernel.contracts.errors import KernelError
+from kernel.contracts.thread import Done, Rows, Shown
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.hosting.backoff import BackoffOptions
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads.host import EngineHost
 from kernel.threads.loop import Loop
 from kernel.threads.supervisor import EngineState, supervise
+
+if TYPE_CHECKING:
+    from kernel.topology.plan import EnginePlan
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +79,14 @@ class EngineThread:
             await loop.run()
 
     def add(
-        self, name: str, make_engine: Callable[[], Engine], restart: BackoffOptions | None = None
+        self,
+        name: str,
+        make_engine: Callable[[], Engine],
+        restart: BackoffOptions | None = None,
+        *,
+        plan: EnginePlan | None = None,
     ) -> EngineState:
-        """Host one more engine."""
+        """Host one more engine.  ``plan`` is for threads in other processes, which cannot call ``make_engine``."""
         state = self.states[name] = EngineState(name)
         self.mailbox.post(partial(self._start, state, make_engine, restart or BackoffOptions()))
         return state
@@ -90,6 +100,40 @@ class EngineThread:
         if state is not None and linger > 0:
             self._lingering[id(state)] = state
         self.mailbox.post(partial(self._remove, state, on_gone, linger))
+
+    def counters(self, engine: str) -> dict[str, Any]:
+        """Return what an engine counts itself; empty while it does not live.  Any thread."""
+        state = self.states.get(engine)
+        living = None if state is None else state.engine
+        if living is None:
+            return {}
+        try:
+            return dict(living.statistics())
+        except Exception as error:  # its own fault: the figures of the others are wanted all the same
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
+        """Ask the engines, in this thread.  Any thread."""
+        self.mailbox.post(partial(self._inspect, what, answer))
+
+    def operate(self, engine: str, what: str, argument: Any, answer: Callable[[Done], Any]) -> None:
+        """Have an engine do something, in this thread.  Any thread."""
+        state = self.states.get(engine)
+        if state is None:
+            raise KernelError(f"there is no engine {engine!r}")
+        do = getattr(state.engine, "operate", None)
+        if do is None or state.state != "running":
+            raise KernelError(f"engine {engine!r} ({state.state}) does nothing that it is asked for")
+        self.mailbox.post(partial(_operate, do, what, argument, answer))
+
+    def dispose(self) -> None:
+        """Give back the descriptors; the thread is gone."""
+        self.mailbox.bell.close()
+
+    @property
+    def number(self) -> int:
+        """Its row and column in the matrix of pipes."""
+        return self.slot.number
 
     @property
     def turns(self) -> int:
@@ -107,6 +151,20 @@ class EngineThread:
     def pending(self) -> bool:
         """Whether an engine still has something to write.  Any thread; a guess while it works."""
         return any(map(_pending, [*self.states.values(), *self._lingering.values()]))
+
+    def _inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
+        """Looking must never take an engine down: what it raises is an answer, too."""
+        rows: Rows = []
+        failed: list[str] = []
+        for state in list(self.states.values()):
+            show = getattr(state.engine, "inspect", None)
+            if show is None or state.state != "running":
+                continue
+            try:
+                rows += [{"engine": state.name, **row} for row in show(what)]
+            except Exception as error:
+                failed.append(f"engine {state.name}: {type(error).__name__}: {error}")
+        answer((self.name, rows, failed))
 
     def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
         if self._nursery is not None:
@@ -191,6 +249,15 @@ def _pending(state: EngineState) -> bool:
     except Exception:  # a bad engine is not waited for, and holds up no other
         _log.exception("engine %s: pending() failed", state.name)
         return False
+
+
+def _operate(do: Callable[[str, Any], Any], what: str, argument: Any, answer: Callable[[Done], Any]) -> None:
+    """What the engine raises is an answer: an operator's mistake takes no engine down."""
+    try:
+        done: Done = (do(what, argument), None)
+    except Exception as error:
+        done = (None, error)
+    answer(done)
 
 
 def _nothing() -> None:

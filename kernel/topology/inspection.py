@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from kernel.contracts.engine import Host
+from kernel.contracts.thread import EngineThread, Rows, Shown
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,18 +23,15 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """Which thread did not answer in time and which engine could not, in words."""
 
 
-_Answer: TypeAlias = "tuple[str, list[dict[str, Any]], list[str]]"
-
-
-def inspect(threads: Sequence[Any], what: str, timeout: float) -> Inspection:
-    """Ask all threads (``kernel.threads.engine_thread.EngineThread``) at once; wait ``timeout`` seconds for all of them.
+def inspect(threads: Sequence[EngineThread], what: str, timeout: float) -> Inspection:
+    """Ask all threads at once; wait ``timeout`` seconds for all of them.
 
     Not for a thread that is asked itself: see ``inspect_soon``.
     """
-    answers: SimpleQueue[_Answer] = SimpleQueue()
+    answers: SimpleQueue[Shown] = SimpleQueue()
     collected = _Collected(threads, timeout)
     for thread in threads:
-        thread.mailbox.post(partial(_ask, thread, what, answers.put))
+        thread.inspect(what, answers.put)
     deadline = time.monotonic() + timeout
     while collected.waited_for:
         try:
@@ -44,7 +42,7 @@ def inspect(threads: Sequence[Any], what: str, timeout: float) -> Inspection:
 
 
 def inspect_soon(
-    threads: Sequence[Any],
+    threads: Sequence[EngineThread],
     what: str,
     timeout: float,
     host: Host,
@@ -58,7 +56,7 @@ def inspect_soon(
         collected.over = True
         on_answer(collected.inspection())
 
-    def add(answer: _Answer) -> None:
+    def add(answer: Shown) -> None:
         if not collected.over:
             collected.add(answer)
             if not collected.waited_for:
@@ -66,20 +64,20 @@ def inspect_soon(
 
     host.set_timer(host.now() + timeout, done, collected)
     for thread in threads:
-        thread.mailbox.post(partial(_ask, thread, what, lambda answer: host.post(partial(add, answer))))
+        thread.inspect(what, lambda shown: host.post(partial(add, shown)))
 
 
 class _Collected:
     """The answers that have come so far."""
 
-    def __init__(self, threads: Sequence[Any], timeout: float) -> None:
+    def __init__(self, threads: Sequence[EngineThread], timeout: float) -> None:
         self.waited_for = {thread.name: None for thread in threads}
         self.over = False
         self._timeout = timeout
-        self._rows: list[dict[str, Any]] = []
+        self._rows: Rows = []
         self._failed: list[str] = []
 
-    def add(self, answer: _Answer) -> None:
+    def add(self, answer: Shown) -> None:
         name, rows, failed = answer
         del self.waited_for[name]
         self._rows += rows
@@ -88,18 +86,3 @@ class _Collected:
     def inspection(self) -> Inspection:
         late = [f"thread {name} has not answered within {self._timeout:g} s" for name in self.waited_for]
         return Inspection(rows=tuple(self._rows), failed=(*self._failed, *late))
-
-
-def _ask(thread: Any, what: str, reply: Callable[[_Answer], Any]) -> None:
-    """Ask the engines of this thread.  Looking must never take an engine down: what it raises is an answer, too."""
-    rows: list[dict[str, Any]] = []
-    failed: list[str] = []
-    for state in list(thread.states.values()):
-        show = getattr(state.engine, "inspect", None)
-        if show is None or state.state != "running":
-            continue
-        try:
-            rows += [{"engine": state.name, **row} for row in show(what)]
-        except Exception as error:
-            failed.append(f"engine {state.name}: {type(error).__name__}: {error}")
-    reply((thread.name, rows, failed))

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any
 
 from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelError
+from kernel.contracts.thread import Done, EngineThread
 
-_Answer: TypeAlias = "tuple[Any, Exception | None]"
 
-
-def operate(threads: Sequence[Any], engine: str, what: str, argument: Any, timeout: float) -> Any:
+def operate(threads: Sequence[EngineThread], engine: str, what: str, argument: Any, timeout: float) -> Any:
     """Return what came of it; ``KernelError`` if the engine is not there, cannot do it, refuses, or takes too long.
 
     Not for a thread that is asked itself: see ``operate_soon``.
     """
-    answers: SimpleQueue[_Answer] = SimpleQueue()
+    answers: SimpleQueue[Done] = SimpleQueue()
     _ask(threads, engine, what, argument, answers.put)
     try:
         answer, failure = answers.get(timeout=timeout)
@@ -30,7 +29,7 @@ def operate(threads: Sequence[Any], engine: str, what: str, argument: Any, timeo
 
 
 def operate_soon(
-    threads: Sequence[Any],
+    threads: Sequence[EngineThread],
     engine: str,
     what: str,
     argument: Any,
@@ -60,28 +59,13 @@ def operate_soon(
 
 
 def _ask(
-    threads: Sequence[Any], engine: str, what: str, argument: Any, reply: Callable[[_Answer], Any]
+    threads: Sequence[EngineThread], engine: str, what: str, argument: Any, reply: Callable[[Done], Any]
 ) -> None:
     """Post the request to the engine's thread; ``KernelError`` if there is nobody to ask."""
-    for thread in threads:
-        state = thread.states.get(engine)
-        if state is not None:
-            break
-    else:
+    thread = next((thread for thread in threads if engine in thread.states), None)
+    if thread is None:
         raise KernelError(f"there is no engine {engine!r}")
-    do = getattr(state.engine, "operate", None)
-    if do is None or state.state != "running":
-        raise KernelError(f"engine {engine!r} ({state.state}) does nothing that it is asked for")
-    thread.mailbox.post(partial(_do, do, what, argument, reply))
-
-
-def _do(do: Callable[[str, Any], Any], what: str, argument: Any, reply: Callable[[_Answer], Any]) -> None:
-    """In the engine's thread.  What it raises is an answer: an operator's mistake takes no engine down."""
-    try:
-        answer: _Answer = (do(what, argument), None)
-    except Exception as error:
-        answer = (None, error)
-    reply(answer)
+    thread.operate(engine, what, argument, reply)
 
 
 def _late(engine: str, timeout: float) -> KernelError:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kernel.contracts.thread import EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.past_figures import figures_of_pipe, figures_of_port
 from kernel.dispatcher.route import RouteSpec
@@ -88,12 +89,12 @@ class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """How many pipes lead from one thread (row) to another (column)."""
 
 
-def gather(dispatcher: Dispatcher, threads: Mapping[str, Any]) -> SystemStatistics:
+def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> SystemStatistics:
     """Ask everybody.  Any thread; the figures of busy pipes are a moment apart."""
     pipes = dispatcher.pipes()
     return SystemStatistics(
         engines=tuple(
-            _engine(state) for thread in threads.values() for state in list(thread.states.values())
+            _engine(thread, state) for thread in threads.values() for state in list(thread.states.values())
         ),
         ports=_ports(dispatcher),
         routes=_routes(dispatcher, pipes),
@@ -127,19 +128,19 @@ def _routes(
 
 
 def _threads(
-    dispatcher: Dispatcher, pipes: list[tuple[int, int, RouteSpec, Pipe]], threads: Mapping[str, Any]
+    dispatcher: Dispatcher, pipes: list[tuple[int, int, RouteSpec, Pipe]], threads: Mapping[str, EngineThread]
 ) -> tuple[ThreadStatistics, ...]:
     sums: list[Counter[str]] = [Counter() for _ in dispatcher.threads]
     for writer, reader, _, pipe in pipes:
         if writer < len(sums) and reader < len(sums):  # a thread may have come since
             sums[writer]["pipes_out"] += 1
             sums[reader].update({"pipes_in": 1, "depth": pipe.waiting()})
-    hosts = {thread.slot.number: thread for thread in threads.values() if hasattr(thread, "slot")}
+    hosts = {thread.number: thread for thread in threads.values()}
     found = []
     for slot, figures in zip(dispatcher.threads, sums, strict=False):
         host = hosts.get(slot.number)
         engines = tuple(host.states) if host is not None else ()
-        figures["turns"] = getattr(host, "turns", 0)
+        figures["turns"] = host.turns if host is not None else 0
         found.append(_filled(ThreadStatistics, slot.name, figures, engines=engines))
     return tuple(found)
 
@@ -150,8 +151,7 @@ def _filled(kind: type[_Figures], name: str, figures: Mapping[str, int], **other
     return kind(name=name, **others, **{field: figures.get(field, 0) for field in own})
 
 
-def _engine(state: Any) -> EngineStatistics:
-    engine = state.engine
+def _engine(thread: EngineThread, state: EngineStatus) -> EngineStatistics:
     return EngineStatistics(
         name=state.name,
         state=state.state,
@@ -159,12 +159,5 @@ def _engine(state: Any) -> EngineStatistics:
         failures=state.failures,
         last_failure=state.last_failure,
         next_try=state.next_try,
-        counters=_counters(engine) if engine is not None else {},
+        counters=thread.counters(state.name),
     )
-
-
-def _counters(engine: Any) -> dict[str, Any]:
-    try:
-        return dict(engine.statistics())
-    except Exception as error:  # its own fault: the figures of the others are wanted all the same
-        return {"error": f"{type(error).__name__}: {error}"}

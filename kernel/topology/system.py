@@ -5,26 +5,38 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
+from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
 from kernel.contracts.key_trie import key_filter
-from kernel.contracts.kinds import BoundSockets, EngineKind, EngineSetup, Side
+from kernel.contracts.kinds import ApiKind, BoundSockets, EngineKind, EngineSetup
+from kernel.contracts.thread import EngineStatus, EngineThread, ThreadSetup
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
+from kernel.threads.caller_thread import CallerThread
 from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.operation import operate
+from kernel.topology.option_check import nearest
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 from kernel.topology.statistics import SystemStatistics, gather
 from kernel.topology.system_for_engines import SystemForEngines
+
+if TYPE_CHECKING:  # the kernel imports no plugin, but it tells type checkers what its own kinds open
+    from kernel.contracts.thread import GuestThread
+    from plugins.apis.direct.channel import DirectChannel
+    from plugins.apis.native.channel import Channel
+    from plugins.apis.native.trio_channel import TrioChannel
+
+AnyApi = TypeVar("AnyApi", bound=Api)
 
 _log = logging.getLogger(__name__)
 
@@ -60,13 +72,13 @@ class Kernel:
         self.dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
         """Called with what engines report, in their threads: connected, failed, retrying ..."""
-        self._threads: dict[str, Any] = {}
-        self._homes: dict[str, Any] = {}
+        self._threads: dict[str, EngineThread] = {}
+        self._homes: dict[str, EngineThread] = {}
         self._bound: dict[str, BoundSockets] = {}
         """What the engines listen on that somebody bound for them, by name."""
         self._released: list[BoundSockets] = []
         """The same of engines that were removed and have not gone yet."""
-        self._apis: list[Any] = []
+        self._apis: list[Api] = []
         self._specs: list[tuple[RoutePlan, RouteSpec]] = []
         self._state = "new"
         self._guests: Any = None
@@ -167,7 +179,7 @@ class Kernel:
         try:
             for thread in self.plan.threads:
                 if is_guest(thread, self.registry):
-                    await nursery.start(self._threads[thread.name].serve)
+                    await nursery.start(cast("GuestThread", self._threads[thread.name]).serve)
         except BaseException as error:  # nobody leaves a block that was not entered
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -194,7 +206,7 @@ class Kernel:
 
     def _written_out(self) -> bool:
         """Whether there is nothing left to write.  Asked by every closing thread after each of its turns."""
-        homes = {thread.slot.number for thread in self._threads.values()}
+        homes = {thread.number for thread in self._threads.values()}
         for _, reader, _, pipe in self.dispatcher.pipes():
             if reader in homes and pipe.more():
                 return False
@@ -235,20 +247,63 @@ class Kernel:
 
     # ------------------------------------------------------------------ application code
 
-    def open(self, name: str, api: str | None = None, **options: Any) -> Any:
-        """Open an API by its name in the topology (one object a thread); options may override the plan's."""
+    @overload
+    def open(self, name: str, api: Literal["native"] | None = None, **options: Any) -> Channel: ...
+
+    @overload
+    def open(self, name: str, api: Literal["trio"], **options: Any) -> TrioChannel: ...
+
+    @overload
+    def open(self, name: str, api: Literal["direct"], **options: Any) -> DirectChannel: ...
+
+    @overload
+    def open(self, name: str, api: type[AnyApi], **options: Any) -> AnyApi: ...
+
+    @overload
+    def open(self, name: str, api: str, **options: Any) -> Any: ...
+
+    def open(self, name: str, api: str | type[Api] | None = None, **options: Any) -> Any:
+        """Open an API by its name in the topology (one object a thread); options may override the plan's.
+
+        ``api`` is the name of its kind, ``native`` if neither it nor the plan says otherwise; or the class that is
+        expected, for the sake of type checkers, of the kind that the plan says.  ``UnknownName`` if neither an engine of
+        the plan nor a route has the name: what has no route would wait for ever.
+        """
         self._running()
         planned = self.plan.engine(name)
         if planned is None and name in self._homes:
             raise UnknownName(f"{name!r} is an engine: applications open APIs")
         if planned is not None and planned.kind not in self.registry.apis:
             raise UnknownName(f"{name!r} is an engine of kind {planned.kind!r}: applications open APIs")
-        kind_name = api or (planned.kind if planned else "native")
-        kind = self.registry.kind("apis", kind_name)
+        wanted = api if isinstance(api, type) else None
+        kind_name = api if isinstance(api, str) else planned.kind if planned else "native"
+        kind: ApiKind = self.registry.kind("apis", kind_name)
+        if planned is None and kind.routed:
+            self._refuse_unknown(name)
         merged = {**(planned.options if planned else {}), **options}
-        opened = kind.create(self, name, msgspec.convert(merged, kind.options))
-        self._apis = [*(kept for kept in self._apis if not getattr(kept, "closed", False)), opened]
+        setup = ApiSetup(
+            name=name,
+            options=msgspec.convert(merged, kind.options),
+            join=partial(CallerThread, self.dispatcher, name),
+            make_protocol=self.registry.protocol_maker(),
+        )
+        opened = kind.create(setup)
+        self._apis = [*(kept for kept in self._apis if not kept.closed), opened]
+        if wanted is not None and not isinstance(opened, wanted):
+            opened.dispose()
+            raise KernelError(
+                f"{name!r} is of kind {kind_name!r}, which opens a {type(opened).__name__}, not a {wanted.__name__}"
+            )
         return opened
+
+    def _refuse_unknown(self, name: str) -> None:
+        """Raise ``UnknownName`` for a name that no route knows."""
+        known = {end for route in self.plan.routes for end in (route.source, *route.targets)}
+        if name not in known:
+            known |= {engine.name for engine in self.plan.engines if engine.kind in self.registry.apis}
+            raise UnknownName(
+                f"nothing is called {name!r}, and no route leads there or begins there; {nearest(name, known)}"
+            )
 
     # ------------------------------------------------------------------ change while running
 
@@ -262,7 +317,9 @@ class Kernel:
     def _add_thread(self, plan: ThreadPlan) -> None:
         kind = self.registry.kind("thread_kinds", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
-        thread = kind.create(plan.name, self.dispatcher, self._report, options)
+        thread: EngineThread = kind.create(
+            ThreadSetup(name=plan.name, options=options, dispatcher=self.dispatcher, report=self._report)
+        )
         self._threads[plan.name] = thread
         thread.start()
         self.plan = msgspec.structs.replace(self.plan, threads=(*self.plan.threads, plan))
@@ -282,7 +339,7 @@ class Kernel:
         installed = self.registry.engine_for(plan.kind, plan.options)
         kind: EngineKind = installed.kind if installed else self.registry.kind("engines", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
-        self._add(plan.name, options, kind.create, plan.thread, bound)
+        self._add(plan.name, options, kind.create, plan.thread, bound, plan)
 
     @_one_at_a_time
     def host(
@@ -313,11 +370,12 @@ class Kernel:
         make_engine: Callable[[EngineSetup], Engine],
         thread_name: str | None,
         bound: BoundSockets | None,
+        plan: EnginePlan | None = None,
     ) -> None:
         setup = EngineSetup(
             name=name,
             options=options,
-            make_protocol=self._protocol_maker(),
+            make_protocol=self.registry.protocol_maker(),
             bound=bound,
             system=self._for_engines,
             kinds=self.registry.kinds,
@@ -328,7 +386,7 @@ class Kernel:
         self._homes[name] = thread
         if bound is not None:
             self._bound[name] = bound
-        thread.add(name, lambda: make_engine(setup))
+        thread.add(name, lambda: make_engine(setup), plan=plan)
 
     @_one_at_a_time
     def remove_engine(self, name: str, linger: float = 0.0, on_gone: Callable[[], Any] | None = None) -> None:
@@ -411,7 +469,7 @@ class Kernel:
             gone = self._threads.pop(thread.name)
             gone.stop()
             gone.join()
-            gone.mailbox.bell.close()
+            gone.dispose()
             for name in [name for name, home in self._homes.items() if home is gone]:  # made by code
                 del self._homes[name]
             with self._changing:
@@ -427,15 +485,15 @@ class Kernel:
 
     # ------------------------------------------------------------------ for people
 
-    def engine_states(self) -> list[Any]:
-        """How each engine is doing (``kernel.threads.supervisor.EngineState``)."""
+    def engine_states(self) -> list[EngineStatus]:
+        """How each engine is doing."""
         return [state for thread in self._threads.values() for state in list(thread.states.values())]
 
     def address_of(self, name: str) -> str:
         """Where an engine listens, with the port that the system chose."""
         for state in self.engine_states():
             if state.name == name:
-                return str(state.address)
+                return state.address
         raise UnknownName(f"there is no running engine {name!r}")
 
     def statistics(self) -> SystemStatistics:
@@ -454,7 +512,7 @@ class Kernel:
         if self._state != "running":
             raise KernelClosed(f"the kernel is {self._state}")
 
-    def _least_loaded(self) -> Any:
+    def _least_loaded(self) -> EngineThread:
         return min(self._threads.values(), key=lambda thread: len(thread.states))
 
     def _report(self, event: EngineEvent) -> None:
@@ -463,18 +521,6 @@ class Kernel:
                 listener(event)
             except Exception:  # the application's own fault: no engine and no thread pays for it
                 _log.exception("a listener of kernel.events failed at %s", event)
-
-    def _protocol_maker(self) -> Callable[[str, dict[str, Any], Side], Any]:
-        converted: dict[tuple[str, int], Any] = {}
-
-        def make_protocol(name: str, options: dict[str, Any], side: Side) -> Any:
-            kind = self.registry.kind("protocols", name)
-            known = converted.get((name, id(options)))
-            if known is None:
-                known = converted[name, id(options)] = msgspec.convert(options, kind.options, strict=False)
-            return kind.create(known, side)
-
-        return make_protocol
 
 
 def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import KernelError
+from kernel.contracts.thread import EngineThread
 from kernel.topology.inspection import Inspection, inspect_soon
 from kernel.topology.operation import operate_soon
 from kernel.topology.plan import Plan, RoutePlan
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class SystemForEngines:
     """``kernel.contracts.system.System``."""
 
-    def __init__(self, kernel: Kernel, threads: Callable[[], list[Any]]) -> None:
+    def __init__(self, kernel: Kernel, threads: Callable[[], list[EngineThread]]) -> None:
         self._kernel = kernel
         self._threads = threads
 

@@ -133,7 +133,8 @@ def test_a_route_that_confirms_may_come_after_one_that_does_not(
     app.send_many([b"%d" % number for number in range(10)], timeout=60)
     assert len(receive_until(plain, b"9")) == 10
     app.wait_confirmed(60)
-    sink = receiving.open("sink", api="native")
+    receiving.add_engine(EnginePlan(name="sink", kind="native"))
+    sink = receiving.open("sink")
     receiving.add_route(route("net", "sink", confirm=True))
     receiving.inspect("connections", 60)  # its thread answers when it has heard of the route
     app.send_many([b"a", b"b"], timeout=60)

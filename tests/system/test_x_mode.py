@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,7 @@ def test_any_buffer_counts_in_bytes_and_what_is_none_is_refused(kernel_factory: 
     with kernel_factory().open("x", api="direct", address=address) as direct:
         direct.send(numbers)
         direct.send_many([numbers, b"2"], key="k")
+        wrong: Any
         for wrong in ("text", memoryview(b"every other one")[::2]):
             with pytest.raises(TypeError):
                 direct.send(wrong)

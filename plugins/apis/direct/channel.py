@@ -7,13 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.kinds import Side
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.blocking_host import BlockingHost
 from kernel.hosting.listener import listen_unix
-from kernel.plugins import PluginRegistry
 from plugins.apis.direct.options import DirectOptions
 
 
@@ -28,13 +26,18 @@ class DirectChannel(BlockingHost):
         except OSError:  # not connected any more
             pass
 
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called; the kernel then forgets the channel."""
+        return self._socket.fileno() < 0
+
     def dispose(self) -> None:
         """Called by the kernel at its very end."""
         self.close()
 
 
 def open_direct(
-    registry: PluginRegistry,
+    make_protocol: Callable[[str, dict[str, Any], Side], Any],
     name: str,
     options: DirectOptions,
     on_listening: Callable[[str], object] | None = None,
@@ -44,8 +47,6 @@ def open_direct(
     ``on_listening`` is called with the address once a listener listens.
     """
     address = parse_address(options.address, ("tcp", "unix"))
-    kind = registry.kind("protocols", address.protocol)
-    protocol_options = msgspec.convert({"heartbeat": 0, **options.protocol}, kind.options, strict=False)
     try:
         if options.mode == "listen":
             connected = _accept(address, options.timeout, on_listening)
@@ -55,8 +56,9 @@ def open_direct(
         raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from error
     if connected.family != socket.AF_UNIX:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    protocol: Any = kind.create(protocol_options, "server" if options.mode == "listen" else "client")
     try:
+        side: Side = "server" if options.mode == "listen" else "client"
+        protocol = make_protocol(address.protocol, {"heartbeat": 0, **options.protocol}, side)
         return DirectChannel(connected, protocol, str(address), options.timeout)
     except BaseException:
         connected.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kernel import hookimpl
+from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.kinds import ApiKind
 from plugins.apis.direct.options import DirectOptions
 
@@ -19,11 +19,12 @@ def register_apis() -> Iterable[ApiKind]:
             summary="one connection in the application's own thread: the lowest latency (x-mode)",
             options=DirectOptions,
             create=_create,
+            routed=False,
         )
     ]
 
 
-def _create(kernel: Any, name: str, options: Any) -> Any:
+def _create(setup: ApiSetup) -> Api:
     from plugins.apis.direct.channel import open_direct
 
-    return open_direct(kernel.registry, name, options)
+    return open_direct(setup.make_protocol, setup.name, setup.options)

@@ -8,7 +8,6 @@ way, which is the same for one message and for a million.
 
 from __future__ import annotations
 
-import logging
 import math
 import signal
 import threading
@@ -18,16 +17,14 @@ from itertools import islice
 from types import TracebackType
 from typing import Any
 
+from kernel.contracts.api import Join
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
-from kernel.dispatcher.dispatcher import Dispatcher
-from kernel.pipes.message_reader import MessageReader
-from plugins.apis.native.fast_sender import fast_sender
+from kernel.hosting.message_reader import MessageReader
+from plugins.apis.native.fast_sender import Send, fast_sender
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.statistics import ChannelStatistics
-
-_log = logging.getLogger(__name__)
 
 _ALL = 1 << 30
 
@@ -35,31 +32,26 @@ _ALL = 1 << 30
 class Channel:
     """Send and receive.  Usable in a ``with`` statement and in a ``for`` loop."""
 
-    def __init__(self, dispatcher: Dispatcher, name: str, options: NativeOptions | None = None) -> None:
+    def __init__(self, name: str, join: Join, options: NativeOptions | None = None) -> None:
         options = options or NativeOptions()
         self.name = name
         self._options = options
-        self._dispatcher = dispatcher
-        self._slot = dispatcher.borrow_slot(name)
-        self.mailbox = self._slot.mailbox
-        self._posted = self.mailbox.posted
+        caller = self.caller = join(self, {"subscriptions": list(options.subscriptions)})
+        self._port = caller.port
+        self._posted = caller.posted
         self._thread = threading.get_ident()
         self._closed = ""
         self.on_served: Callable[[], Any] = lambda: None
         """Called when others, or the clock, have changed something: who waits may find what he waits for."""
         self._fast = fast_sender(self._posted, self._send_long)
-        self.send = self._fast.send
+        self.send: Send = self._fast.send
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
         ``timeout`` seconds (``TimedOut``)."""
         self._unread = MessageReader()
         self._position: int | None = None  # of the last message taken; None: nobody waits for confirmations
         self._watched = False
         self._envelopes: dict[str, Envelope] = {}
-        self._port = dispatcher.open_port(
-            self._slot, name, name, self, {"subscriptions": list(options.subscriptions)}
-        )
         self._port.on_topology = self._find_short_cut
-        self._port.stalls.report = lambda _, text: _log.warning("%s: %s", name, text)
         self._find_short_cut()
 
     # ------------------------------------------------------------------ sending
@@ -258,11 +250,11 @@ class Channel:
 
         For select, asyncio's ``add_reader`` or any other loop; ``WouldBlock`` arms it anew.
         """
-        bell = self.mailbox.bell
+        caller = self.caller
         self._watched = True
-        if not self.mailbox.may_sleep() or self.has_something():
-            bell.ring()
-        return bell.fileno()
+        if not caller.arm() or self.has_something():
+            caller.wake()
+        return caller.fileno()
 
     def on_arrival(self, callback: Callable[[], Any] | None) -> None:
         """Have ``callback()`` called when something has come, as ``fileno`` tells it: once until ``WouldBlock``.
@@ -270,7 +262,7 @@ class Channel:
         It runs in the thread that the message came from: it must be quick and may only pass the news on
         (``loop.call_soon_threadsafe``, ``event.set``).  None: no longer.
         """
-        self.mailbox.bell.on_ring = callback
+        self.caller.on_wake(callback)
         self.fileno()
 
     def signal_on_arrival(self, number: int) -> None:
@@ -280,7 +272,7 @@ class Channel:
 
     def _wait(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Serve the mailbox until ``done()``."""
-        bell = self.mailbox.bell
+        caller = self.caller
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             if self.serve() and done():
@@ -288,13 +280,13 @@ class Channel:
             self._check()
             left = deadline - time.monotonic()
             if left <= 0:
-                bell.clear()
-            if not self.mailbox.may_sleep():
+                caller.clear()
+            if not caller.arm():
                 continue
-            if left <= 0:  # the bell stays armed, for whoever watches the descriptor
+            if left <= 0:  # it stays armed, for whoever watches the descriptor
                 raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
-            left = min(left, self.until_stall_timeout())
-            bell.wait(left if left < math.inf else None)
+            left = min(left, caller.until_stall_timeout())
+            caller.sleep(left if left < math.inf else None)
 
     def _wait_aside(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Wait for something else than messages: of those that came meanwhile the descriptor still has to tell."""
@@ -307,22 +299,17 @@ class Channel:
     def serve(self) -> bool:
         """Do what others and the clock want of this thread; return whether there was anything."""
         served = self._process()
-        if self._port.check_stalls():
+        if self.caller.check_stalls():
             self.on_served()
             return True
         return served
 
     def _process(self) -> bool:
         """Call what was posted."""
-        served = self.mailbox.process()
+        served = self.caller.process()
         if served:
             self.on_served()
         return served
-
-    def until_stall_timeout(self) -> float:
-        """Seconds until the port loses patience with a destination."""
-        deadline = self._port.stalls.deadline()
-        return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
 
     def _check(self) -> None:
         if threading.get_ident() != self._thread:
@@ -347,7 +334,7 @@ class Channel:
 
     def kernel_closed(self, reason: str) -> None:
         """Called by the kernel, from any thread: wake whoever waits."""
-        self.mailbox.post(lambda: self._set_closed(reason))
+        self.caller.post(lambda: self._set_closed(reason))
 
     def _set_closed(self, reason: str) -> None:
         self._closed = self._closed or reason
@@ -357,9 +344,7 @@ class Channel:
         if not self._port.closed:
             self._fast.plug(None)
             self._closed = self._closed or "it was closed"
-            self._port.close()
-            self.mailbox.bell.on_ring = None
-            self._dispatcher.give_back_slot(self._slot)
+            self.caller.close()
 
     def dispose(self) -> None:
         """Called by the kernel at its very end."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernel import hookimpl
+from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.kinds import ApiKind, CommandKind
 from plugins.apis.native.options import NativeOptions
 
@@ -41,13 +42,14 @@ def _tour() -> Any:
     return command
 
 
-def _create(kernel: Any, name: str, options: Any) -> Any:
+def _create(setup: ApiSetup) -> Api:
     from plugins.apis.native.channel import Channel
 
-    return Channel(kernel.dispatcher, name, options)
+    return Channel(setup.name, setup.join, setup.options)
 
 
-def _create_trio(kernel: Any, name: str, options: Any) -> Any:
+def _create_trio(setup: ApiSetup) -> Api:
+    from plugins.apis.native.channel import Channel
     from plugins.apis.native.trio_channel import TrioChannel
 
-    return TrioChannel(_create(kernel, name, options))
+    return TrioChannel(Channel(setup.name, setup.join, setup.options))

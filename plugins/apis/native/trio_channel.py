@@ -106,13 +106,13 @@ class TrioChannel:
 
     async def _watch_bell(self) -> None:
         channel = self._channel
-        bell = channel.mailbox.bell
+        caller = channel.caller
         while True:
-            bell.clear()
-            if channel.mailbox.may_sleep():
-                with trio.move_on_after(channel.until_stall_timeout()):
-                    await trio.lowlevel.wait_readable(bell.fileno())
-            bell.sleeping = False
+            caller.clear()
+            if caller.arm():
+                with trio.move_on_after(caller.until_stall_timeout()):
+                    await trio.lowlevel.wait_readable(caller.fileno())
+            caller.disarm()
             if channel.serve():
                 return
 

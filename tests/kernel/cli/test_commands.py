@@ -179,7 +179,9 @@ def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Batch, tm
     folder = tmp_path / "kernel-my-own"
     assert f"{folder}/pyproject.toml\n" in output
     texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
-    assert not any("@" in text.replace("@hookimpl", "").replace("@pytest", "") for text in texts)
+    assert not any(
+        "@" in text.replace("@hookimpl", "").replace("@pytest", "").replace("@property", "") for text in texts
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder,

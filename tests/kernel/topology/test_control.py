@@ -16,7 +16,10 @@ import msgspec
 import pytest
 
 from kernel.contracts.errors import KernelError
+from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.testing.leaks import Leaks
+from kernel.threads.engine_thread import EngineThread
+from kernel.threads.supervisor import EngineState
 from kernel.topology.control import ControlServer, ask, default_path, find_running
 from kernel.topology.inspection import inspect
 from kernel.topology.operation import operate
@@ -186,8 +189,12 @@ def test_a_folder_that_others_may_write_to_is_not_used(
 
 
 def _thread(name: str, post: Callable[[Callable[[], Any]], Any], **engines: Any) -> Any:
-    states = {each: SimpleNamespace(name=each, state="running", engine=engines[each]) for each in engines}
-    return SimpleNamespace(name=name, mailbox=SimpleNamespace(post=post), states=states)
+    """Return a thread that was never started: ``post`` says what becomes of what it is asked."""
+    thread = EngineThread(name, Dispatcher(), lambda event: None)
+    thread.dispose()
+    thread.states |= {each: EngineState(each, state="running", engine=engines[each]) for each in engines}
+    thread.mailbox = SimpleNamespace(post=post)  # type: ignore[assignment]
+    return thread
 
 
 def test_a_thread_that_does_not_answer_is_named_and_the_others_are_shown() -> None:

@@ -7,9 +7,9 @@ published into the broker, and not offered again (a bridge in both directions wo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sized
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,7 +39,7 @@ class Feed:
         """False while a route that blocks is full: publishers are not read."""
         self.messages_out = self.messages_in = self.messages_refused = 0
         self._default_exchange = default_exchange
-        self.wanted: Collection[Any] = ()
+        self.wanted: Sized = ()
         """The topology's routes from here: with none, nothing is offered."""
         self._port: Port | None = None
         self._waiting: list[Batch] = []
@@ -54,8 +54,7 @@ class Feed:
     def open(self, port: Port) -> None:
         """Use this port."""
         self._port = port
-        # Not in the contract: a port that does not tell its routes is offered everything.
-        self.wanted = getattr(port, "routes", (port,))
+        self.wanted = port.routes
 
     def offer(self, batch: Batch) -> int:
         """Take a batch for the routes; return the mark that ``confirmed`` must reach, 0 if nobody confirms."""

@@ -125,7 +125,7 @@ def test_a_reset_during_the_handshake_is_a_lost_connection() -> None:
         accepting.start()
         options = DirectOptions(address=f"backend+tcp://127.0.0.1:{server.getsockname()[1]}")
         with pytest.raises(ConnectionLost):
-            open_direct(PluginRegistry.load(), "line", options)
+            open_direct(PluginRegistry.load().protocol_maker(), "line", options)
         accepting.join()
 
 
@@ -136,5 +136,5 @@ def test_a_unix_socket_that_nobody_called_at_is_no_obstacle_to_the_next_one(tmp_
     options = DirectOptions(address=f"backend+unix://{place}", mode="listen", timeout=0.01)
     for _ in range(2):
         with pytest.raises(ConnectionLost, match="timed out"):
-            open_direct(PluginRegistry.load(), "line", options)
+            open_direct(PluginRegistry.load().protocol_maker(), "line", options)
         assert not place.exists()

@@ -445,7 +445,7 @@ def test_closing_the_kernel_wakes_whoever_receives(kernel_factory: KernelFactory
     caught: list[str] = []
 
     def receive() -> None:
-        channel = kernel.open("b2", api="native")
+        channel = kernel.open("b")
         opened.set()
         try:
             channel.receive()

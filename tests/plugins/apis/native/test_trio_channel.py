@@ -61,7 +61,7 @@ def test_a_send_by_key_goes_on_as_soon_as_there_is_room_for_it() -> None:
 
     async def main() -> None:
         async with Kernel(plan) as kernel, kernel.open("out") as out:
-            readers = {name: kernel.open(name) for name in ("full", "busy")}
+            readers = {name: kernel.open(name, "trio") for name in ("full", "busy")}
             for name, reader in readers.items():
                 reader.subscribe(name)
             with trio.fail_after(60):
@@ -89,7 +89,7 @@ def test_a_reader_that_reads_nothing_is_set_aside() -> None:
 
     async def main() -> None:
         async with Kernel(plan) as kernel, kernel.open("out") as out, kernel.open("in") as incoming:
-            stuck = kernel.open("stuck")
+            stuck = kernel.open("stuck", "trio")
             with trio.fail_after(60):
                 for number in range(100):
                     await out.send(b"%d" % number)

@@ -140,8 +140,8 @@ def test_the_third_receiver_brings_multicast_and_nobody_misses_or_sees_anything_
         for body in rest:
             source.send(body)
         told.wait("switched", "to TCP")
-        rest += (last := _bodies(counter, 100))
-        source.send_many(last)
+        rest += (more := _bodies(counter, 100))
+        source.send_many(more)
         assert _take(one, 2100) == _take(other, 2100) == rest
     assert _counters(sender)["fall_backs"] == 0
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.message import Batch, Envelope, batch_of
-from kernel.pipes.message_reader import MessageReader
+from kernel.hosting.message_reader import MessageReader
 
 
 def reader_of(*batches: Batch) -> MessageReader:

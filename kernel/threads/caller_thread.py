@@ -1,0 +1,95 @@
+"""Caller thread: the place of an application thread in the matrix.  It hosts nothing, and waits only inside its calls."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kernel.contracts.engine import PortOwner
+from kernel.dispatcher.dispatcher import Dispatcher
+
+_log = logging.getLogger(__name__)
+
+
+class CallerThread:
+    """``kernel.contracts.api.CallerThread``, for the thread that makes it.
+
+    Attributes that are functions are those of the mailbox and of its bell: no call is added on the path of a message.
+    """
+
+    __slots__ = (
+        "_bell",
+        "_dispatcher",
+        "_slot",
+        "arm",
+        "clear",
+        "fileno",
+        "port",
+        "post",
+        "posted",
+        "process",
+        "sleep",
+        "wake",
+    )
+
+    def __init__(
+        self, dispatcher: Dispatcher, name: str, owner: PortOwner, options: dict[str, Any] | None = None
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._slot = dispatcher.borrow_slot(name)
+        mailbox = self._slot.mailbox
+        bell = self._bell = mailbox.bell
+        self.posted = mailbox.posted
+        self.post = mailbox.post
+        self.process = mailbox.process
+        self.arm = mailbox.may_sleep
+        self.sleep = bell.wait
+        self.fileno = bell.fileno
+        self.wake = bell.ring
+        self.clear = bell.clear
+        self.port = dispatcher.open_port(self._slot, name, name, owner, options)
+        self.port.stalls.report = lambda _, text: _log.warning("%s: %s", name, text)
+
+    def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Process what others post until ``done()``; False when it is not within ``timeout`` seconds."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self.process()
+        while not done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if self.arm():
+                left = min(left, self.until_stall_timeout())
+                self.sleep(left if left < math.inf else None)
+            else:
+                self.disarm()
+            self.process()
+            self.check_stalls()
+        return True
+
+    def check_stalls(self) -> bool:
+        """Stop waiting for destinations whose stall timeout is over; whether there were any."""
+        return self.port.check_stalls()
+
+    def until_stall_timeout(self) -> float:
+        """Seconds until ``check_stalls`` has something to do."""
+        deadline = self.port.stalls.deadline()
+        return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def disarm(self) -> None:
+        """This thread is awake."""
+        self._bell.sleeping = False
+
+    def on_wake(self, callback: Callable[[], Any] | None) -> None:
+        """Have ``callback`` called as well when this thread is woken."""
+        self._bell.on_ring = callback
+
+    def close(self) -> None:
+        """Leave the dispatcher."""
+        if not self.port.closed:
+            self.port.close()
+            self._bell.on_ring = None
+            self._dispatcher.give_back_slot(self._slot)

@@ -1,0 +1,72 @@
+"""``kernel.open``: which names it knows, and what type checkers know of what it returns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel import Channel, EnginePlan, KernelError, RoutePlan, TrioChannel
+from kernel.contracts.errors import UnknownName
+from kernel.testing.fixtures import KernelFactory
+
+ROOT = Path(__file__).parents[3]
+BUS = (EnginePlan(name="ask", kind="native"), RoutePlan(source="ask", targets=("answer",)))
+
+
+def test_a_name_that_neither_an_engine_nor_a_route_has_is_refused_with_the_nearest(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(*BUS)
+    with pytest.raises(UnknownName, match=r"nothing is called 'anwser'.*did you mean 'answer'\?"):
+        kernel.open("anwser")
+    with pytest.raises(UnknownName, match="nothing is called 'ask2'"):
+        kernel.open("ask2", "trio")
+    with kernel.open("ask") as ask, kernel.open("answer") as answer:  # the second is in a route only
+        ask.send(b"x")
+        assert answer.receive(60) == b"x"
+
+
+def test_in_an_empty_plan_nothing_can_be_opened_until_it_is_added(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory()
+    with pytest.raises(UnknownName, match="nothing is called 'a'"):
+        kernel.open("a")
+    kernel.add_route(RoutePlan(source="a", targets=("b",)))
+    kernel.open("a").close()
+    kernel.add_engine(EnginePlan(name="c", kind="native"))
+    kernel.open("c").close()
+
+
+def test_a_class_says_what_is_expected(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(*BUS, EnginePlan(name="task", kind="trio"))
+    with kernel.open("ask", Channel) as ask:
+        assert isinstance(ask, Channel)
+    with pytest.raises(
+        KernelError, match="'task' is of kind 'trio', which opens a TrioChannel, not a Channel"
+    ):
+        kernel.open("task", Channel)
+    assert isinstance(kernel.open("task", TrioChannel), TrioChannel)
+
+
+RIGHT = """
+from kernel import Channel, Kernel, TrioChannel
+
+def use(kernel: Kernel) -> None:
+    channel: Channel = kernel.open("a")
+    channel.send(b"x", key="k", timeout=1.0)
+    by_class: TrioChannel = kernel.open("a", TrioChannel)
+    by_name: TrioChannel = kernel.open("a", "trio")
+"""
+WRONG = ("recieve()", "send('text')", "send(b'', kee='k')", "receive(timeout='1')")
+
+
+@pytest.mark.slow
+def test_mistakes_are_seen_by_mypy(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(RIGHT + "".join(f"    channel.{wrong}\n" for wrong in WRONG))
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, cwd=ROOT)
+    errors = [line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line]
+    assert errors == ["9", "10", "11", "12"], done.stdout
