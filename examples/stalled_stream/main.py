@@ -16,9 +16,8 @@ import threading
 from collections.abc import Callable
 from time import monotonic, sleep
 
-from kernel import EnginePlan, Kernel, Plan, RoutePlan
+from kernel import EnginePlan, Kernel, Plan, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelError, WouldBlock
-from kernel.pipes.water_marks import WaterMarks
 
 PHASE = float(os.environ.get("PHASE", "2.0"))
 """Seconds without, with, and again without a stall."""

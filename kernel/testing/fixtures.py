@@ -10,10 +10,19 @@ from kernel.contracts.engine import EngineEvent
 from kernel.plugins import PluginRegistry
 from kernel.testing.leaks import Leaks
 from kernel.testing.pytest_plugin import kernel_factory
+from kernel.topology.check import plan_of_text
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
 
-__all__ = ["JOIN_TIMEOUT", "START_TIMEOUT", "KernelFactory", "factory", "kernel_factory", "plan_of"]
+__all__ = [
+    "JOIN_TIMEOUT",
+    "START_TIMEOUT",
+    "KernelFactory",
+    "factory",
+    "kernel_factory",
+    "plan_of",
+    "plan_of_text",
+]
 
 START_TIMEOUT = JOIN_TIMEOUT = 60.0
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import msgspec
 
+from kernel import EnginePlan, Kernel, Plan, RoutePlan
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import TimedOut
 from kernel.contracts.message import Batch, Envelope, batch_of_one
-from kernel.topology.plan import EnginePlan, Plan, RoutePlan
-from kernel.topology.system import Kernel
 from plugins.apis.spark.errors import NotTaken
 from plugins.apis.spark.options import WriteOptions
 from plugins.apis.spark.producers import Epoch, last_epoch, note
