@@ -5,6 +5,10 @@ from __future__ import annotations
 from kernel.contracts.errors import KernelError
 
 
+class NoSpark(KernelError):
+    """pyspark is not installed."""
+
+
 class NoJava(KernelError):
     """Spark needs a Java that this machine has not, and no wheel brings one."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ import msgspec
 
 from kernel.plugins import PluginRegistry
 from plugins.apis.spark.contract import JOBS, JobKind
-from plugins.apis.spark.errors import SparkOptionError
+from plugins.apis.spark.errors import NoSpark, SparkOptionError
 from plugins.apis.spark.options import ReadOptions
 
 _FILE = click.Path(path_type=Path)
@@ -36,6 +37,7 @@ def jobs() -> None:
 @command.command("prepare")
 def prepare() -> None:
     """Keep what Spark's JVM loads in a file of the cache, once: every session on this machine then starts in half the time."""
+    _need_spark()
     from plugins.apis.spark.class_data import make_archive
     from plugins.apis.spark.java import java_home
 
@@ -52,6 +54,7 @@ def prepare() -> None:
 @click.option("--master", default="local[*]", show_default=True, help="Spark's: who does the work.")
 def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: str) -> None:
     """Print what QUERY finds, as CSV.  Its views are feed, feed_traffic, feed_sessions and others (jobs/library.py)."""
+    _need_spark()
     options = _reading(journal, reads)
     from plugins.apis.spark.jobs.library import create_views
 
@@ -82,11 +85,18 @@ def run(job: str, **given: Any) -> None:
     for name in needed:
         if given[name] is None:
             raise click.UsageError(f"the job {job} needs --{name}")
+    _need_spark()
     reads = _reading(given["journal"], given["reads"])
     if not kind.streams:
         given["out"].mkdir(parents=True, exist_ok=True)
     with _session(job, given["master"], f"the job {job}: ") as spark:
         (_stream if kind.streams else _report)(spark, function, given, reads)
+
+
+def _need_spark() -> None:
+    """Raise ``NoSpark``, which says what to install, if pyspark is missing."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise NoSpark("kernel pipeline needs pyspark: pip install messaging-kernel[spark]")
 
 
 @contextmanager

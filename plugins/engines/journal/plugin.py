@@ -48,18 +48,19 @@ def register_commands() -> Iterable[CommandKind]:
 def check_plan(plan: Any) -> Iterable[str]:
     """Complain once if pyarrow is missing."""
     used = [engine.name for engine in plan.engines if engine.kind in _KINDS]
-    if used and not _has_pyarrow():
+    if used and not has_pyarrow():
         return [f"engine {used[0]!r}: {_WITHOUT_PYARROW}"]
     return []
 
 
 def need_pyarrow() -> None:
     """Raise ``PluginError``, which says what to install, if pyarrow is missing."""
-    if not _has_pyarrow():
+    if not has_pyarrow():
         raise PluginError(_WITHOUT_PYARROW)
 
 
-def _has_pyarrow() -> bool:
+def has_pyarrow() -> bool:
+    """Return whether the extra ``journal`` is installed, as far as pyarrow shows it."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
@@ -78,7 +79,6 @@ def _create_replay(setup: EngineSetup) -> Engine:
 
 
 def _load() -> Any:
-    need_pyarrow()
     from plugins.engines.journal.commands.group import command
 
     return command

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from plugins.engines.journal.plugin import has_pyarrow, need_pyarrow
 from plugins.protocols.journal_format.errors import JournalError
 
 COMMANDS = {
@@ -32,10 +33,13 @@ class JournalGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a subcommand."""
+        """Import a subcommand; without pyarrow, return one that has a help text and names the extra."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"plugins.engines.journal.commands.{COMMANDS[cmd_name][0]}")
+        module_name, summary = COMMANDS[cmd_name]
+        if not has_pyarrow():
+            return _without_pyarrow(cmd_name, summary)
+        module = importlib.import_module(f"plugins.engines.journal.commands.{module_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -50,6 +54,17 @@ class JournalGroup(click.Group):
             return super().invoke(ctx)
         except JournalError as error:
             raise click.ClickException(str(error)) from error
+
+
+def _without_pyarrow(name: str, summary: str) -> click.Command:
+    """Return a stand-in: the modules of the commands cannot be imported without pyarrow."""
+    return click.Command(
+        name,
+        callback=lambda **_: need_pyarrow(),
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        help=f"{summary}  It needs the extra: pip install messaging-kernel[journal]",
+        context_settings={"ignore_unknown_options": True},
+    )
 
 
 @click.command("journal", cls=JournalGroup)

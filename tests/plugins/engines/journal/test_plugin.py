@@ -38,8 +38,21 @@ def test_a_topology_with_a_journal_is_refused_in_one_sentence() -> None:
 
 @pytest.mark.usefixtures("without_pyarrow")
 def test_the_command_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["journal", "ls", "somewhere"]) == 1
+    assert run(["journal", "ls", "somewhere", "--json"]) == 1
     assert "pip install messaging-kernel[journal]" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_pyarrow")
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["journal", "--help"], "List the segments of a journal"),
+        (["journal", "ls", "--help"], "List the segments"),
+    ],
+)
+def test_help_needs_no_pyarrow(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert run(arguments) == 0
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("without_pyarrow")
