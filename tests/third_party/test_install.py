@@ -5,24 +5,20 @@ No package index is needed: the environment sees this one's packages, and what i
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
-import sysconfig
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.third_party.environments import OFFLINE, PIP, Environment
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISTRIBUTIONS = ("third_party_protocol", "third_party_engine", "third_party_exchange")
-TIMEOUT = 250.0
 
 pytestmark = pytest.mark.slow  # processes of their own
 
-Batch = Callable[..., str]
+Installed = Callable[..., str]
 
 TOPOLOGY = """
 [engines.clock]
@@ -67,43 +63,24 @@ for name in ("lines", "ticker"):
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    """A fresh environment with the distributions in it; what is returned runs its Python."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """An environment with the distributions in it; what is returned runs its Python."""
     folder = tmp_path_factory.mktemp("third_party")
-    venv.create(folder / "venv", symlinks=True, with_pip=False)
-    python = folder / "venv" / "bin" / "python"
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    ours = sysconfig.get_path("purelib")
-    path_file = folder / "venv" / "lib" / version / "site-packages" / "ours.pth"
-    path_file.write_text(f"import site; site.addsitedir({ours!r})\n")
+    environment = Environment(folder / "venv")
+    environment.see_ours()
 
     def run(*arguments: str, cwd: Path = folder) -> str:
-        variables = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))
-        }
-        done = subprocess.run(
-            [str(python), *arguments],
-            cwd=cwd,
-            env=variables,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        return environment.command("python", *arguments, cwd=cwd)
 
     sources = []
     for name in DISTRIBUTIONS:  # copies, because building leaves things behind
         ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
         sources.append(str(shutil.copytree(EXAMPLES / name, folder / name, ignore=ignored)))
-    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--no-index")
-    run("-m", "pip", "install", *options, *sources)
+    run(*PIP, "install", *OFFLINE, *sources)
     return run
 
 
-def test_both_are_found_and_work_together_in_a_topology(environment: Batch, tmp_path: Path) -> None:
+def test_both_are_found_and_work_together_in_a_topology(environment: Installed, tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(TOPOLOGY)
     (tmp_path / "program.py").write_text(PROGRAM)
     lines = environment(str(tmp_path / "program.py"), str(tmp_path / "system.toml")).splitlines()
@@ -115,7 +92,7 @@ def test_both_are_found_and_work_together_in_a_topology(environment: Batch, tmp_
     ]
 
 
-def test_the_command_line_knows_them(environment: Batch, tmp_path: Path) -> None:
+def test_the_command_line_knows_them(environment: Installed, tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(TOPOLOGY)
     listed = environment("-m", "kernel", "plugins")
     assert "kernel-lines 1.0" in listed
@@ -125,7 +102,9 @@ def test_the_command_line_knows_them(environment: Batch, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_their_own_tests_pass_where_they_are_installed(environment: Batch, tmp_path: Path, name: str) -> None:
+def test_their_own_tests_pass_where_they_are_installed(
+    environment: Installed, tmp_path: Path, name: str
+) -> None:
     """Without their sources beside them: only the tests are copied."""
     shutil.copytree(EXAMPLES / name / "tests", tmp_path / "tests")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
