@@ -75,8 +75,12 @@ docs: setup ## site/ from docs/
 	$(BIN)/python -m kernel.topology.reference > docs/config_reference.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-changelog: setup ## CHANGELOG.md from the fragments in changes/
-	$(BIN)/towncrier build --yes
+changelog: setup ## move the fragments in changes/ to CHANGELOG.md, as a section of the version in pyproject.toml
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); \
+	if ! ls changes/*.*.md >/dev/null 2>&1; then echo "changelog: there are no fragments in changes/"; \
+	elif grep -q "^## $$version " CHANGELOG.md; then \
+		echo "changelog: CHANGELOG.md has a section $$version already: raise the version in pyproject.toml" >&2; exit 1; \
+	else $(BIN)/towncrier build --yes --version "$$version"; fi
 
 clean: ## all that can be made again, but for .venv
 	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
