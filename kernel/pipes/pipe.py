@@ -1,22 +1,47 @@
 """Pipe: a one-way queue with one writing and one reading port, written and read in batches.
 
-The queue is a ``deque``, whose append and popleft are atomic.  Each side counts what it did in
-counters that only it writes; what waits is their difference, so that no lock is needed.  A pipe whose ends live
+One writer, one reader
+----------------------
+Exactly one thread writes to a pipe and exactly one reads it; they may be the same thread.  A port has a pipe
+for each other port that it is connected with, so nobody ever competes for an end of a pipe.  All methods
+under "writing" below belong to the writing thread, those under "reading" to the reading thread.
+
+Counters instead of a lock
+--------------------------
+The queue is a ``deque``, whose append and popleft are atomic.  All else that the two sides need to know of
+each other are counters that only grow, each written by one side only: ``written`` by the writer, ``taken``
+and ``confirmed`` by the reader.  What waits is a difference of two counters.  A side that reads the other's
+counter may see an old value; every old value is safe, because it makes the pipe look fuller to the
+writer (who waits, and is told) and emptier to the reader (who is told of what it missed).  So no lock is
+needed.  The one exception is ``drop-oldest``, where the writer takes from the front as well: popleft is
+atomic, so the two never get the same item.
+
+Counts are positions: message number n of a pipe is written when ``written >= n`` and safe when
+``confirmed >= n`` (see ``kernel.dispatcher.ack_tracker``).
+
+News, once a batch
+------------------
+The reader takes everything that has come since its last look.  ``signalled`` is set by the writer when it
+posts the pipe to the reading thread, and cleared by the reader before it takes.  So a pipe is posted once
+a batch, however many writes the batch had.  In the other direction ``blocked`` is set by a writer that has
+to wait; the reader that gets down to the low mark clears it and posts ``on_writable``.  A pipe whose ends live
 in one thread uses the same code: its ``post`` is then a plain append to that thread's own list.
 
-Strategy for speed: the reader takes everything that has come since its last look.  ``signalled`` is
-set by the writer when it posts the pipe to the reading thread and cleared by the reader before it takes, so
-a pipe is posted once a batch, however many writes the batch had.
+Flags and looks
+---------------
+Two looks in this file cross between threads.  One side sets a flag and then reads a counter; the other
+changes the counter and then reads the flag (``signalled`` with the queue, ``blocked`` with what was taken).
+With the interpreter's lock one of the two always sees the other.  Without it, a processor may delay a store
+beyond a later load, so that both miss.  Between the two steps each side therefore takes the lock of the
+queue: the writer by its append, others by ``rotate(0)``, which changes nothing
+(docs/decisions/0017-flags-and-looks.md).
 
-Two looks in this file cross between threads: one side sets a flag and then reads a counter, the other side changes the
-counter and then reads the flag (``signalled`` with the queue, ``blocked`` with what was taken).  With the interpreter's lock
-one of the two always sees the other.  Without it, a processor may delay a store beyond a later load, so that both
-miss.  Between the two steps each side therefore takes the lock of the queue: the writer by its append, others by
-``rotate(0)``, which changes nothing (docs/decisions/0017-flags-and-looks.md).
-
-Besides batches the queue may hold *bare* bodies: single messages under the ``PLAIN`` envelope, appended
-by an application's ``send`` without even a batch around them.  ``take`` makes batches of them.  Bare bodies
-are small (``WaterMarks.bare_limit``) and are counted in messages only.
+Bare bodies
+-----------
+Besides batches the queue may hold *bare* bodies: single messages under the ``PLAIN`` envelope, appended by an
+application's ``send`` without even a batch around them.  ``take`` makes batches of them.  Bare bodies are
+small (``WaterMarks.bare_limit``) and are counted in messages only.  Their writer asks for credit in advance
+(``credit``), so that not even a counter changes per message.
 """
 
 from __future__ import annotations
