@@ -211,6 +211,11 @@ class Channel:
         if self._position is not None:
             self._port.confirm_through(self._position - len(self._unread))
 
+    def confirm_received(self) -> None:
+        """The application has left in good order: with ``auto_confirm``, what it received is dealt with."""
+        if self._options.auto_confirm and not self._port.closed:
+            self.confirm()
+
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel is closed."""
         while True:
@@ -369,6 +374,8 @@ class Channel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.confirm_received()
         self.close()
 
     def __repr__(self) -> str:

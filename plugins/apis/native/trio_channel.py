@@ -138,4 +138,6 @@ class TrioChannel:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._channel.confirm_received()
         self._channel.close()

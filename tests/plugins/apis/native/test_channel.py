@@ -559,3 +559,43 @@ def test_what_was_there_before_somebody_waited_is_not_counted(kernel_factory: Ke
         b.confirm()
         with pytest.raises(TimedOut):
             careful.wait_confirmed(0)
+
+
+def test_a_consumer_that_leaves_its_block_has_dealt_with_what_it_received(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(route("a", "b", confirm=True))
+    with kernel.open("a") as a:
+        with kernel.open("b") as b:
+            a.send_many([b"1", b"2", b"3", b"4", b"5"])
+            assert [b.receive(5) for _ in range(3)] == [b"1", b"2", b"3"]
+        with kernel.open("b") as b:
+            a.serve()
+            assert b.receive_many(timeout=5) == [b"4", b"5"]
+        a.wait_confirmed(5)
+
+
+def test_what_a_consumer_received_before_it_failed_is_delivered_again(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(route("a", "b", confirm=True))
+    with kernel.open("a") as a:
+        with pytest.raises(ZeroDivisionError), kernel.open("b") as b:
+            a.send_many([b"1", b"2", b"3"])
+            assert b.receive(5) == b"1"
+            raise ZeroDivisionError
+        with kernel.open("b") as b:
+            a.serve()
+            assert b.receive_many(timeout=5) == [b"1", b"2", b"3"]
+        a.wait_confirmed(5)
+
+
+def test_a_consumer_that_confirms_by_itself_confirms_nothing_by_leaving(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(route("a", "b", confirm=True))
+    with kernel.open("a") as a:
+        with kernel.open("b", auto_confirm=False) as b:
+            a.send_many([b"1", b"2"])
+            assert b.receive(5) == b"1"
+        with kernel.open("b") as b:
+            a.serve()
+            assert b.receive_many(timeout=5) == [b"1", b"2"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import msgspec
 import trio
 import trio.testing
 
@@ -192,5 +193,18 @@ def test_a_task_that_stops_waiting_leaves_the_watch_to_another() -> None:
                     await trio.sleep(0.05)
                     await out.send(b"1")
         assert got == [b"1"]
+
+    trio.run(main)
+
+
+def test_a_consumer_that_leaves_its_block_has_dealt_with_what_it_received() -> None:
+    async def main() -> None:
+        plan = msgspec.structs.replace(PLAN, routes=(RoutePlan(source="out", targets=("in",), confirm=True),))
+        async with Kernel(plan) as kernel, kernel.open("out") as out:
+            with trio.fail_after(60):
+                async with kernel.open("in") as incoming:
+                    await out.send(b"one")
+                    assert await incoming.receive() == b"one"
+                await out.wait_confirmed()
 
     trio.run(main)
