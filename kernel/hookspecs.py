@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ProtocolKind,
         RouterKind,
         ThreadKind,
+        WalkKind,
     )
 
 
@@ -65,6 +66,11 @@ def register_commands() -> Iterable[CommandKind]:  # type: ignore[empty-body]
 @hookspec
 def register_dissectors() -> Iterable[DissectorKind]:  # type: ignore[empty-body]
     """Return protocols that ``kernel inspect`` can read.  Once, while plugins are loaded; main thread; nothing heavy."""
+
+
+@hookspec
+def register_walks() -> Iterable[WalkKind]:  # type: ignore[empty-body]
+    """Return walks that ``kernel tour`` can follow.  Once, while plugins are loaded; main thread; nothing heavy."""
 
 
 @hookspec

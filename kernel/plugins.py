@@ -39,6 +39,7 @@ from kernel.contracts.kinds import (
     Side,
     Table,
     ThreadKind,
+    WalkKind,
 )
 
 GROUP = "kernel.plugins"
@@ -65,6 +66,7 @@ GROUPS: tuple[KindGroup[Any], ...] = (
     ),
     KindGroup(hook=hookspecs.register_commands, kind=CommandKind, noun="command", title="Commands"),
     KindGroup(hook=hookspecs.register_dissectors, kind=DissectorKind, noun="dissector", title="Dissectors"),
+    KindGroup(hook=hookspecs.register_walks, kind=WalkKind, noun="walk", title="Walks"),
 )
 """The kernel's own groups.  Plugins announce others with ``register_kind_groups``."""
 _ONE_NAMESPACE = {"engines", "apis"}
@@ -116,6 +118,7 @@ class PluginRegistry:
         self.apis: dict[str, Installed] = {}
         self.commands: dict[str, Installed] = {}
         self.dissectors: dict[str, Installed] = {}
+        self.walks: dict[str, Installed] = {}
         self.plugins: dict[str, Origin] = {}
         self.refused: list[Refused] = []
         self._tables: dict[str, dict[str, Installed]] = {name: getattr(self, name) for name in self.groups}

@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",
     "new": "Write a new engine, protocol or API as an installable distribution.",
+    "tour": "Follow one message through every hop.",
     "bench": "Measure this machine, in a few seconds.",
 }
 """Ours, each ``command`` in the module ``kernel.cli.NAME``; the summaries stand here so that help imports nothing."""

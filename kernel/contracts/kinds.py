@@ -20,6 +20,7 @@ from kernel.contracts.protocol import Side as Side
 from kernel.contracts.router import Router
 from kernel.contracts.system import System
 from kernel.contracts.thread import EngineThread, ThreadSetup
+from kernel.contracts.walk import Walk
 
 if TYPE_CHECKING:
     import socket
@@ -186,6 +187,13 @@ class KindsOf(Interface):
 
 def _no_kinds(group: KindGroup[AnyKind]) -> Mapping[str, AnyKind]:
     return MappingProxyType({})
+
+
+class WalkKind(Kind, frozen=True, kw_only=True):
+    """A message's way through the code, for ``kernel tour NAME``."""
+
+    load: Callable[[], Walk]
+    """Returns the walk; called only when it is followed."""
 
 
 class BoundSockets(Interface):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kernel import hookimpl
 from kernel.contracts.api import Api, ApiSetup
-from kernel.contracts.kinds import ApiKind, CommandKind
+from kernel.contracts.kinds import ApiKind, WalkKind
+from kernel.contracts.walk import Walk
 from plugins.apis.native.options import NativeOptions
 
 
@@ -31,15 +31,15 @@ def register_apis() -> Iterable[ApiKind]:
 
 
 @hookimpl
-def register_commands() -> Iterable[CommandKind]:
-    """Offer ``kernel tour``."""
-    return [CommandKind(name="tour", summary="Follow one message through every hop.", load=_tour)]
+def register_walks() -> Iterable[WalkKind]:
+    """Offer the walk from one application to another."""
+    return [WalkKind(name="native", summary="from an application to another, over tcp", load=_walk)]
 
 
-def _tour() -> Any:
-    from plugins.apis.native.tour import command
+def _walk() -> Walk:
+    from plugins.apis.native.walk import walk
 
-    return command
+    return walk()
 
 
 def _create(setup: ApiSetup) -> Api:

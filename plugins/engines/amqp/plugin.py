@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, KindGroup
+from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, KindGroup, WalkKind
+from kernel.contracts.walk import Walk
 from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
 from plugins.engines.broker.contract import (
     BROKER_TABLES,
@@ -54,6 +55,33 @@ def register_engines() -> list[EngineKind]:
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
         )
     ]
+
+
+@hookimpl
+def register_walks() -> list[WalkKind]:
+    """Offer the walks of a publish."""
+    return [
+        WalkKind(
+            name="amqp",
+            summary="from an AMQP publisher to an application in another kernel",
+            load=_walk_to_application,
+        ),
+        WalkKind(
+            name="durable", summary="a persistent AMQP publish until it is confirmed", load=_walk_durable
+        ),
+    ]
+
+
+def _walk_to_application() -> Walk:
+    from plugins.engines.amqp.walks import to_application
+
+    return to_application()
+
+
+def _walk_durable() -> Walk:
+    from plugins.engines.amqp.walks import durable
+
+    return durable()
 
 
 @hookimpl

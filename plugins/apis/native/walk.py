@@ -1,0 +1,120 @@
+"""The walk ``native``: from an application to another, between two kernels with a tcp connection between them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from kernel.contracts.errors import KernelClosed, TimedOut
+from kernel.contracts.walk import Hop, Walk
+
+if TYPE_CHECKING:
+    from kernel import Kernel, Plan
+
+LONGEST_WAIT = 10.0
+
+HOPS = (
+    Hop(
+        "plugins/apis/native/fast_sender.py",
+        "fast_sender.send",
+        "the application's thread hands the message over",
+    ),
+    Hop("kernel/pipes/pipe.py", "Pipe.signal", "it lies in the pipe: the reading thread is told"),
+    Hop("kernel/pipes/doorbell.py", "Doorbell.ring", "which sleeps, and is woken"),
+    Hop(
+        "kernel/hosting/stream_host.py",
+        "StreamHost.on_output",
+        "the poll thread takes all that waits as one batch",
+    ),
+    Hop(
+        "plugins/protocols/backend/connection.py", "BackendConnection.send_batches", "the batch becomes bytes"
+    ),
+    Hop("kernel/hosting/wire.py", "PlainWire.send", "the bytes go to the socket, in one system call"),
+    Hop(
+        "kernel/hosting/connection.py", "Connection._on_readable", "the other kernel's poll thread reads them"
+    ),
+    Hop(
+        "plugins/protocols/backend/connection.py",
+        "BackendConnection.receive_data",
+        "the bytes become a batch",
+    ),
+    Hop("kernel/dispatcher/port.py", "Port.send", "the routes say whose pipe gets it"),
+    Hop("kernel/pipes/doorbell.py", "Doorbell.ring", "the application's thread is woken"),
+    Hop(
+        "plugins/apis/native/channel.py",
+        "Channel.receive",
+        "the other application has the message",
+        at_return=True,
+    ),
+)
+
+
+def walk() -> Walk:
+    """Return the walk."""
+    return Walk(hops=HOPS, follow=follow)
+
+
+def follow(begin: Callable[[], None], end: Callable[[], None]) -> None:
+    """Send one message through two kernels."""
+    from kernel import Kernel
+
+    listening = {"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+    with Kernel(_plan("there", "receiver", ("link", "receiver"), listening)) as there:
+        there.wait_running()
+        dialling = {"address": f"backend+tcp://{there.address_of('link')}"}
+        with (
+            Kernel(_plan("here", "sender", ("sender", "link"), dialling)) as here,
+            here.open("sender") as sender,
+            Receiver(there) as receiver,
+        ):
+            for _ in range(2):  # so that the connection is there, and what is done once is done
+                sender.send(b"first")
+                receiver.wait()
+            begin()
+            sender.send(b"hello")
+            receiver.wait()
+            end()
+
+
+class Receiver:
+    """An application in a thread of its own, which waits in ``receive`` when a message comes."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._received = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._receive, name="application there")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernel.close(linger=0)
+        self._thread.join()
+
+    def wait(self) -> None:
+        """Wait until one more message has been received."""
+        if not self._received.acquire(timeout=LONGEST_WAIT):
+            raise TimedOut(f"no message has arrived within {LONGEST_WAIT} s")
+
+    def _receive(self) -> None:
+        with contextlib.suppress(KernelClosed), self._kernel.open("receiver") as channel:
+            while True:
+                channel.receive()
+                self._received.release()
+
+
+def _plan(thread: str, application: str, route: tuple[str, str], link: dict[str, Any]) -> Plan:
+    """Plan one of the two kernels."""
+    from kernel import EnginePlan, Plan, RoutePlan, ThreadPlan
+
+    return Plan(
+        threads=(ThreadPlan(name=thread),),
+        engines=(
+            EnginePlan(name="link", kind="stream", options=link),
+            EnginePlan(name=application, kind="native"),
+        ),
+        routes=(RoutePlan(source=route[0], targets=(route[1],)),),
+    )
