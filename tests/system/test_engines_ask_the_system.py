@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from kernel import RoutePlan
+from kernel import EnginePlan, RoutePlan
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import EngineSetup
@@ -141,6 +141,8 @@ def test_what_cannot_be_done_is_told_to_the_callback(
 def test_an_engine_adds_and_removes_routes_while_it_runs(kernel: Kernel) -> None:
     asking = _host(kernel, "one")
     route = RoutePlan(source="in", targets=("out",))
+    for name in ("in", "out"):
+        kernel.add_engine(EnginePlan(name=name, kind="native"))
     sender, receiver = kernel.open("in"), kernel.open("out")
     added = threading.Event()
     asking.do(lambda: asking.system.add_route(route))
