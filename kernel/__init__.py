@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 API_LEVEL = 1
 """Raised when a hook or a contract method is removed; a plugin may demand at most this level."""
 
-hookimpl = pluggy.HookimplMarker("kernel")
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker("kernel")
 """Marks a function of a plugin module as the implementation of a hook of :mod:`kernel.hookspecs`."""
 
-hookspec = pluggy.HookspecMarker("kernel")
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker("kernel")
 """Marks a function of a plugin as a hook of the plugin's own (:class:`kernel.contracts.kinds.KindGroup`)."""
 
 __all__ = [

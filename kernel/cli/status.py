@@ -65,4 +65,4 @@ def show(answer: dict[str, Any]) -> None:
     )
 
 
-command = looking("status", "Show a running system: engines, routes, pipes, threads.", show)
+command: click.Command = looking("status", "Show a running system: engines, routes, pipes, threads.", show)

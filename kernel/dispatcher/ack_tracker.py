@@ -58,8 +58,8 @@ class Entry:
     __slots__ = ("_merged_into", "needs", "pending", "position")
 
     def __init__(self, position: int) -> None:
-        self.position = position
-        self.pending = 0
+        self.position: int = position
+        self.pending: int = 0
         """Batches of this entry that wait in a route for a pipe that can take them."""
         self.needs: dict[Pipe, int] = {}
         """The position that each pipe has to confirm."""
@@ -92,9 +92,9 @@ class AckTracker:
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
-        self.sent = 0
+        self.sent: int = 0
         """The position of the last message sent."""
-        self.confirmed = 0
+        self.confirmed: int = 0
         """The position up to which every destination has confirmed."""
 
     def add(self, count: int) -> Entry:

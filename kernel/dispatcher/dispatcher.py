@@ -28,9 +28,9 @@ class ThreadSlot:
     __slots__ = ("mailbox", "name", "number")
 
     def __init__(self, number: int, name: str, mailbox: Mailbox) -> None:
-        self.number = number
-        self.name = name
-        self.mailbox = mailbox
+        self.number: int = number
+        self.name: str = name
+        self.mailbox: Mailbox = mailbox
 
 
 class Dispatcher:
@@ -49,7 +49,7 @@ class Dispatcher:
         self._slot_of: dict[Port, ThreadSlot] = {}
         self._removed: list[tuple[Pipe, Port, Port]] = []
         """Pipes of routes that are no more, with their ends, from whose readers confirmations may still come."""
-        self.past = PastFigures()
+        self.past: PastFigures = PastFigures()
 
     # ------------------------------------------------------------------ threads and ports
 

@@ -17,8 +17,8 @@ class Hold:
 
     def __init__(self) -> None:
         self._batches: deque[tuple[Batch, Entry | None]] = deque()
-        self.messages = 0
-        self.bytes = 0
+        self.messages: int = 0
+        self.bytes: int = 0
 
     def append(self, batch: Batch, entry: Entry | None) -> None:
         """Hold one more batch, which came last."""

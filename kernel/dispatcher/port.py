@@ -49,17 +49,17 @@ class Port:
     ) -> None:
         self.name = name
         self.group = group
-        self.options = options or {}
+        self.options: dict[str, Any] = options or {}
         self.post = post
-        self.closed = False
-        self.unrouted = 0
+        self.closed: bool = False
+        self.unrouted: int = 0
         """Messages sent here that no route wanted: there was none, or none whose filter let them pass."""
-        self.abandoned = 0
+        self.abandoned: int = 0
         """Messages that a destination left behind and nobody took over, or that still waited for one at the end."""
-        self.origin = ("", "")
+        self.origin: tuple[str, str] = ("", "")
         """From which port, by which route, what was last taken came."""
         self.routes: list[Route] = []
-        self.stalls = Stalls(self.routes)
+        self.stalls: Stalls = Stalls(self.routes)
         self.on_topology: Callable[[], Any] = _ignore
         """Called after routes or pipes have changed: time to look for a short cut."""
         self.on_failure: Callable[[Exception], Any] = _raise

@@ -65,15 +65,15 @@ class Route:
     )
 
     def __init__(self, spec: RouteSpec) -> None:
-        self.spec = spec
+        self.spec: RouteSpec = spec
         self.pipes: list[Pipe] = []
-        self.held = Hold()
+        self.held: Hold = Hold()
         """Batches that no pipe at all can take yet (``when_full = "block"`` only)."""
-        self.suspended = False
+        self.suspended: bool = False
         """Whether the source no longer waits though no pipe can take anything: others would have to wait with it."""
-        self.unrouted = 0
+        self.unrouted: int = 0
         """Messages that the router found nobody for, or that met a full route that drops."""
-        self.filtered = spec.make_filter is not None
+        self.filtered: bool = spec.make_filter is not None
         self._router = spec.make_router()
         self._accepts = spec.make_filter() if spec.make_filter else None
         self._last: Envelope | None = None

@@ -27,7 +27,7 @@ class Backoff:
     def __init__(self, options: BackoffOptions, seed: float | None = None) -> None:
         self._options = options
         self._chance = random.Random(seed)
-        self.attempts = 0
+        self.attempts: int = 0
 
     def next_wait(self) -> float:
         """Seconds to wait before the next attempt."""

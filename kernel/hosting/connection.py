@@ -154,18 +154,18 @@ class Connection:
         large: LargeBodies | None = None,
         answers_limit: int | None = ANSWERS_LIMIT,
     ) -> None:
-        self.wire = wire
-        self.bytes_in = 0
+        self.wire: Wire = wire
+        self.bytes_in: int = 0
         """Bytes read."""
-        self.bytes_out = 0
+        self.bytes_out: int = 0
         """Bytes given to ``send``, written or not."""
-        self.writing = False
+        self.writing: bool = False
         """Whether the socket is full, so that something waits to be written."""
-        self.paused = 0
+        self.paused: int = 0
         """The reasons not to read (``Pause``)."""
-        self.largest_read = READ_SIZE
+        self.largest_read: int = READ_SIZE
         """Bytes that one read asks for at the most."""
-        self.ended = False
+        self.ended: bool = False
         self._host = host
         self._owner = owner
         self._out: deque[Buffer] = deque()
@@ -176,7 +176,7 @@ class Connection:
         self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
         self._large = large if self._receive_into is not None else None
         self._timer = LazyTimer(host, self._on_time)
-        self.arm = self._timer.arm
+        self.arm: Callable[[float | None], None] = self._timer.arm
         """Have ``on_deadline`` called at a deadline; None: there is none for now."""
 
     def __repr__(self) -> str:

@@ -54,15 +54,15 @@ class DatagramWire:
         self._socket = bound
         self._header = bound.type == socket.SOCK_RAW and bound.family == socket.AF_INET
         self._out: deque[tuple[bytes, Address]] = deque()
-        self.segments = bound.type == socket.SOCK_DGRAM
+        self.segments: bool = bound.type == socket.SOCK_DGRAM
         """Whether datagrams of one size leave in one call; given up when the system turns out not to."""
         self._batches = self.segments and _asks_for_batches(bound)
-        self.dropped = 0
+        self.dropped: int = 0
         """Datagrams that the system would not take at all, at any time."""
-        self.refusal = ""
+        self.refusal: str = ""
         """Why, of the last of these."""
 
-        self.refused = False
+        self.refused: bool = False
         """Whether ``take_refused`` would find something."""
 
     def hear_of_refusals(self) -> None:

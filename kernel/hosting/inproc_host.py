@@ -13,6 +13,9 @@ _MARKS = WaterMarks(high=4 * _AT_ONCE)
 class InprocEnd:
     """One end of a connection: moves batches between its port and the pipes to and from the other end."""
 
+    messages_in: int
+    messages_out: int
+
     def __init__(self, host: Host, peer: str) -> None:
         self.peer = peer
         self.port: Port | None = None

@@ -37,7 +37,7 @@ class Bound:
 
     def __init__(self, address: Address, backlog: int = BACKLOG) -> None:
         self._path = address.place if address.transport == "unix" else None
-        self.sockets = _listen(address, backlog)
+        self.sockets: list[socket.socket] = _listen(address, backlog)
         self._file = _identity(self._path)
 
     @property
@@ -88,7 +88,7 @@ class Listener:
         self._bound: BoundSockets = bound or self._own  # type: ignore[assignment]  # one of them is there
         self._sockets = list(self._bound.sockets)
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
-        self.refused = 0
+        self.refused: int = 0
         """Connections that were turned away for want of a descriptor."""
         for sock in self._sockets:
             self._watch(sock)

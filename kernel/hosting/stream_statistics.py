@@ -15,6 +15,13 @@ class StreamStatistics:
         "protocol_errors",
     )
 
+    bytes_in: int
+    bytes_out: int
+    messages_in: int
+    messages_out: int
+    messages_refused: int
+    protocol_errors: int
+
     def __init__(self) -> None:
         self.messages_in = self.messages_out = self.messages_refused = 0
         self.bytes_in = self.bytes_out = self.protocol_errors = 0

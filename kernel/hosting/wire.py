@@ -102,7 +102,7 @@ class TlsWire:
     __slots__ = ("_begun", "_socket", "at_end")
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
-        self.at_end = False
+        self.at_end: bool = False
         self._socket = connected
         self._begun: list[Buffer] = []
 

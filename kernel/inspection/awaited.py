@@ -14,7 +14,7 @@ class Awaited:
     """Numbers go up."""
 
     def __init__(self, durations: Durations | None = None) -> None:
-        self.durations = durations or Durations()
+        self.durations: Durations = durations or Durations()
         self._waiting: deque[tuple[int, float | None]] = deque(maxlen=REMEMBERED)
 
     def sent(self, number: int, time: float) -> None:

@@ -57,12 +57,12 @@ class CaptureFile:
     """A file; "-" is standard input.  Packets are read one by one, whatever size the file has."""
 
     def __init__(self, path: str) -> None:
-        self.complaint = ""
+        self.complaint: str = ""
         """Why there was an end before the end, if so."""
         self._path = path
         self._file = _open(path)
         self._source = _Source(_unpacked(self._file))
-        self.size = 0 if path == "-" else Path(path).stat().st_size
+        self.size: int = 0 if path == "-" else Path(path).stat().st_size
         """Bytes of the file; 0: not known."""
 
     def progress(self) -> int:

@@ -18,8 +18,8 @@ class Conversation:
 
     def __init__(self, segment: Segment, recognition: Recognition) -> None:
         self.kind: DissectorKind | None = None
-        self.tcp = TcpConversation(*_client_and_server(segment, recognition))
-        self.ignored = False
+        self.tcp: TcpConversation = TcpConversation(*_client_and_server(segment, recognition))
+        self.ignored: bool = False
         """Whether it is nothing that is to be shown."""
         self.number = 0
         """Of this protocol's conversations; given by the owner."""

@@ -15,8 +15,8 @@ class Durations:
     """Seconds, asked for in milliseconds."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.longest = 0.0
+        self.count: int = 0
+        self.longest: float = 0.0
         self._buckets: dict[int, int] = {}
 
     def add(self, seconds: float) -> None:

@@ -37,9 +37,9 @@ class FrameReader:
     """
 
     def __init__(self, measure: Measure, find: Find | None = None) -> None:
-        self.in_step = True
+        self.in_step: bool = True
         """Whether it is known where frames begin."""
-        self.skipped = 0
+        self.skipped: int = 0
         """Bytes that were captured and could not be read."""
         self._measure = measure
         self._find = find or self._fits

@@ -16,9 +16,11 @@ class FramedDissector(ABC):
     """A ``kernel.contracts.dissector.StreamDissector`` that is given whole frames, and finds back into step after losses."""
 
     def __init__(self, find: Find | None = None) -> None:
-        self.readers = tuple(FrameReader(partial(self.measure, sender), find) for sender in (CLIENT, SERVER))
+        self.readers: tuple[FrameReader, ...] = tuple(
+            FrameReader(partial(self.measure, sender), find) for sender in (CLIENT, SERVER)
+        )
         self._skipped = [0, 0]
-        self.malformed = 0
+        self.malformed: int = 0
         """Times that bytes made no sense."""
 
     @abstractmethod

@@ -47,7 +47,7 @@ class Inspector:
     """Everything of one capture."""
 
     def __init__(self, recognition: Recognition) -> None:
-        self.left_out = 0
+        self.left_out: int = 0
         """Conversations that tables have no room for."""
         self._recognition = recognition
         self._conversations: Latest[Any, Conversation] = Latest(CONVERSATIONS, self._forgotten)

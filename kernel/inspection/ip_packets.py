@@ -47,9 +47,9 @@ class IpPackets:
     """Packets of interfaces to what is in them; what cannot be shown is counted."""
 
     def __init__(self) -> None:
-        self.fragments = 0
+        self.fragments: int = 0
         """Fragments of IP, which are not put together."""
-        self.other = 0
+        self.other: int = 0
         """Neither IP nor readable."""
 
     def read(self, link: int, packet: bytes, time: float, cut: int) -> Read | None:

@@ -14,7 +14,7 @@ class Latest(Generic[Key, Value]):
     """At most ``most`` entries; ``on_forgotten`` gets the values that had to go."""
 
     def __init__(self, most: int, on_forgotten: Callable[[Value], object] | None = None) -> None:
-        self.forgotten = 0
+        self.forgotten: int = 0
         """How many had to go."""
         self._most = most
         self._on_forgotten = on_forgotten

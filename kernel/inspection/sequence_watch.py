@@ -22,7 +22,7 @@ class SequenceWatch:
     """A sequence of so many bits, which wraps around."""
 
     def __init__(self, bits: int = 32) -> None:
-        self.missing = 0
+        self.missing: int = 0
         """Numbers between the first and the highest that were not seen."""
         self._half = 1 << (bits - 1)
         self._mask = (1 << bits) - 1

@@ -135,7 +135,7 @@ class TcpConversation:
         self.server = server
         self.round_trip: float | None = None
         """Seconds that the handshake took."""
-        self.reset = False
+        self.reset: bool = False
         self._halves = (_Half(CLIENT), _Half(SERVER))
         self._syn: tuple[float, int] | None = None
         self._ended = [False, False]

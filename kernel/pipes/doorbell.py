@@ -26,7 +26,7 @@ class Doorbell:
     __slots__ = ("_poll", "_read_fd", "_write_fd", "on_ring", "sleeping")
 
     def __init__(self) -> None:
-        self.sleeping = False
+        self.sleeping: bool = False
         self.on_ring: Callable[[], Any] | None = None
         """Called as well when the bell is rung, in the thread that rings; what it raises is logged."""
         if hasattr(os, "eventfd"):

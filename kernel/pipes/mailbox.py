@@ -21,7 +21,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.posted: deque[Callable[[], Any]] = deque()
-        self.bell = Doorbell()
+        self.bell: Doorbell = Doorbell()
         self.rings: list[Doorbell] | None = None
         """Bells that the thread of this mailbox has still to ring (``ring_all``); None: it rings at once."""
 

@@ -125,9 +125,9 @@ class Pipe:
         post_to_writer: Post,
         confirms: bool = False,
     ) -> None:
-        self.name = name
-        self.marks = marks
-        self.confirms = confirms
+        self.name: str = name
+        self.marks: WaterMarks = marks
+        self.confirms: bool = confirms
         self._items: deque[Any] = deque()
         self._retained: deque[Batch] = deque()  # reader's: taken, not yet confirmed
         self._post_to_reader = post_to_reader
@@ -136,25 +136,25 @@ class Pipe:
         self.on_writable: Callable[[], Any] = _nobody
         self.on_confirmed: Callable[[], Any] = _nobody
         self.on_asked: Callable[[str, str], Any] = _nobody
-        self.target = name  # the name of the port at the reading end
-        self.engine = name  # of the engine that this port belongs to
-        self.origin = (name, "")  # of the port at the writing end, and of the route
+        self.target: str = name  # the name of the port at the reading end
+        self.engine: str = name  # of the engine that this port belongs to
+        self.origin: tuple[str, str] = (name, "")  # of the port at the writing end, and of the route
         # written by the writing thread
-        self.written = 0
-        self.written_bytes = 0
-        self.batches_written = 0
-        self.dropped = 0
-        self.blocked = False
-        self.suspended = False
-        self.ended = False
+        self.written: int = 0
+        self.written_bytes: int = 0
+        self.batches_written: int = 0
+        self.dropped: int = 0
+        self.blocked: bool = False
+        self.suspended: bool = False
+        self.ended: bool = False
         # written by the reading thread
-        self.taken = 0
-        self.taken_bytes = 0  # of batches: what the marks go by
-        self.bytes_taken = 0  # of all
-        self.batches_taken = 0
-        self.confirmed = 0
+        self.taken: int = 0
+        self.taken_bytes: int = 0  # of batches: what the marks go by
+        self.bytes_taken: int = 0  # of all
+        self.batches_taken: int = 0
+        self.confirmed: int = 0
         # set by the writer, cleared by the reader
-        self.signalled = False
+        self.signalled: bool = False
 
     # ------------------------------------------------------------------ writing
 

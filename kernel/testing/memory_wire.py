@@ -37,7 +37,7 @@ class MemoryWire:
         self.at_end = False
         self.cut = False
         """Reading and writing raise ``ConnectionResetError`` from now on."""
-        self.written = 0
+        self.written: int = 0
         """Bytes that were taken for the other end."""
         self._host = host
         self._split = split
@@ -113,7 +113,7 @@ class VirtualHost:
 
     def __init__(self) -> None:
         self.poller = self
-        self.dispatcher = Dispatcher()
+        self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[EngineEvent] = []
         self._mailbox = Mailbox()
         self._mailbox.bell.close()  # nobody sleeps here

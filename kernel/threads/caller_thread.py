@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from kernel.contracts.engine import PortOwner
 from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.dispatcher.port import Port
 
 _log = logging.getLogger(__name__)
 
@@ -42,15 +44,15 @@ class CallerThread:
         self._slot = dispatcher.borrow_slot(name)
         mailbox = self._slot.mailbox
         bell = self._bell = mailbox.bell
-        self.posted = mailbox.posted
-        self.post = mailbox.post
-        self.process = mailbox.process
-        self.arm = mailbox.may_sleep
-        self.sleep = bell.wait
-        self.fileno = bell.fileno
-        self.wake = bell.ring
-        self.clear = bell.clear
-        self.port = dispatcher.open_port(self._slot, name, name, owner, options)
+        self.posted: deque[Callable[[], Any]] = mailbox.posted
+        self.post: Callable[[Callable[[], Any]], None] = mailbox.post
+        self.process: Callable[[], bool] = mailbox.process
+        self.arm: Callable[[], bool] = mailbox.may_sleep
+        self.sleep: Callable[[float | None], bool] = bell.wait
+        self.fileno: Callable[[], int] = bell.fileno
+        self.wake: Callable[[], None] = bell.ring
+        self.clear: Callable[[], None] = bell.clear
+        self.port: Port = dispatcher.open_port(self._slot, name, name, owner, options)
         self.port.stalls.report = lambda _, text: _log.warning("%s: %s", name, text)
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:

@@ -12,7 +12,7 @@ import trio
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelError
 from kernel.contracts.thread import Done, Rows, Shown
-from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.dispatcher.dispatcher import Dispatcher, ThreadSlot
 from kernel.hosting.backoff import BackoffOptions
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads.host import EngineHost
@@ -45,8 +45,8 @@ class EngineThread:
 
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
         self.name = name
-        self.mailbox = Mailbox()
-        self.slot = dispatcher.add_thread(name, self.mailbox)
+        self.mailbox: Mailbox = Mailbox()
+        self.slot: ThreadSlot = dispatcher.add_thread(name, self.mailbox)
         self.states: dict[str, EngineState] = {}
         self._dispatcher = dispatcher
         self._report = report

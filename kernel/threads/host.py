@@ -29,7 +29,7 @@ class EngineHost:
     ) -> None:
         self.nursery = nursery
         self.poller = self
-        self.rendezvous = dispatcher.rendezvous
+        self.rendezvous: dict[str, Any] = dispatcher.rendezvous
         self.failure: Exception | None = None
         self._engine = engine
         self._loop = loop

@@ -21,7 +21,7 @@ from typing import Any
 import trio
 
 from kernel.pipes.mailbox import Mailbox
-from kernel.threads.poller import Blame, new_poller
+from kernel.threads.poller import Blame, Poller, new_poller
 from kernel.threads.trio_inside import trio_inside
 
 _TURNS_BEFORE_TRIO = 1000
@@ -39,17 +39,17 @@ class Loop:
         self._spin = spin
         self._found = False
         """Whether a descriptor was ready since the thread last went to sleep."""
-        self.poller = new_poller()
+        self.poller: Poller = new_poller()
         self.poller.watch_bell(mailbox.bell)
         self._own_thread = own_thread
         self._timers: list[tuple[float, int, object]] = []
         self._timer_of: dict[object, tuple[int, Callable[[], Any], Blame]] = {}
         self._order = itertools.count()
-        self.trio_ready = False
+        self.trio_ready: bool = False
         self.trio_wanted: Callable[[], bool] = _always
         """Whether a task of trio's can run."""
-        self.stopping = False
-        self.turns = 0
+        self.stopping: bool = False
+        self.turns: int = 0
         """Turns taken so far: how often the thread was awake."""
         self._may_stop: Callable[[], bool] | None = None
 

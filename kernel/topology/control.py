@@ -37,7 +37,7 @@ class ControlServer:
     """Answers in a thread of its own, one at a time: a system that is busy answers late, but works on."""
 
     def __init__(self, kernel: Kernel, path: str | Path) -> None:
-        self.path = str(path)
+        self.path: str = str(path)
         self._kernel = kernel
         self._closing = False
         self._socket = _listen(self.path)

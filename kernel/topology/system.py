@@ -66,10 +66,10 @@ class Kernel:
     """
 
     def __init__(self, plan: Plan | None = None, registry: PluginRegistry | None = None) -> None:
-        self.plan = plan or Plan()
-        self.registry = registry or PluginRegistry.load()
+        self.plan: Plan = plan or Plan()
+        self.registry: PluginRegistry = registry or PluginRegistry.load()
         self._check(self.plan)
-        self.dispatcher = Dispatcher()
+        self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
         """Called with what engines report, in their threads: connected, failed, retrying ..."""
         self._threads: dict[str, EngineThread] = {}
