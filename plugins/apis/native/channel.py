@@ -211,11 +211,6 @@ class Channel:
         if self._position is not None:
             self._port.confirm_through(self._position - len(self._unread))
 
-    def confirm_received(self) -> None:
-        """The application has left in good order: with ``auto_confirm``, what it received is dealt with."""
-        if self._options.auto_confirm and not self._port.closed:
-            self.confirm()
-
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel is closed."""
         while True:
@@ -374,8 +369,8 @@ class Channel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.confirm_received()
+        if kind is None and self._options.auto_confirm and not self._port.closed:
+            self.confirm()  # the application has dealt with what it received: nothing has gone wrong
         self.close()
 
     def __repr__(self) -> str:

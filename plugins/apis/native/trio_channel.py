@@ -138,6 +138,4 @@ class TrioChannel:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._channel.confirm_received()
-        self._channel.close()
+        self._channel.__exit__(kind, error, trace)
