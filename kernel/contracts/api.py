@@ -213,5 +213,7 @@ class ApiSetup(msgspec.Struct, frozen=True, kw_only=True):
     """An instance of the kind's options class."""
     join: Join
     """Joins the dispatcher."""
+    rendezvous: dict[str, Any]
+    """Where engines of this kernel leave what others look for by name; one atomic operation at a time."""
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""

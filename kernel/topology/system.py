@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the kernel imports no plugin, but it tells type checkers wh
     from plugins.apis.direct.channel import DirectChannel
     from plugins.apis.native.channel import Channel
     from plugins.apis.native.trio_channel import TrioChannel
+    from plugins.engines.broker.local.client import BrokerClient
 
 AnyApi = TypeVar("AnyApi", bound=Api)
 
@@ -257,6 +258,9 @@ class Kernel:
     def open(self, name: str, api: Literal["direct"], **options: Any) -> DirectChannel: ...
 
     @overload
+    def open(self, name: str, api: Literal["broker-client"], **options: Any) -> BrokerClient: ...
+
+    @overload
     def open(self, name: str, api: type[AnyApi], **options: Any) -> AnyApi: ...
 
     @overload
@@ -285,6 +289,7 @@ class Kernel:
             name=name,
             options=msgspec.convert(merged, kind.options),
             join=partial(CallerThread, self.dispatcher, name),
+            rendezvous=self.dispatcher.rendezvous,
             make_protocol=self.registry.protocol_maker(),
         )
         opened = kind.create(setup)

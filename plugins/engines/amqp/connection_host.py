@@ -17,7 +17,7 @@ from kernel.hosting.read_size import SMALLEST_READ
 from kernel.hosting.wire import TlsWire, Wire
 from plugins.engines.amqp.inspection import Row, inspect
 from plugins.engines.amqp.session import WINDOW_BYTES, Session
-from plugins.engines.broker.host.rates import Bucket
+from plugins.engines.broker.public import Bucket
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Event
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
@@ -25,7 +25,7 @@ from plugins.protocols.amqp091.methods import connection as connection_methods
 from plugins.protocols.amqp091.states import ConnectionState
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.host.engine import BrokerEngine
+    from plugins.engines.broker.public import BrokerEngine
 
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """Bytes of answers that a client may leave unread before it is not read any more."""

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel import hookimpl
+from kernel.contracts.api import ApiSetup
 from kernel.contracts.engine import Engine
 from kernel.contracts.errors import KernelError
-from kernel.contracts.kinds import EngineKind, EngineSetup, KindGroup, KindTables
+from kernel.contracts.kinds import ApiKind, EngineKind, EngineSetup, KindGroup, KindTables
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
 from plugins.engines.broker.host.options import ManyListenersOptions
 from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
+from plugins.engines.broker.local.options import BrokerClientOptions
 
 if TYPE_CHECKING:
     from plugins.engines.broker.front_end import FrontEnd
     from plugins.engines.broker.host.engine import BrokerEngine
+    from plugins.engines.broker.local.client import BrokerClient
 
 
 @hookimpl
@@ -39,6 +42,28 @@ def register_engines() -> list[EngineKind]:
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
         )
     ]
+
+
+@hookimpl
+def register_apis() -> list[ApiKind]:
+    """Offer the broker without a socket."""
+    return [
+        ApiKind(
+            name="broker-client",
+            summary="a broker of the same kernel: declare, publish, consume and acknowledge without a socket",
+            options=BrokerClientOptions,
+            create=_create_client,
+            routed=False,
+        )
+    ]
+
+
+def _create_client(setup: ApiSetup) -> BrokerClient:
+    from plugins.engines.broker.local.client import BrokerClient
+    from plugins.engines.broker.local.door import Door, place_of_door
+
+    door: Door = setup.rendezvous.setdefault(place_of_door(setup.options.broker), Door())
+    return BrokerClient(door, setup.name, setup.options)
 
 
 def _create(setup: EngineSetup) -> Engine:

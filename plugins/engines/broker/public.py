@@ -35,6 +35,7 @@ from plugins.engines.broker.host.rates import Bucket
 from plugins.engines.broker.host.transaction import Transaction
 from plugins.engines.broker.host.users import Login, Users
 from plugins.engines.broker.ledger import Handed, Ledger
+from plugins.engines.broker.local.client import BrokerClient
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
@@ -53,6 +54,7 @@ __all__ = [
     "Binding",
     "BindingIndex",
     "Broker",
+    "BrokerClient",
     "BrokerEngine",
     "BrokerError",
     "BrokerOptions",

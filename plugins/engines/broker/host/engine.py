@@ -30,6 +30,7 @@ from plugins.engines.broker.host.inspection import inspect
 from plugins.engines.broker.host.kept_users import NAME, KeptUsers
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.users import Users
+from plugins.engines.broker.local.door import Door, place_of_door
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.opening import OpenStore
@@ -46,6 +47,7 @@ class BrokerEngine:
     kept: OpenStore | None = None
     _kept_users: KeptUsers | None = None
     _timer: LazyTimer | None = None
+    _door: Door | None = None
 
     def __init__(
         self,
@@ -92,7 +94,11 @@ class BrokerEngine:
         """Make the broker, join the dispatcher, listen; return the addresses."""
         self._open(host)
         self.running = True
-        return ", ".join([front_end.start() for front_end in self.front_ends])
+        addresses = [front_end.start() for front_end in self.front_ends]
+        door: Door = host.rendezvous.setdefault(place_of_door(self.name), Door())
+        door.open(self)
+        self._door = door
+        return ", ".join(addresses)
 
     def _open(self, host: Host) -> None:
         self.host = host
@@ -131,6 +137,8 @@ class BrokerEngine:
         """Hang up on everybody."""
         if self.running:
             self.running = False
+            if self._door is not None:
+                self._door.close(self)
             for front_end in self.front_ends:
                 front_end.stop()
             self._watches.close(self.feed.vhost)

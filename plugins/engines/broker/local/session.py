@@ -1,0 +1,361 @@
+"""Session: the broker's half of an application's access to it.  Everything here is in the broker's thread.
+
+The application's half (``client.py``) appends commands to a deque and posts ``work`` once; this half appends deliveries to
+another deque and sets an event.  A command is a callable with this session and the time, so that publishes,
+acknowledgements and declarations are done in the order in which the application called.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Event
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kernel.contracts.errors import KernelError
+from kernel.contracts.message import Batch
+from plugins.engines.broker.consumer import Consumer
+from plugins.engines.broker.errors import BrokerError, NotFound
+from plugins.engines.broker.host.confirms import Confirms
+from plugins.engines.broker.host.publisher import Publisher
+from plugins.engines.broker.host.users import Account, Login, Permissions
+from plugins.engines.broker.receiver import LEAST_PER_MESSAGE, Receiver, Window
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.host.engine import BrokerEngine
+
+WINDOW_BYTES = 1024 * 1024
+"""Bodies that wait for the application before the queues hand over no more."""
+
+_MOST_A_TURN = 1000
+"""Commands that are done before others have their turn."""
+
+Command: TypeAlias = "Callable[[LocalSession, float], Any]"
+Arrived: TypeAlias = "tuple[str, int, bool, Batch | None]"
+"""Tag of the consumer, first delivery tag, whether redelivered, the messages.  None: its queue was deleted."""
+
+
+def counted_size(batch: Batch) -> int:
+    """Return what messages count in the window."""
+    return max(batch.size, LEAST_PER_MESSAGE * len(batch.bodies))
+
+
+class Answer:
+    """What came of a command that the application waits for."""
+
+    __slots__ = ("done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: Any = None
+        self.error: KernelError | None = None
+
+
+class Shared:
+    """What both halves use.  Each field has one writer, but for ``signalled``, as in a pipe (decision 17)."""
+
+    __slots__ = ("arrived", "bell", "commands", "lost", "refusal", "refused", "signalled", "told", "waits")
+
+    def __init__(self) -> None:
+        self.commands: deque[Command] = deque()
+        """From the application."""
+        self.signalled = False
+        """Whether the broker's thread knows that there are commands."""
+        self.arrived: deque[Arrived] = deque()
+        """From the broker."""
+        self.bell = Event()
+        """Set by the broker's thread after each of the following has changed."""
+        self.told = 0
+        """Messages whose publication has been decided: confirmed or refused."""
+        self.refused = 0
+        """How many of those were refused."""
+        self.refusal: BrokerError | None = None
+        """Why the first of them was, since the application was told last; None: queues were full."""
+        self.waits = False
+        """Whether publishers have to wait."""
+        self.lost = ""
+        """Why there is no broker any more; empty: there is."""
+
+
+class LocalSession(Publisher):
+    """An application as a client of the broker."""
+
+    bytes_in = 0
+    bytes_out = 0
+    unwritten = 0
+
+    def __init__(self, engine: BrokerEngine, name: str, vhost: str, user: str, shared: Shared) -> None:
+        """Log in; ``BrokerError`` if the user or the virtual host is not there."""
+        found = engine.broker.vhost(vhost)
+        login = engine.users.log_in(user, loopback=True) if user else _anybody(name)
+        if login is None:
+            raise NotFound(f"no user '{user}'")
+        login.enter(found.name)
+        super().__init__(found, login, engine.feed)
+        self.peer = f"in-process {name}"
+        self.published = False
+        self.messages_in = self.messages_out = 0
+        self._engine = engine
+        self._shared = shared
+        self._counted: Confirms = Confirms()
+        self.confirms = self._counted
+        self._window = Window(WINDOW_BYTES)
+        self.receiver = Receiver(self._window, self._on_deliveries, self._on_cancelled)
+        self._untaken = 0
+        """Bytes that were given to the application and that it has not taken."""
+        self._unsafe: deque[tuple[int, Answer]] = deque()
+        """Answers that wait for the store, and for what it has to reach."""
+        self._ended = False
+
+    def __repr__(self) -> str:
+        return f"<LocalSession {self.peer}, {len(self.receiver.ledger)} unacked>"
+
+    @property
+    def held_bytes(self) -> int:
+        """About how many bytes the bodies have that the application has not acknowledged."""
+        return self.receiver.ledger.estimated_size()
+
+    @property
+    def confirming(self) -> bool:
+        """Whether the application waits to be told of what it has published."""
+        return self._counted.told < self._counted.published
+
+    # Commands
+
+    def work(self) -> None:
+        """Do what the application has asked for.  Posted by it."""
+        shared, now = self._shared, self._engine.host.now()
+        shared.signalled = False
+        if self._ended:
+            return
+        self._engine.is_busy(self)
+        commands = shared.commands
+        for _ in range(_MOST_A_TURN):
+            try:
+                command = commands.popleft()
+            except IndexError:
+                break
+            command(self, now)
+            if self._ended:
+                break
+        else:
+            shared.signalled = True
+            self._engine.host.soon(self.work)
+        self._engine.finish_turn(now)
+
+    def answer(self, answer: Answer, operation: Command, now: float) -> None:
+        """Do something that the application waits for, and tell it when the store has what follows from it."""
+        store = self.vhost.store
+        promises = store.promises
+        try:
+            answer.value = operation(self, now)
+        except KernelError as error:
+            answer.error = error
+        if store.promises != promises:
+            self._unsafe.append((store.demand(), answer))
+        else:
+            answer.done = True
+            self._shared.bell.set()
+
+    def take(self, batch: Batch, mandatory: bool, now: float) -> None:
+        """Publish."""
+        self.published = True
+        count = len(batch.bodies)
+        self.messages_in += count
+        self.bytes_in += batch.size
+        try:
+            admitted = self.admit(batch.envelope)
+            if admitted is not batch.envelope:
+                batch = batch.under(admitted)
+            self.publish(batch, now, mandatory=mandatory)
+        except BrokerError as error:
+            self._refuse(error)
+            self._counted.add(count, 0, 0)
+
+    def on_unroutable(self, batch: Batch) -> None:
+        """It was published all the same, to nobody: the application is told."""
+        envelope = batch.envelope
+        text = f"no queue for messages to exchange '{envelope.exchange}' with key '{envelope.key}'"
+        self._refuse(NotFound(text))
+
+    def _refuse(self, error: BrokerError) -> None:
+        shared = self._shared
+        shared.refusal = shared.refusal or error
+
+    def start_consumer(
+        self, tag: str, queue: str, arguments: dict[str, Any], prefetch: int, settled: bool, now: float
+    ) -> None:
+        """Subscribe to a queue."""
+        self.login.require("read", "queue", queue, self.vhost.name)
+        found = self.vhost.find_queue(queue, self)
+        consumer = Consumer(
+            tag,
+            found,
+            self.receiver,
+            settled=settled,
+            exclusive=False,
+            prefetch=prefetch,
+            arguments=arguments,
+        )
+        self.vhost.subscribe(consumer, now)
+
+    def stop_consumer(self, tag: str, now: float) -> None:
+        """End a subscription; what was handed over is delivered first."""
+        consumer = self.receiver.consumers.get(tag)
+        if consumer is not None:
+            self._deliver()
+            self.vhost.unsubscribe(consumer, now)
+
+    def settle(self, first: int, last: int, *, accepted: bool, requeue: bool, now: float) -> None:
+        """Acknowledge or reject deliveries.  A tag that is not outstanding ends the session, as in AMQP."""
+        try:
+            if accepted:
+                self.receiver.acknowledge(first, last, multiple=False)
+            else:
+                self.receiver.reject(first, last, multiple=False, requeue=requeue, now=now)
+        except BrokerError as refusal:
+            self.end(refusal.text)
+
+    def has_taken(self, size: int, now: float) -> None:
+        """The application has taken deliveries: the queues may hand over more."""
+        self._untaken -= size
+        self._window.refill(WINDOW_BYTES - self._untaken, now)
+
+    # The broker's end of a turn
+
+    def finish(self, now: float) -> None:
+        """Give the application what this turn brought."""
+        self.published = False
+        if self._ended:
+            return
+        self._deliver()
+        shared, store, counted = self._shared, self.vhost.store, self._counted
+        unsafe = self._unsafe
+        while unsafe and unsafe[0][0] <= store.safe:
+            unsafe.popleft()[1].done = True
+            shared.bell.set()
+        if counted.told < counted.published:
+            self._confirm()
+        if unsafe or (counted.told < counted.published and counted.waits_for(self.feed.confirmed)[1]):
+            store.when_safe(self._on_safe)
+
+    def _deliver(self) -> None:
+        deliveries = self.receiver.take_deliveries()
+        if not deliveries:
+            return
+        arrived = self._shared.arrived
+        for consumer, first_tag, span in deliveries:
+            batch = span.as_batch()
+            self._untaken += counted_size(batch)
+            self.bytes_out += batch.size
+            self.messages_out += len(batch.bodies)
+            arrived.append((consumer.tag, first_tag, span.redelivered, batch))
+        self._shared.bell.set()
+
+    def _confirm(self) -> None:
+        counted, shared = self._counted, self._shared
+        before = counted.told
+        for last, accepted, _ in counted.verdicts(self.feed.confirmed, self.vhost.store.safe):
+            if not accepted:
+                shared.refused += last - before
+            before = last
+        if counted.told != shared.told:
+            shared.told = counted.told
+            shared.bell.set()
+
+    def _on_deliveries(self) -> None:
+        self._engine.is_busy(self)
+
+    def _on_safe(self) -> None:
+        self._engine.is_busy(self)
+
+    def _on_cancelled(self, consumer: Consumer) -> None:
+        self._deliver()
+        self._shared.arrived.append((consumer.tag, 0, False, None))
+        self._shared.bell.set()
+
+    # From the broker
+
+    def hold_back(self) -> None:
+        """The routes are full, or the disk is behind."""
+        self._shared.waits = True
+
+    def go_on(self) -> None:
+        """There is room again, unless an alarm is raised."""
+        if self._shared.waits and not self._engine.alarm_watch.alarms.raised:
+            self._shared.waits = False
+            self._shared.bell.set()
+
+    def block(self, reason: str) -> None:
+        """An alarm is raised."""
+        self._shared.waits = True
+
+    def unblock(self) -> None:
+        """The last alarm is over; if the routes are still full, the next publish is held back again."""
+        self.go_on()
+
+    def hang_up(self, reason: str) -> None:
+        """End: the broker stops, or an operator wants it."""
+        self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """It is over, whoever wants it."""
+        if self._ended:
+            return
+        self._ended = True
+        now = self._engine.host.now()
+        for consumer in list(self.receiver.consumers.values()):
+            self.vhost.unsubscribe(consumer, now)
+        self.receiver.take_deliveries()
+        self.receiver.recover()
+        self.login.leave()
+        self.vhost.release(self, now)
+        self._shared.lost = reason
+        self._shared.bell.set()
+        self._engine.has_ended(self, reason)
+        self._engine.finish_soon()
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return rows for an operator."""
+        if what == "connections":
+            return [self._row()]
+        if what == "consumers":
+            return [self._consumer_row(consumer) for consumer in self.receiver.consumers.values()]
+        return []
+
+    def _row(self) -> dict[str, Any]:
+        return {
+            "name": self.peer,
+            "user": self.login.name,
+            "vhost": self.vhost.name,
+            "state": "flow" if self._shared.waits else "running",
+            "client": "in-process",
+            "ssl": False,
+            "channels": 1,
+            "recv_oct": self.bytes_in,
+            "send_oct": self.bytes_out,
+            "send_pend": 0,
+            "messages_in": self.messages_in,
+            "messages_out": self.messages_out,
+        }
+
+    def _consumer_row(self, consumer: Consumer) -> dict[str, Any]:
+        return {
+            "vhost": self.vhost.name,
+            "queue_name": consumer.queue.name,
+            "consumer_tag": consumer.tag,
+            "connection": self.peer,
+            "channel": 1,
+            "ack_required": not consumer.settled,
+            "prefetch_count": consumer.prefetch,
+            "messages_unacknowledged": consumer.outstanding,
+            "exclusive": consumer.exclusive,
+            "arguments": dict(consumer.arguments),
+        }
+
+
+def _anybody(name: str) -> Login:
+    """Return a login that may do everything: who is in this process needs no permission."""
+    from plugins.engines.broker.host.passwords import Password
+
+    return Login(name, Account(Password(), from_anywhere=False, everywhere=Permissions()))
