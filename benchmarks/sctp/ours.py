@@ -11,7 +11,7 @@ from benchmarks.processes import WARM, time_calls
 from kernel.topology.system import Kernel
 from plugins.engines.sctp.options import HostedSctp
 
-PACKETS: int = HostedSctp().packet_most
+PACKETS: int = HostedSctp().packet_size_max
 """Bytes of a packet at the most, as the engine has it by itself."""
 BATCH_BYTES = 100_000
 """About how many bytes of messages one call sends."""
@@ -29,9 +29,9 @@ def _dialling(place: str, spin: float = 0.0, **sctp: Any) -> Kernel:
     return kernel
 
 
-def receive(link: Connection, count: int, size: int, framing: str, packet_most: int = PACKETS) -> None:
+def receive(link: Connection, count: int, size: int, framing: str, packet_size_max: int = PACKETS) -> None:
     """Receive all that has come in one call."""
-    with _listening(framing, packet_most=packet_most) as kernel:
+    with _listening(framing, packet_size_max=packet_size_max) as kernel:
         receive_many = kernel.open("app").receive_many
         link.send(f"{framing}+sctp://{kernel.address_of('link')}")
         first = received = len(receive_many())
@@ -43,10 +43,10 @@ def receive(link: Connection, count: int, size: int, framing: str, packet_most: 
 
 
 def send(
-    link: Connection, place: str, count: int, size: int, framing: str, packet_most: int = PACKETS
+    link: Connection, place: str, count: int, size: int, framing: str, packet_size_max: int = PACKETS
 ) -> None:
     """Send batches of messages."""
-    with _dialling(place, packet_most=packet_most) as kernel:
+    with _dialling(place, packet_size_max=packet_size_max) as kernel:
         send_many = kernel.open("app").send_many
         bodies = [b"x" * size] * max(BATCH_BYTES // size, 1)
         left = count

@@ -2,18 +2,117 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from kernel.contracts.dissector import CLIENT, Line
+from kernel.contracts.dissector import CLIENT, SERVER, Line
 from kernel.contracts.errors import RemoteProtocolError
+from kernel.inspection.awaited import Awaited
+from kernel.inspection.durations import Durations
 from kernel.inspection.frame_reader import Frame
 from kernel.inspection.framed import FramedDissector
-from plugins.dissectors.amqp091 import boundaries
-from plugins.dissectors.amqp091.confirms import Confirms
 from plugins.dissectors.amqp091.methods import Content, decode, facts_of, properties_of
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.methods.method import Method
+
+_TYPES = (frames.METHOD, frames.HEADER, frames.BODY, frames.HEARTBEAT)
+_HEAD = frames.frame_header.size
+_CANDIDATE = re.compile(rb"[\x01\x02\x03\x08]")
+_BASIC = b"\x00\x3c"
+_PLAUSIBLE_SIZE = 1 << 20
+"""Of a frame that is looked for; whoever allows larger ones is not found back into step by them."""
+
+
+def measure(data: bytes, at: int) -> int:
+    """Return the size of the frame, or protocol header, at ``at``; 0 if more of it has to be seen."""
+    if data[at] == frames.PROTOCOL_HEADER[0] and frames.PROTOCOL_HEADER.startswith(data[at : at + 4]):
+        return len(frames.PROTOCOL_HEADER)
+    if data[at] not in _TYPES:
+        raise RemoteProtocolError(f"unknown frame type {data[at]}")
+    if len(data) < at + _HEAD:
+        return 0
+    size: int = frames.OVERHEAD + int.from_bytes(data[at + 3 : at + _HEAD], "big")
+    if at + size <= len(data) and data[at + size - 1] != frames.END:
+        raise RemoteProtocolError(f"frame end is {data[at + size - 1]:#04x}, not 0xce")
+    return size
+
+
+def find_boundary(data: bytes) -> int:
+    """Return where a frame begins beyond reasonable doubt; -1: nowhere."""
+    if data.startswith(frames.PROTOCOL_HEADER[:5]):
+        return 0
+    for match in _CANDIDATE.finditer(data):
+        if _begins(data, match.start()):
+            return match.start()
+    return -1
+
+
+def _begins(data: bytes, at: int) -> bool:
+    kind, channel, size = (
+        (*frames.frame_header.unpack_from(data, at),) if len(data) >= at + _HEAD else (0, 0, 0)
+    )
+    end = at + frames.OVERHEAD + size
+    if not kind or size > _PLAUSIBLE_SIZE or end > len(data) or data[end - 1] != frames.END:
+        return False
+    if kind == frames.METHOD:
+        return data[at + _HEAD : at + _HEAD + 4] in frames.METHODS
+    if kind == frames.HEADER:
+        return data[at + _HEAD : at + _HEAD + 4] == _BASIC + b"\0\0"
+    if kind == frames.HEARTBEAT:
+        return not channel and not size
+    return end == len(data) or _begins(data, end)
+
+
+_ANSWERS = ("basic.ack", "basic.nack", "basic.reject")
+
+
+class _Publisher:
+    """A channel in confirm mode; its messages are counted from 1."""
+
+    def __init__(self, durations: Durations) -> None:
+        self.count = 0
+        self.awaited = Awaited(durations)
+
+
+class Confirms:
+    """Those of a connection."""
+
+    def __init__(self) -> None:
+        self.acks = 0
+        """Acknowledgements and refusals, of either side."""
+        self.durations = Durations()
+        """From the end of a message to its confirm."""
+        self._channels: dict[int, _Publisher] = {}
+
+    def forget(self) -> None:
+        """Something was missed: nobody knows what a confirm counts."""
+        self._channels.clear()
+
+    def see(self, sender: int, channel: int, method: Method, time: float) -> None:
+        """Take any method."""
+        name = method.name
+        if name == "confirm.select":  # what comes before its answer is counted already, and there may be none
+            self._channels.setdefault(channel, _Publisher(self.durations))
+        elif name in ("channel.close", "channel.close-ok"):
+            self._channels.pop(channel, None)
+        elif name in _ANSWERS:
+            self.acks += 1
+            publisher = self._channels.get(channel)
+            if publisher is not None and sender == SERVER:
+                tag = method.delivery_tag  # type: ignore[attr-defined]
+                if getattr(method, "multiple", False):
+                    publisher.awaited.answered_up_to(tag, time)
+                else:
+                    publisher.awaited.answered(tag, time)
+
+    def published(self, channel: int, time: float) -> None:
+        """Take notice of a whole message."""
+        publisher = self._channels.get(channel)
+        if publisher is not None:
+            publisher.count += 1
+            publisher.awaited.sent(publisher.count, time)
+
 
 _HEAD = frames.frame_header.size
 _CONTENT_HEADER = 12
@@ -30,7 +129,7 @@ class AmqpDissector(FramedDissector):
     """One connection."""
 
     def __init__(self) -> None:
-        super().__init__(boundaries.find)
+        super().__init__(find_boundary)
         self._frames = [0, 0]
         self._methods = 0
         self._messages = dict.fromkeys(_COUNTED.values(), 0)
@@ -42,7 +141,7 @@ class AmqpDissector(FramedDissector):
 
     def measure(self, sender: int, data: bytes, at: int) -> int:
         """Return the size of a frame."""
-        return boundaries.measure(data, at)
+        return measure(data, at)
 
     def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
         """Take a frame, or the protocol header."""

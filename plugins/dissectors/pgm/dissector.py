@@ -7,13 +7,14 @@ from typing import Any
 
 from kernel.contracts.dissector import Datagram, Line
 from kernel.inspection.latest import Latest
-from plugins.dissectors.pgm import faults
 from plugins.dissectors.pgm.layer import (
     ACK,
+    BODIES,
     NAK,
     ODATA,
     PGM,
     SPM,
+    SPMR,
     TYPES,
     UPSTREAM,
     Option,
@@ -23,7 +24,55 @@ from plugins.dissectors.pgm.layer import (
 )
 from plugins.dissectors.pgm.recognition import packets_of
 from plugins.dissectors.pgm.session import Session
+from plugins.protocols.pgm.checksum import is_intact
 from plugins.protocols.pgm.packets import HEADER, tsi_text
+
+_FAMILIES = ("path_afi", "source_afi", "group_afi")
+
+
+def fault_of(packet: PGM, data: bytes, cut: int) -> str:
+    """Return the first thing that is wrong, "" if nothing is; ``cut`` bytes at the end are the capture's fault."""
+    if packet.version:
+        return f"version {packet.version}"
+    if packet.type not in TYPES:
+        return "an unknown type"
+    if not cut:
+        if packet.chksum and not is_intact(data):
+            return "a wrong checksum"
+        if not packet.chksum and packet.type in (4, 5):
+            return "data without a checksum"
+    return _fault_of_body(packet, cut)
+
+
+def _fault_of_body(packet: PGM, cut: int) -> str:
+    body = packet.payload
+    expected = BODIES.get(packet.type)
+    if expected is not None and not isinstance(body, expected) and (expected is not SPMR or len(body)):
+        return "" if cut else "shorter than its header"
+    for name in _FAMILIES:
+        if body.fields.get(name, 1) not in (1, 2):
+            return f"an address of family {body.fields[name]}"
+    if packet.present:
+        fault = "" if cut else _fault_of_options(packet)
+        if fault or cut:
+            return fault  # where options may be cut off, nobody knows where the data begin
+    size = len(body.payload)
+    if isinstance(body, ODATA) and size + cut != packet.tsdu:
+        return f"a TSDU of {size + cut} bytes that says it has {packet.tsdu}"
+    return ""
+
+
+def _fault_of_options(packet: PGM) -> str:
+    body = packet.payload
+    if body.fields.get("length_type") or body.fields.get("length_len", 4) != 4:
+        return "options that do not begin with OPT_LENGTH"
+    options = options_of(body)
+    if any(option.len < 4 for option in options):
+        return "an option of less than four bytes"
+    if 4 + sum(map(len, options)) != body.fields.get("total") or not options or not options[-1].last:
+        return "options without an end"
+    return ""
+
 
 SESSIONS = 1024
 """Sources that are remembered; of more, those that were silent for the longest are not."""
@@ -53,7 +102,7 @@ class PgmDissector:
         if len(data) < HEADER.size:
             return Line("malformed", {"why": f"{len(data)} bytes; a header has {HEADER.size}"}, "pgm")
         packet = PGM(data)
-        fault = faults.of(packet, data, cut)
+        fault = fault_of(packet, data, cut)
         kind = TYPES.get(packet.type, f"type {packet.type:#x}")
         name = _session_name(packet, kind)
         session = self._sessions.get(name)

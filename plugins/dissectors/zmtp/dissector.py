@@ -5,14 +5,64 @@ What one side sends after the first eleven bytes depends on what the other has o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernel.contracts.dissector import CLIENT, SERVER, Line
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.inspection.frame_reader import Frame
 from kernel.inspection.framed import FramedDissector
-from plugins.dissectors.zmtp.commands import of_command, of_greeting, split
+
+
+def facts_of_greeting(greeting: bytes) -> dict[str, Any]:
+    """Return what 64 bytes of greeting say."""
+    mechanism = greeting[12:32].rstrip(b"\0").decode("ascii", "replace")
+    return {
+        "version": f"{greeting[10]}.{greeting[11]}",
+        "mechanism": mechanism,
+        "as_server": bool(greeting[32]),
+    }
+
+
+def split(body: bytes) -> tuple[str, bytes]:
+    """Return a command's name and data."""
+    end = 1 + body[0] if body else 0
+    if end < 2 or len(body) < end:
+        raise RemoteProtocolError("a command without a name")
+    return body[1:end].decode("ascii", "replace"), body[end:]
+
+
+def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
+    """Return what a command says; never a password."""
+    if name in ("READY", "INITIATE"):
+        return dict(_metadata(data))
+    if name == "HELLO" and data and len(data) > data[0] + 1:  # PLAIN; CURVE's is encrypted
+        user, password = data[1 : 1 + data[0]], data[1 + data[0] :]
+        if len(password) == 1 + password[0]:
+            return {"username": user.decode(errors="replace"), "password": "(not shown)"}
+    if name in ("SUBSCRIBE", "CANCEL"):
+        return {"topic": data.decode(errors="replace")}
+    if name == "ERROR" and data:
+        return {"reason": data[1 : 1 + data[0]].decode(errors="replace")}
+    if name == "PING" and len(data) >= 2:
+        return {"ttl_seconds": int.from_bytes(data[:2], "big") / 10}
+    return {"bytes": len(data)} if data else {}
+
+
+def _metadata(data: bytes) -> Iterator[tuple[str, str]]:
+    """Give names and values (one byte of length, four bytes of length)."""
+    at = 0
+    while at < len(data):
+        middle = at + 1 + data[at]
+        end = middle + 4 + int.from_bytes(data[middle : middle + 4], "big")
+        if len(data) < end or len(data) < middle + 4:
+            raise RemoteProtocolError("metadata that do not fill their command")
+        yield (
+            data[at + 1 : middle].decode("ascii", "replace"),
+            data[middle + 4 : end].decode(errors="replace"),
+        )
+        at = end
+
 
 MORE, LONG, COMMAND = 1, 2, 4
 _RESERVED = 0xF8
@@ -133,7 +183,7 @@ class ZmtpDissector(FramedDissector):
 
     def _greeting(self, side: _Side, data: bytes) -> Line:
         if len(data) == _GREETING:
-            facts = of_greeting(data)
+            facts = facts_of_greeting(data)
             self._mechanism = facts["mechanism"]
             return Line("greeting", facts)
         if len(data) == _VERSION_2_GREETING:
@@ -149,7 +199,7 @@ class ZmtpDissector(FramedDissector):
         if name == "MESSAGE":  # of a mechanism that encrypts
             return self._message(sender, frame, head, more=False)
         self._commands += 1
-        facts = of_command(name, data)
+        facts = facts_of_command(name, data)
         if name in ("READY", "INITIATE"):
             self._sides[sender].type = facts.get("Socket-Type", "")
         return [*self.end_of_segment(sender), Line(name, facts)]

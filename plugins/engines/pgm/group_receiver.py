@@ -15,13 +15,59 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
 from kernel.hosting.lazy_timer import LazyTimer
-from plugins.engines.pgm.losses import Losses
+from plugins.engines.pgm.location import Location
 from plugins.engines.pgm.options import GroupOptions
-from plugins.engines.pgm.place import Place
 from plugins.engines.pgm.sockets import Sockets
-from plugins.protocols.pgm.events import What
+from plugins.protocols.pgm.events import Event, What
 from plugins.protocols.pgm.packets import tsi_text
 from plugins.protocols.pgm.receiver import Receiver
+from plugins.protocols.pgm.sequence import distance
+
+EVERY = 1.0
+"""Seconds between two reports of one source."""
+
+Tell = Callable[[bytes, str], None]
+
+
+class Losses:
+    """Those of all sources.  ``tell`` gets a source and what it has lost."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._waiting: dict[bytes, list[Event]] = {}
+        self._told: dict[bytes, float] = {}
+
+    def add(self, event: Event) -> None:
+        """Packets were lost."""
+        self._waiting.setdefault(event.tsi, []).append(event)
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` has something to tell."""
+        return min((self._told.get(tsi, 0.0) + EVERY for tsi in self._waiting), default=None)
+
+    def handle_timeout(self, now: float) -> None:
+        """Tell what is due."""
+        for tsi in list(self._waiting):
+            if tsi not in self._told or self._told[tsi] + EVERY <= now:
+                self._told[tsi] = now
+                self._tell(tsi, _text(self._waiting.pop(tsi)))
+
+    def forget(self, tsi: bytes) -> None:
+        """A source is gone: tell what is left to tell of it."""
+        self._told.pop(tsi, None)
+        waiting = self._waiting.pop(tsi, None)
+        if waiting is not None:
+            self._tell(tsi, _text(waiting))
+
+
+def _text(events: list[Event]) -> str:
+    ranges = [
+        (event.first, event.last) for event in events if event.first is not None and event.last is not None
+    ]
+    count = sum(distance(first, last) + 1 for first, last in ranges)
+    reasons = ", ".join(dict.fromkeys(event.detail for event in events))
+    return f"{count} packets from {ranges[0][0]} to {ranges[-1][1]}: {reasons}"
+
 
 READS_A_TURN = 16
 """System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
@@ -40,7 +86,7 @@ class GroupReceiver:
         host: Host,
         engine: str,
         options: GroupOptions,
-        place: Place,
+        location: Location,
         *,
         raw: bool,
         deliver: Callable[[Units], Any],
@@ -54,8 +100,8 @@ class GroupReceiver:
         self._timer = LazyTimer(host, self._on_timer)
         self._reading = True
         self._losses = Losses(lambda tsi, text: self._tell(What.LOST.value, tsi_text(tsi), text))
-        interface = find_interface(place.interface, place.group)
-        self._sockets = Sockets(options, place, interface, raw=raw)
+        interface = find_interface(location.interface, location.group)
+        self._sockets = Sockets(options, location, interface, raw=raw)
         self._wires: list[DatagramWire] = []
         try:
             self._wires.append(self._sockets.group())
@@ -67,7 +113,7 @@ class GroupReceiver:
             self._tell("warning", detail=warning)
         seed = int.from_bytes(os.urandom(8), "big")
         self.receiver = Receiver(
-            options.receiver, place.port, place.group.packed, seed, interface.address.packed
+            options.receiver, location.port, location.group.packed, seed, interface.address.packed
         )
 
     def start(self) -> None:

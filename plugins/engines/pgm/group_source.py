@@ -10,8 +10,8 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
 from kernel.hosting.lazy_timer import LazyTimer
+from plugins.engines.pgm.location import Location
 from plugins.engines.pgm.options import GroupOptions
-from plugins.engines.pgm.place import Place
 from plugins.engines.pgm.sockets import Sockets
 from plugins.protocols.pgm.source import Source
 
@@ -29,7 +29,7 @@ class GroupSource:
         host: Host,
         engine: str,
         options: GroupOptions,
-        place: Place,
+        location: Location,
         *,
         raw: bool,
         refill: Callable[[], Any],
@@ -42,21 +42,21 @@ class GroupSource:
         self._timer = LazyTimer(host, self.work)
         self._writing = False
         self._dropped = 0
-        self._where = f"{place.group}:{place.port}"
+        self._where = f"{location.group}:{location.port}"
         self.silent = False
         """Nobody listens: nothing is sent, not even signs of life."""
-        interface = find_interface(place.interface, place.group)
-        sockets = Sockets(options, place, interface, raw=raw)
+        interface = find_interface(location.interface, location.group)
+        sockets = Sockets(options, location, interface, raw=raw)
         self._wires: list[DatagramWire] = []
-        self._open(sockets, place.port)
+        self._open(sockets, location.port)
         self._group = sockets.address_of(None)
         identifier = bytes.fromhex(options.gsi) or os.urandom(6)
         self.source = Source(
             options.source,
             identifier + os.urandom(2),
-            place.port,
+            location.port,
             interface.address.packed,
-            place.group.packed,
+            location.group.packed,
             packet_size=sockets.packet_size,
         )
 

@@ -12,9 +12,9 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
 from kernel.contracts.message import Batch
-from plugins.engines.pgm.carriage import Decoder, make_decoder
+from plugins.engines.pgm.framing import Decoder, make_decoder
 from plugins.engines.pgm.group_receiver import GroupReceiver, Units
-from plugins.engines.pgm.place import parse_pgm_address
+from plugins.engines.pgm.location import parse_pgm_address
 
 
 class PgmReceiver:
@@ -23,7 +23,7 @@ class PgmReceiver:
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
         self._options = setup.options
-        self._address, self._place = parse_pgm_address(setup.options.address)
+        self._address, self._location = parse_pgm_address(setup.options.address)
         self._decoders: dict[bytes, Decoder] = {}
         self._port: Port | None = None
         self._group: GroupReceiver | None = None
@@ -39,7 +39,7 @@ class PgmReceiver:
             host,
             self._name,
             self._options,
-            self._place,
+            self._location,
             raw=self._address.transport == "pgm",
             deliver=self._deliver,
             gone=self._forget,
@@ -99,7 +99,7 @@ class PgmReceiver:
             self._messages_refused += taken.count
         if not self._told_refusal:
             self._told_refusal = True
-            group = f"{self._place.group}:{self._place.port}"
+            group = f"{self._location.group}:{self._location.port}"
             detail = f'this engine only receives (mode = "receive"); one with mode = "send" sends to {group}'
             self._host.report(EngineEvent(engine=self._name, what="refused", detail=detail))
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from plugins.engines.pgm.place import parse_pgm_address
+from plugins.engines.pgm.location import parse_pgm_address
 from plugins.protocols.pgm.options import ReceiverOptions, SourceOptions
 
 Size = Annotated[int, msgspec.Meta(ge=256 * 1024)]

@@ -8,9 +8,9 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
-from plugins.engines.pgm.carriage import make_encoder
+from plugins.engines.pgm.framing import make_encoder
 from plugins.engines.pgm.group_source import GroupSource
-from plugins.engines.pgm.place import parse_pgm_address
+from plugins.engines.pgm.location import parse_pgm_address
 from plugins.protocols.pgm.packets import tsi_text
 
 BATCH_BYTES = 256 * 1024
@@ -23,7 +23,7 @@ class PgmSender:
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
         self._options = setup.options
-        self._address, self._place = parse_pgm_address(setup.options.address)
+        self._address, self._location = parse_pgm_address(setup.options.address)
         self._port: Port | None = None
         self._group: GroupSource | None = None
         self._body_size = 128
@@ -41,7 +41,7 @@ class PgmSender:
             host,
             self._name,
             self._options,
-            self._place,
+            self._location,
             raw=raw,
             refill=self._take,
             sent=self._all_sent,

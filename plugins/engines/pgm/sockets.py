@@ -13,8 +13,8 @@ from struct import Struct
 
 from kernel.hosting.datagram_wire import Address, DatagramWire, want_buffer
 from kernel.hosting.interfaces import Interface, IpAddress
+from plugins.engines.pgm.location import Location
 from plugins.engines.pgm.options import GroupOptions
-from plugins.engines.pgm.place import Place
 
 IPPROTO_PGM = 113
 USUAL_MTU = 1500
@@ -32,20 +32,20 @@ _FIRST_UPSTREAM = 8  # NAK; all types from there on but NCF are on their way to 
 class Sockets:
     """Opens sockets for one group; ``OSError`` says what does not go, and why."""
 
-    def __init__(self, options: GroupOptions, place: Place, interface: Interface, *, raw: bool) -> None:
+    def __init__(self, options: GroupOptions, location: Location, interface: Interface, *, raw: bool) -> None:
         self._options = options
-        self._place = place
+        self._location = location
         self._interface = interface
         self._raw = raw
-        self._family = socket.AF_INET if place.group.version == 4 else socket.AF_INET6
+        self._family = socket.AF_INET if location.group.version == 4 else socket.AF_INET6
         self.warnings: list[str] = []
-        overhead = IP_HEADER[place.group.version] + (0 if raw else UDP_HEADER)
+        overhead = IP_HEADER[location.group.version] + (0 if raw else UDP_HEADER)
         self.packet_size = (options.mtu or min(interface.mtu, USUAL_MTU)) - overhead
         """Bytes of PGM that a packet may have."""
 
     def address_of(self, host: IpAddress | None) -> Address:
         """Return where packets go: to that host, or to the group."""
-        return self._address(host or self._place.group, 0 if self._raw else self._place.port)
+        return self._address(host or self._location.group, 0 if self._raw else self._location.port)
 
     def group(self, *, upstream_only: bool = False) -> DatagramWire:
         """Open a socket that hears the group; if so wished, only what is on its way to a source."""
@@ -58,11 +58,11 @@ class Sockets:
                 )
             else:
                 self._buffer(sock, socket.SO_RCVBUF, self._options.receive_buffer)
-            self._bind(sock, self._place.group, 0 if self._raw else self._place.port)
+            self._bind(sock, self._location.group, 0 if self._raw else self._location.port)
             self._join(sock)
         except OSError as error:
             sock.close()
-            raise OSError(error.errno, f"cannot join {self._place.group}: {error.strerror}") from None
+            raise OSError(error.errno, f"cannot join {self._location.group}: {error.strerror}") from None
         return DatagramWire(sock)
 
     def unicast(self, port: int) -> DatagramWire:
@@ -104,7 +104,7 @@ class Sockets:
         sock.bind(self._address(host, port))
 
     def _join(self, sock: socket.socket) -> None:
-        group, interface = self._place.group, self._interface
+        group, interface = self._location.group, self._interface
         if self._family == socket.AF_INET:
             request = _MREQN.pack(group.packed, interface.address.packed, interface.index)
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)

@@ -1,4 +1,4 @@
-"""Carriage ``zmtp1``: messages over PGM byte for byte as libzmq's ``pgm://`` and ``epgm://`` have them.
+"""Framing ``zmtp1``: messages over PGM byte for byte as libzmq's ``pgm://`` and ``epgm://`` have them.
 
 Messages are frames of ZMTP/1.0 in one endless stream: length (the flags byte counted; 0xFF and eight bytes from 255 on),
 flags (1: more parts follow), body.  A packet's data is two bytes, big-endian, that say where in it the first message begins

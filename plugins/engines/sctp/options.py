@@ -20,18 +20,18 @@ class HostedSctp(SctpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     rto_initial: Seconds = 0.5
     """Retransmission timeout in seconds before a round trip was measured; 1.0 in the RFC."""
-    rto_least: Seconds = 0.2
+    rto_min: Seconds = 0.2
     """Smallest retransmission timeout in seconds; 1.0 in the RFC.
 
     It must be larger than the peer's ``sack_delay``.
     """
-    rto_most: Seconds = 5.0
+    rto_max: Seconds = 5.0
     """Largest retransmission timeout in seconds; 60.0 in the RFC."""
     association_tries: Count = 6
     """Consecutive retransmissions on all paths after which the association has failed; 10 in the RFC."""
     path_tries: Count = 3
     """Consecutive timeouts of data and heartbeats after which a path is inactive; 5 in the RFC."""
-    packet_most: PacketSize = 8952
+    packet_size_max: PacketSize = 8952
     """Bytes up to which each path is probed for larger packets (RFC 8899): what jumbo frames of Ethernet
     carry. If it is not above ``packet_size``, there is no probing."""
     heartbeat: Seconds = 5.0

@@ -14,17 +14,17 @@ from plugins.protocols.pgm.sequence import MASK, after, distance
 SLOW_START_UNTIL = 4.0
 """Packets up to which the window doubles each round trip (2.2: "a fixed, small value")."""
 HYSTERESIS = 0.75
-"""A receiver has to be that much slower than the acker to take its place (2.3)."""
+"""A receiver has to be that much slower than the acker to take its bit (2.3)."""
 REORDERING = 3
 """Packets that have to arrive after one before it is taken for lost (2.2)."""
 BITMAP = 32
 """Packets that an acknowledgement tells of."""
 RETRIES = 2
 """Successive timeouts after which another acker is looked for (2.7)."""
-TIMEOUT_FIRST, TIMEOUT_LEAST, TIMEOUT_MOST = 1.0, 0.2, 60.0
+TIMEOUT_FIRST, TIMEOUT_MIN, TIMEOUT_MAX = 1.0, 0.2, 60.0
 TICK = 1000
 """Of the timestamp: a second's part (2.1.3: "1 ms or better")."""
-LANDED = object()
+NOT_IN_FLIGHT = object()
 
 
 def ticks(now: float) -> int:
@@ -65,7 +65,7 @@ class Congestion:
     def on_feedback(self, feedback: CongestionFeedback, now: float) -> None:
         """A NAK or an acknowledgement says how its receiver fares: it may become the acker (2.3)."""
         seconds = max((ticks(now) - feedback.timestamp) & MASK, 1) / TICK
-        if seconds > TIMEOUT_MOST:
+        if seconds > TIMEOUT_MAX:
             return  # no echo of ours
         slowness = _slowness(seconds, feedback.loss)
         if feedback.address == self.acker:
@@ -81,8 +81,8 @@ class Congestion:
 
     def on_ack(self, highest: int, bitmap: int, address: bytes, now: float) -> None:
         """An acknowledgement of the ``BITMAP`` packets up to ``highest``, whose bit is the lowest (2.2)."""
-        arrived = [place for place in range(BITMAP) if bitmap >> place & 1]
-        fresh = sum(self._flight.pop(after(highest, -place), LANDED) is None for place in arrived)
+        arrived = [bit for bit in range(BITMAP) if bitmap >> bit & 1]
+        fresh = sum(self._flight.pop(after(highest, -bit), NOT_IN_FLIGHT) is None for bit in arrived)
         if address != self.acker:  # one of before, of what it was asked for then
             return
         self._retries = 0
@@ -140,8 +140,8 @@ class Congestion:
             self._round_trip = RoundTrip()
 
     def _timeout(self) -> float:
-        wanted = max(self._round_trip.timeout(TIMEOUT_FIRST, TIMEOUT_MOST), TIMEOUT_LEAST)
-        return min(wanted * 2.0 ** min(self._retries, 10), TIMEOUT_MOST)
+        wanted = max(self._round_trip.timeout(TIMEOUT_FIRST, TIMEOUT_MAX), TIMEOUT_MIN)
+        return min(wanted * 2.0 ** min(self._retries, 10), TIMEOUT_MAX)
 
 
 def _slowness(seconds: float, loss: float) -> float:

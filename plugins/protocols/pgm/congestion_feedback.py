@@ -8,7 +8,7 @@ from plugins.protocols.pgm.sequence import MASK, distance
 
 MEMORY = 65_000 / 65_536
 """Of the low-pass filter for the loss rate (2.6)."""
-JUMP_MOST = 4096
+MAX_JUMP = 4096
 """Losses at once that change the loss rate."""
 ALL = (1 << BITMAP) - 1
 
@@ -46,7 +46,7 @@ class Feedback:
             return
         ahead = distance(self.highest, number)
         if ahead > 0:
-            for _ in range(min(ahead - 1, JUMP_MOST)):
+            for _ in range(min(ahead - 1, MAX_JUMP)):
                 self.loss = self.loss * MEMORY + (1 - MEMORY)
             self.loss *= MEMORY
             self.bitmap = (self.bitmap << min(ahead, BITMAP) | 1) & ALL
@@ -56,5 +56,5 @@ class Feedback:
 
     def report(self, now: float) -> CongestionFeedback:
         """Return what goes with NAKs and acknowledgements: the echo is that of a packet that came just now (2.5.1)."""
-        held = int((now - self._at) * TICK)
-        return CongestionFeedback((self._timestamp + held) & MASK, self.loss, self._address)
+        elapsed = int((now - self._at) * TICK)
+        return CongestionFeedback((self._timestamp + elapsed) & MASK, self.loss, self._address)

@@ -20,7 +20,7 @@ PGMCC_DATA, PGMCC_FEEDBACK = 0x12, 0x13
 
 END = 0x80
 """In the type of the last one."""
-NAK_LIST_MOST = 62
+MAX_NAK_LIST = 62
 MOST = 16
 """Option extensions that a packet may have."""
 
@@ -189,7 +189,7 @@ def _decode_one(kind: int, option: bytes, fields: dict[str, object]) -> None:
         fields["fragment"] = Fragment(*_FRAGMENT.unpack(_sized(value, 12, "OPT_FRAGMENT")))
         fields["encoded"] = bool(option[2] & ENCODED)
     elif kind == NAK_LIST:
-        if len(value) % 4 or len(value) > 4 * NAK_LIST_MOST:
+        if len(value) % 4 or len(value) > 4 * MAX_NAK_LIST:
             raise MalformedPacket(f"OPT_NAK_LIST of {len(value)} bytes")
         fields["nak_list"] = tuple(number for (number,) in _U32.iter_unpack(value))
     elif kind == PARITY_PRM:

@@ -29,7 +29,7 @@ class SourceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Seconds between SPMs while data flows: what late-comers learn the way back from."""
     heartbeat_first: Seconds = 0.02
     """Seconds of silence after which an SPM tells how far the data went; doubled for each one more."""
-    heartbeat_most: Seconds = 10.0
+    heartbeat_max: Seconds = 10.0
     """Seconds between heartbeats at the most."""
     late_join: bool = True
     """Allow those who come late to ask for all that is still in the window (OPT_JOIN)."""
@@ -71,13 +71,13 @@ class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Seconds of which a random part is waited before a repair is asked for; shorter where the round trip is."""
     repeat: Seconds = 0.2
     """Seconds after which an unanswered request is repeated, until round trips were measured.  The wait doubles each time."""
-    repeat_most: Seconds = 1.0
+    repeat_max: Seconds = 1.0
     """Seconds between repeated requests at the most."""
-    confirmation_tries: Count = 20
+    ncf_tries: Count = 20
     """Requests for one packet that nobody confirms, after which it is given up."""
     data_tries: Count = 20
     """Requests for one packet that are confirmed and not fulfilled, after which it is given up."""
-    most_naks: Count = 1000
+    max_naks: Count = 1000
     """Requests a second at the most, for all sources together; each may ask for 63 packets."""
     election_back_off: Seconds = 0.05
     """Seconds of which a random part is waited before offering to be a source's acker (PGMCC)."""

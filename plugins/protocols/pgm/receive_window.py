@@ -1,6 +1,6 @@
 """Receive window: puts the packets of one source into order (RFC 3208, 3.4 and 6.1).
 
-What comes in order costs nothing here.  What comes too early is held until what is missing has come or is given up.
+What comes in order costs nothing here.  What comes too early is out_of_order until what is missing has come or is given up.
 ``ready`` gets what may be delivered, and ``LOST`` in the place of what never will be.
 """
 
@@ -21,7 +21,16 @@ class ReceiveWindow:
     Items are whatever the caller makes of packets; ``size`` of an item is its bytes.
     """
 
-    __slots__ = ("_held", "_held_bytes", "_most", "_most_bytes", "lead", "lost", "next", "ready")
+    __slots__ = (
+        "_most",
+        "_most_bytes",
+        "_out_of_order",
+        "_out_of_order_bytes",
+        "lead",
+        "lost",
+        "next",
+        "ready",
+    )
 
     def __init__(self, first: int, most: int, most_bytes: int) -> None:
         self.next = first
@@ -31,12 +40,12 @@ class ReceiveWindow:
         """Ranges that were given up, for the caller to take out."""
         self._most = most
         self._most_bytes = most_bytes
-        self._held: dict[int, tuple[Any, int]] = {}
-        self._held_bytes = 0
+        self._out_of_order: dict[int, tuple[Any, int]] = {}
+        self._out_of_order_bytes = 0
 
-    def holds(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
         """Whether a packet beyond the gap is here already."""
-        return number in self._held
+        return number in self._out_of_order
 
     def extend(self, lead: int) -> list[int]:
         """The source has sent up to ``lead``: return the numbers that are new, all of them missing so far."""
@@ -52,7 +61,7 @@ class ReceiveWindow:
     def put(self, number: int, item: Any, size: int) -> Sequence[int] | None:
         """Take a packet; return the numbers that are known to be missing since, None if it was here before."""
         ahead = (number - self.next) & MASK
-        if ahead > MASK >> 1 or number in self._held:
+        if ahead > MASK >> 1 or number in self._out_of_order:
             return None
         new: Sequence[int] = ()
         if number == (self.lead + 1) & MASK and ahead < self._most:
@@ -62,12 +71,12 @@ class ReceiveWindow:
         if number == self.next:
             self.next = (number + 1) & MASK
             self.ready.append(item)
-            if self._held:
+            if self._out_of_order:
                 self._deliver()
             return new
-        self._held[number] = item, size
-        self._held_bytes += size
-        while self._held_bytes > self._most_bytes:
+        self._out_of_order[number] = item, size
+        self._out_of_order_bytes += size
+        while self._out_of_order_bytes > self._most_bytes:
             self.give_up_first()
         return new
 
@@ -79,7 +88,7 @@ class ReceiveWindow:
     def give_up_first(self) -> None:
         """Stop waiting for the oldest that is missing, up to the next that is here."""
         first = self.next
-        while first not in self._held:
+        while first not in self._out_of_order:
             first = after(first)
         self.give_up_before(first)
 
@@ -89,9 +98,9 @@ class ReceiveWindow:
         if way <= 0:
             return
         if way <= self._most:
-            here = [number for number in span(self.next, after(limit, -1)) if number in self._held]
+            here = [number for number in span(self.next, after(limit, -1)) if number in self._out_of_order]
         else:
-            here = sorted((n for n in self._held if distance(n, limit) > 0), key=self._ahead)
+            here = sorted((n for n in self._out_of_order if distance(n, limit) > 0), key=self._ahead)
         for number in here:
             self._lose(number)
             self._take(number)
@@ -109,13 +118,13 @@ class ReceiveWindow:
             self.next = until
 
     def _deliver(self) -> None:
-        held = self._held
-        while self.next in held:
+        out_of_order = self._out_of_order
+        while self.next in out_of_order:
             self._take(self.next)
 
     def _take(self, number: int) -> None:
-        item, size = self._held.pop(number)
-        self._held_bytes -= size
+        item, size = self._out_of_order.pop(number)
+        self._out_of_order_bytes -= size
         self.ready.append(item)
         self.next = after(number)
 

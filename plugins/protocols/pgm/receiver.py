@@ -14,7 +14,7 @@ from plugins.protocols.pgm.checksum import ones_sum
 from plugins.protocols.pgm.congestion_feedback import Feedback
 from plugins.protocols.pgm.events import Event, What
 from plugins.protocols.pgm.extensions import (
-    NAK_LIST_MOST,
+    MAX_NAK_LIST,
     NONE,
     CongestionData,
     Extensions,
@@ -41,7 +41,7 @@ from plugins.protocols.pgm.sequence import MASK
 from plugins.protocols.pgm.session import Session
 from plugins.protocols.pgm.token_bucket import TokenBucket
 
-IN_A_NAK = NAK_LIST_MOST + 1
+NUMBERS_PER_NAK = MAX_NAK_LIST + 1
 """Packets that one NAK may ask for."""
 NAK_BURST = 0.05
 """Seconds' worth of NAKs that may go at once."""
@@ -70,11 +70,11 @@ class Receiver:
         self._group = group
         self._address = address
         self._chance = Chance(seed)
-        self._naks = TokenBucket(options.most_naks, max(options.most_naks * NAK_BURST, 1))
+        self._naks = TokenBucket(options.max_naks, max(options.max_naks * NAK_BURST, 1))
         self._out: list[tuple[bytes | None, bytes]] = []
         self._fast: dict[tuple[bytes, int], Session] = {}
-        self._fresh: set[Session] = set()
-        self._ask_spm_at: dict[bytes, float] = {}
+        self._updated: set[Session] = set()
+        self._request_spm_at: dict[bytes, float] = {}
         self._expire_at: float | None = None
 
     # ------------------------------------------------------------------ packets in
@@ -108,7 +108,7 @@ class Receiver:
                         session.trail = trail
                     else:
                         session.on_plain(ODATA, number, trail, packet[24:], now)
-                    self._fresh.add(session)
+                    self._updated.add(session)
                     continue
             self._receive_other(packet, now, address)
 
@@ -135,21 +135,21 @@ class Receiver:
             else:
                 session.on_data(decoded, now)
                 if decoded.extensions.congestion is not None and decoded.kind == ODATA:
-                    self._tell_arrival(session, decoded.number, decoded.extensions.congestion, now)
+                    self._note_arrival(session, decoded.number, decoded.extensions.congestion, now)
         elif isinstance(decoded, SourcePath):
             session.on_spm(decoded, now)
-            self._ask_spm_at.pop(session.tsi, None)
+            self._request_spm_at.pop(session.tsi, None)
         elif isinstance(decoded, Request) and decoded.kind == NCF:
             session.on_request(decoded, now, confirmation=True)
-        self._fresh.add(session)
+        self._updated.add(session)
 
     def _on_upstream(self, packet: Packet, now: float) -> None:
         """What another receiver says."""
         session = self.sessions.get(packet.tsi)
         if isinstance(packet, Request) and packet.kind == NAK and session is not None:
             session.on_request(packet, now, confirmation=False)
-        elif packet.kind == SPMR and packet.tsi in self._ask_spm_at:
-            self._ask_spm_at[packet.tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
+        elif packet.kind == SPMR and packet.tsi in self._request_spm_at:
+            self._request_spm_at[packet.tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
 
     def _session(self, packet: Packet, now: float, address: object) -> Session | None:
         session = self.sessions.get(packet.tsi)
@@ -190,8 +190,8 @@ class Receiver:
 
     def take(self) -> list[tuple[bytes, list[bytes | None]]]:
         """Return, for each source that has something new, its units in order; None stands for what was lost."""
-        taken = [(session.tsi, units) for session in self._fresh if (units := session.take())]
-        self._fresh.clear()
+        taken = [(session.tsi, units) for session in self._updated if (units := session.take())]
+        self._updated.clear()
         return taken
 
     def packets_to_send(self, now: float) -> list[tuple[bytes | None, bytes]]:
@@ -209,7 +209,7 @@ class Receiver:
             for session in self.sessions.values()
             if (time := session.recovery.next_deadline()) is not None
         ]
-        times += self._ask_spm_at.values()
+        times += self._request_spm_at.values()
         times += [
             session.feedback.elect_at
             for session in self.sessions.values()
@@ -224,42 +224,42 @@ class Receiver:
         for session in self.sessions.values():
             deadline = session.recovery.next_deadline()
             if deadline is not None and deadline <= now:
-                self._ask(session, now)
+                self._request_repairs(session, now)
             feedback = session.feedback
             if feedback is not None and feedback.elect_at is not None and feedback.elect_at <= now:
                 feedback.elect_at = None
                 self._acknowledge(session, feedback, now)
-            if session.wants_spm and session.tsi not in self._ask_spm_at:
-                self._ask_spm_at[session.tsi] = now + self._chance.below(SPMR_BACK_OFF)
-        for tsi in [tsi for tsi, at in self._ask_spm_at.items() if at <= now]:
-            self._ask_for_spm(tsi, now)
+            if session.wants_spm and session.tsi not in self._request_spm_at:
+                self._request_spm_at[session.tsi] = now + self._chance.below(SPMR_BACK_OFF)
+        for tsi in [tsi for tsi, at in self._request_spm_at.items() if at <= now]:
+            self._request_spm(tsi, now)
         if self._expire_at is not None and self._expire_at <= now:
             self._expire(now)
 
-    def _ask(self, session: Session, now: float) -> None:
+    def _request_repairs(self, session: Session, now: float) -> None:
         numbers = session.due(now)
         if session.window is not None and session.window.ready:
-            self._fresh.add(session)
+            self._updated.add(session)
         if session.path is None:
             session.recovery.postponed(numbers, now + SPMR_BACK_OFF)
             return
         waiting = [
-            (parity, asked[at : at + IN_A_NAK])
+            (parity, asked[at : at + NUMBERS_PER_NAK])
             for parity, asked in session.requests(numbers)
-            for at in range(0, len(asked), IN_A_NAK)
+            for at in range(0, len(asked), NUMBERS_PER_NAK)
         ]
         later = 0
         for parity, asked in waiting:
             covered = [number for _, stands_for in asked for number in stands_for]
             if not self._naks.has_one(now):
-                session.recovery.postponed(covered, self._naks.ready_at() + later / self._options.most_naks)
+                session.recovery.postponed(covered, self._naks.ready_at() + later / self._options.max_naks)
                 later += 1
                 continue
             self._naks.tokens -= 1
             self._nak(session, tuple(number for number, _ in asked), now, parity=parity)
             session.recovery.asked(covered, now)
 
-    def _tell_arrival(self, session: Session, number: int, data: CongestionData, now: float) -> None:
+    def _note_arrival(self, session: Session, number: int, data: CongestionData, now: float) -> None:
         """A source that controls congestion has sent something: it may wait for our acknowledgement."""
         if len(data.acker) != len(self._address):
             return
@@ -302,12 +302,12 @@ class Receiver:
         self.statistics.naks_out += 1
         self.statistics.numbers_asked += len(numbers)
 
-    def _ask_for_spm(self, tsi: bytes, now: float) -> None:
+    def _request_spm(self, tsi: bytes, now: float) -> None:
         session = self.sessions.get(tsi)
         if session is None or not session.wants_spm:
-            del self._ask_spm_at[tsi]
+            del self._request_spm_at[tsi]
             return
-        self._ask_spm_at[tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
+        self._request_spm_at[tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
         self._out.append((None, packets.encode(Packet(kind=SPMR, tsi=tsi, port=self._port))))
         self.statistics.spmrs_out += 1
 
@@ -321,7 +321,7 @@ class Receiver:
                 continue
             del self.sessions[session.tsi]
             del self._fast[session.tsi[:6], int.from_bytes(session.tsi[6:], "big")]
-            self._ask_spm_at.pop(session.tsi, None)
+            self._request_spm_at.pop(session.tsi, None)
             self.events.append(Event(what=What.GONE, tsi=session.tsi, detail=f"silent for {silent:.0f} s"))
         if not self.sessions:
             self._expire_at = None

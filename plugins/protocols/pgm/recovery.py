@@ -15,7 +15,7 @@ from plugins.protocols.pgm.chance import Chance
 from plugins.protocols.pgm.options import ReceiverOptions
 from plugins.protocols.pgm.round_trip import RoundTrip
 
-SPREAD_LEAST, SPREAD_MOST = 3.0, 64.0
+SPREAD_MIN, SPREAD_MAX = 3.0, 64.0
 """Round trips that the back-off is drawn from: with few receivers, and with many that miss the same."""
 SPREAD_GROWTH, SPREAD_DECAY = 1.4, 0.9
 RECENT = 32
@@ -28,7 +28,7 @@ class Phase(Enum):
     """How far the recovery of a packet is."""
 
     BACK_OFF = "waiting a random time before asking"
-    WAIT_CONFIRMATION = "asked for, by us or by another"
+    WAIT_NCF = "asked for, by us or by another"
     WAIT_DATA = "confirmed"
 
 
@@ -58,7 +58,7 @@ class Recovery:
         """From a confirmation to the data."""
         self._options = options
         self._chance = chance
-        self._spread = SPREAD_LEAST
+        self._spread = SPREAD_MIN
         self._due: list[tuple[float, int, tuple[int, ...]]] = []
         self._order = 0
         self._recent: deque[int] = deque(maxlen=RECENT)  # recovered, and confirmed once
@@ -78,7 +78,7 @@ class Recovery:
         if entry.confirmations > max(entry.asks, 1):
             self._crowded()
         else:
-            self._spread = max(self._spread * SPREAD_DECAY, SPREAD_LEAST)
+            self._spread = max(self._spread * SPREAD_DECAY, SPREAD_MIN)
             if entry.confirmations and entry.asks <= 1:
                 self._recent.append(number)
         return now - entry.found
@@ -93,7 +93,7 @@ class Recovery:
                     self._recent.remove(number)
                     self._crowded()
                 continue
-            if entry.phase is Phase.WAIT_CONFIRMATION and entry.asked is not None and not entry.ncf_tries:
+            if entry.phase is Phase.WAIT_NCF and entry.asked is not None and not entry.ncf_tries:
                 self.confirming.measured(now - entry.asked)
             entry.confirmations += 1
             entry.ncf_tries = 0
@@ -104,24 +104,24 @@ class Recovery:
 
     def asked_by_another(self, numbers: Iterable[int], now: float) -> None:
         """A NAK of another receiver was heard."""
-        for phase in (Phase.WAIT_CONFIRMATION, Phase.WAIT_DATA):
+        for phase in (Phase.WAIT_NCF, Phase.WAIT_DATA):
             group = [
                 number for number in numbers if number in self.missing and self._suppressed(number) is phase
             ]
             for number in group:
                 self.missing[number].asked = None
-            trip = self.confirming if phase is Phase.WAIT_CONFIRMATION else self.repairing
+            trip = self.confirming if phase is Phase.WAIT_NCF else self.repairing
             self._wait(group, now, self._timeout(trip), 0, phase)
 
     def _suppressed(self, number: int) -> Phase:
         """Return the phase that another's NAK leads to."""
         phase = self.missing[number].phase
-        return Phase.WAIT_CONFIRMATION if phase is Phase.BACK_OFF else phase
+        return Phase.WAIT_NCF if phase is Phase.BACK_OFF else phase
 
     def next_deadline(self) -> float | None:
         """Return when something is due."""
         due = self._due
-        while due and not any(map(self._holds, due[0][2], (due[0][0],) * len(due[0][2]))):
+        while due and not any(map(self._is_current, due[0][2], (due[0][0],) * len(due[0][2]))):
             heapq.heappop(due)
         return due[0][0] if due else None
 
@@ -136,7 +136,7 @@ class Recovery:
         while self._due and self._due[0][0] <= now:
             due, _, group = heapq.heappop(self._due)
             for number in group:
-                if self._holds(number, due):
+                if self._is_current(number, due):
                     entry = self.missing[number]
                     entry.due = NEVER
                     chosen = (
@@ -157,7 +157,7 @@ class Recovery:
             entry.asks += 1
             waiting.setdefault(entry.ncf_tries, []).append(number)
         for tries, group in waiting.items():
-            self._wait(group, now, self._timeout(self.confirming), tries, Phase.WAIT_CONFIRMATION)
+            self._wait(group, now, self._timeout(self.confirming), tries, Phase.WAIT_NCF)
 
     def postponed(self, numbers: list[int], until: float) -> None:
         """A NAK for these may not go before ``until``."""
@@ -165,13 +165,13 @@ class Recovery:
 
     def _crowded(self) -> None:
         """Others ask for the same as we do: take more time before it."""
-        self._spread = min(self._spread * SPREAD_GROWTH, SPREAD_MOST)
+        self._spread = min(self._spread * SPREAD_GROWTH, SPREAD_MAX)
 
     def _try_again(self, entry: Missing) -> bool:
         """Count the try that has failed; whether there may be another."""
-        if entry.phase is Phase.WAIT_CONFIRMATION:
+        if entry.phase is Phase.WAIT_NCF:
             entry.ncf_tries += 1
-            return entry.ncf_tries < self._options.confirmation_tries
+            return entry.ncf_tries < self._options.ncf_tries
         if entry.phase is Phase.WAIT_DATA:
             entry.data_tries += 1
             return entry.data_tries < self._options.data_tries
@@ -183,11 +183,11 @@ class Recovery:
         self._push(now + self._chance.below(most), group, Phase.BACK_OFF)
 
     def _timeout(self, trip: RoundTrip) -> float:
-        return trip.timeout(self._options.repeat, self._options.repeat_most)
+        return trip.timeout(self._options.repeat, self._options.repeat_max)
 
     def _wait(self, group: list[int], now: float, timeout: float, tries: int, phase: Phase) -> None:
         """Wait for an answer, longer at every try."""
-        self._push(now + min(timeout * 2.0 ** min(tries, 32), self._options.repeat_most), group, phase)
+        self._push(now + min(timeout * 2.0 ** min(tries, 32), self._options.repeat_max), group, phase)
 
     def _push(self, due: float, group: list[int], phase: Phase) -> None:
         if group:
@@ -198,6 +198,6 @@ class Recovery:
             self._order += 1
             heapq.heappush(self._due, (due, self._order, tuple(group)))
 
-    def _holds(self, number: int, due: float) -> bool:
+    def _is_current(self, number: int, due: float) -> bool:
         entry = self.missing.get(number)
         return entry is not None and entry.due == due

@@ -13,20 +13,68 @@ import msgspec
 from plugins.protocols.pgm.chance import Chance
 from plugins.protocols.pgm.congestion_feedback import Feedback
 from plugins.protocols.pgm.events import Event, What
-from plugins.protocols.pgm.extensions import Extensions, ParityParameters, Reset
+from plugins.protocols.pgm.extensions import Extensions, Fragment, ParityParameters, Reset
 from plugins.protocols.pgm.options import ReceiverOptions
 from plugins.protocols.pgm.packets import ODATA, Data, Request, SourcePath
 from plugins.protocols.pgm.parity_rows import Item
-from plugins.protocols.pgm.reassembly import Reassembly
 from plugins.protocols.pgm.receive_window import LOST, ReceiveWindow
 from plugins.protocols.pgm.receiver_statistics import ReceiverStatistics
 from plugins.protocols.pgm.recovery import Recovery
 from plugins.protocols.pgm.sequence import after, distance, span
 from plugins.protocols.pgm.session_parity import SessionParity
 
-EARLY_MOST = 4096
+
+class Reassembly:
+    """The unit under way of one source.  Fragments come in order; what is not complete when another begins is dropped."""
+
+    __slots__ = ("_dropped", "_first", "_most", "_parts", "_size", "_taken")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: list[bytes] = []
+        self._first: int | None = None
+        self._size = self._taken = 0
+        self._dropped = 0
+
+    def take(self, fragment: Fragment, data: bytes) -> bytes | None:
+        """Take a fragment; return the unit if it is complete now."""
+        if fragment.offset == 0:
+            self.reset()
+            if fragment.size > self._most:
+                self._dropped += 1
+                return None
+            self._first, self._size = fragment.first, fragment.size
+        elif (fragment.first, fragment.offset, fragment.size) != (self._first, self._taken, self._size):
+            self.reset()
+            return None
+        self._parts.append(data)
+        self._taken += len(data)
+        if self._taken < self._size:
+            return None
+        unit = b"".join(self._parts)
+        complete = self._taken == self._size
+        self._parts.clear()
+        self._first = None
+        self._dropped += not complete
+        return unit if complete else None
+
+    def reset(self) -> None:
+        """What follows does not belong to what came before."""
+        if self._first is not None:
+            self._dropped += 1
+            self._first = None
+            self._parts.clear()
+        self._taken = 0
+
+    def take_dropped(self) -> int:
+        """Return how many units were dropped since: too large, or not all there."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
+
+MAX_EARLY = 4096
 """Packets that are kept while it is not known yet where to begin."""
-NEW_LIFE = 16
+RESTART_SPMS = 16
 """SPMs that a source may have sent since it began anew when that is noticed."""
 NO_WINDOW = 0x8000_0000
 """SPM_LEAD of an SPM without window information, with a trailing edge of 0 (8.1)."""
@@ -86,9 +134,9 @@ class Session:
         self._early: list[_Early] = []
         self._reassembly = Reassembly(options.max_unit)
         self._fragments = False
-        self._before: list[bytes | Data | None] | None = None
+        self._ready_before_restart: list[bytes | Data | None] | None = None
         """What is ready of what the source sent before it began anew."""
-        self._mute = False  # the source says that NAKs would go unanswered
+        self._naks_ignored = False  # the source says that NAKs would go unanswered
 
     # ------------------------------------------------------------------ data
 
@@ -127,7 +175,7 @@ class Session:
             if number in self.recovery.missing:
                 seconds = self.recovery.arrived(number, now)
                 self._statistics.recovered += 1
-                self._tell(What.RECOVERED, number, number, f"after {seconds * 1000:.1f} ms")
+                self._report(What.RECOVERED, number, number, f"after {seconds * 1000:.1f} ms")
             if window.lost:
                 self._forget_lost("the receive window is full")
         if trail != self.trail:
@@ -206,8 +254,8 @@ class Session:
         wanted = [number for number in numbers if distance(window.next, number) >= 0]
         if wanted:
             self._statistics.gaps += 1
-            self._tell(What.GAP, wanted[0], wanted[-1])
-            if not self._mute:
+            self._report(What.GAP, wanted[0], wanted[-1])
+            if not self._naks_ignored:
                 self.recovery.found(wanted, now)
             if self.path is None:
                 self.wants_spm = True
@@ -220,7 +268,7 @@ class Session:
         for first, last in merged(window.lost):
             count = distance(first, last) + 1
             self._statistics.lost += count
-            self._tell(What.LOST, first, last, why)
+            self._report(What.LOST, first, last, why)
             gone = span(first, last) if count <= len(missing) else list(missing)
             for number in gone:
                 if distance(window.next, number) < 0:
@@ -234,7 +282,7 @@ class Session:
         if self._options.join == "now":
             if early.kind != ODATA:
                 return False  # a repair for others
-        elif self._spm_number is None and not early.syn and len(self._early) < EARLY_MOST:
+        elif self._spm_number is None and not early.syn and len(self._early) < MAX_EARLY:
             self._early.append(early)
             self.wants_spm = True
             return False
@@ -250,11 +298,14 @@ class Session:
             if distance(first, heard) < 0:
                 first = heard
         self.window = ReceiveWindow(first, self._options.window_packets, self._options.window_bytes)
-        if self._before is not None:
-            self.window.ready = [*self._before, LOST]  # what follows does not belong to what came before
-            self._before = None
+        if self._ready_before_restart is not None:
+            self.window.ready = [
+                *self._ready_before_restart,
+                LOST,
+            ]  # what follows does not belong to what came before
+            self._ready_before_restart = None
         if late:
-            self._tell(What.LATE_JOIN, first)
+            self._report(What.LATE_JOIN, first)
         if first != heard:
             self._found(self.window.extend(after(heard, -1)), now)
         early, self._early = self._early, []
@@ -286,7 +337,7 @@ class Session:
             self._on_reset(spm.extensions.reset, now)
         if spm.extensions.fin and not self.finished:
             self.finished = True
-            self._tell(What.FINISHED, detail=f"the last packet is {spm.lead}")
+            self._report(What.FINISHED, detail=f"the last packet is {spm.lead}")
 
     def _on_edges(self, spm: SourcePath, now: float) -> None:
         if self.window is None:
@@ -305,26 +356,26 @@ class Session:
             window is not None
             and distance(window.lead, spm.lead) < -self._options.window_packets
             and self._spm_number is not None
-            and spm.number < NEW_LIFE
+            and spm.number < RESTART_SPMS
         )
 
     def _restart(self, now: float) -> None:
         assert self.window is not None
-        self._tell(What.RESET, detail="it has begun anew")
+        self._report(What.RESET, detail="it has begun anew")
         self.window.give_up_before(after(self.window.lead))
         self._forget_lost("the source has begun anew")
-        self._before = self.window.ready
+        self._ready_before_restart = self.window.ready
         self.window = self.parity = self.feedback = None
-        self.finished = self._mute = False
+        self.finished = self._naks_ignored = False
         self.recovery.missing.clear()
         self.trail = self._join = self._spm_number = None
 
     def _on_reset(self, reset: Reset, now: float) -> None:
         if not self.finished:
             self.finished = True
-            self._tell(What.RESET, detail=f"the source has given up, with code {reset.code}")
-        if reset.unanswered and not self._mute:
-            self._mute = True
+            self._report(What.RESET, detail=f"the source has given up, with code {reset.code}")
+        if reset.unanswered and not self._naks_ignored:
+            self._naks_ignored = True
             if self.window is not None:
                 self.window.give_up_before(after(self.window.lead))
                 self._forget_lost("the source answers no more")
@@ -366,7 +417,9 @@ class Session:
             self._forget_lost("nobody had it")
         return ask
 
-    def _tell(self, what: What, first: int | None = None, last: int | None = None, detail: str = "") -> None:
+    def _report(
+        self, what: What, first: int | None = None, last: int | None = None, detail: str = ""
+    ) -> None:
         self._events.append(Event(what=what, tsi=self.tsi, first=first, last=last, detail=detail))
 
 

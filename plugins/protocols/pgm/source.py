@@ -34,13 +34,46 @@ from plugins.protocols.pgm.packets import (
 from plugins.protocols.pgm.repair_queue import RepairQueue
 from plugins.protocols.pgm.sequence import MASK, after
 from plugins.protocols.pgm.source_parity import Parity, SourceParity
-from plugins.protocols.pgm.spm_schedule import SpmSchedule
 from plugins.protocols.pgm.token_bucket import TokenBucket
 from plugins.protocols.pgm.transmit_window import TransmitWindow
 
+
+class SpmSchedule:
+    """The two timers."""
+
+    __slots__ = ("_ambient", "_ambient_at", "_first", "_heartbeat_at", "_interval", "_most")
+
+    def __init__(self, ambient: float, first: float, most: float) -> None:
+        self._ambient = ambient
+        self._first = first
+        self._most = most
+        self._interval = first / 2
+        self._ambient_at = self._heartbeat_at = 0.0  # the first one is due at once
+
+    def due(self) -> float:
+        """Return when the next SPM has to go."""
+        return min(self._ambient_at, self._heartbeat_at)
+
+    def at_once(self, now: float) -> None:
+        """Somebody needs one."""
+        self._ambient_at = min(self._ambient_at, now)
+
+    def sent_data(self, now: float) -> None:
+        """Data was sent: begin again with the shortest heartbeat."""
+        self._interval = self._first
+        self._heartbeat_at = now + self._first
+
+    def sent_spm(self, now: float) -> None:
+        """An SPM was sent."""
+        self._ambient_at = now + self._ambient
+        if now >= self._heartbeat_at:
+            self._interval = min(2 * self._interval, self._most)
+            self._heartbeat_at = now + self._interval
+
+
 BURST_SECONDS = 0.002
 """What may be sent at once after a pause, as a part of what goes in a second ..."""
-BURST_LEAST = 64 * 1024
+MIN_BURST = 64 * 1024
 """... or this many bytes, if they are more: what one system call takes."""
 FINS = 3
 """How often the end of a session is told."""
@@ -95,10 +128,10 @@ class Source:
         self._window = TransmitWindow(
             first, options.window_packets, options.window_bytes, options.window_seconds
         )
-        burst = max(options.rate * BURST_SECONDS, BURST_LEAST)
+        burst = max(options.rate * BURST_SECONDS, MIN_BURST)
         self._all = TokenBucket(options.rate, burst)
         self._repair_tokens = TokenBucket(options.rate * options.repair_share, burst * options.repair_share)
-        self._spms = SpmSchedule(options.ambient, options.heartbeat_first, options.heartbeat_most)
+        self._spms = SpmSchedule(options.ambient, options.heartbeat_first, options.heartbeat_max)
         self._repairs = RepairQueue(options.repeat_guard)
         self._queue: deque[tuple[bytes, Extensions]] = deque()
         self.queued = 0
@@ -106,7 +139,7 @@ class Source:
         self._parity = SourceParity(options, self._window.get) if options.parity_group else None
         self._spm_number = 0
         self._begun = False
-        self._last_words = Extensions()
+        self._final_options = Extensions()
 
     @property
     def lead(self) -> int:
@@ -134,11 +167,11 @@ class Source:
         size = len(unit)
         if size <= self.tsdu_size:
             return [(unit, ext.NONE)]
-        piece = self.tsdu_size - FRAGMENT_OVERHEAD
+        size_of_fragment = self.tsdu_size - FRAGMENT_OVERHEAD
         first = after(self._window.lead, len(self._queue) + 1)
         return [
-            (unit[offset : offset + piece], Extensions(fragment=Fragment(first, offset, size)))
-            for offset in range(0, size, piece)
+            (unit[offset : offset + size_of_fragment], Extensions(fragment=Fragment(first, offset, size)))
+            for offset in range(0, size, size_of_fragment)
         ]
 
     def announce(self, now: float) -> None:
@@ -148,7 +181,7 @@ class Source:
 
     def close(self, reset: Reset | None = None) -> list[bytes]:
         """Return the last packets: the end of the session, or that it was given up."""
-        self._last_words = Extensions(fin=reset is None, reset=reset)
+        self._final_options = Extensions(fin=reset is None, reset=reset)
         return [self._spm() for _ in range(FINS)]
 
     # ------------------------------------------------------------------ what receivers say
@@ -218,7 +251,7 @@ class Source:
         if self.congestion is not None:
             self.congestion.handle_timeout(now)
         if self._queue and self._all.tokens > 0:
-            self._originals(out, now)
+            self._send_new(out, now)
         self.statistics.packets_out += len(out)
         self.statistics.bytes_out += sum(map(len, out))
         return out
@@ -276,7 +309,7 @@ class Source:
         head = packet[:4] + bytes((RDATA, packet[5], 0, 0)) + packet[8:20]
         return sealed(head + self._window.trail.to_bytes(4, "big") + packet[24:])
 
-    def _originals(self, out: list[bytes], now: float) -> None:
+    def _send_new(self, out: list[bytes], now: float) -> None:
         """Number and send new data."""
         window, queue, pack = self._window, self._queue, DATA.pack
         own_port, port, identifier = self._own_port, self._port, self.tsi[:6]
@@ -341,7 +374,7 @@ class Source:
     def _spm(self) -> bytes:
         self.statistics.spms += 1
         window = self._window
-        extensions = self._last_words
+        extensions = self._final_options
         if not extensions.reset and not extensions.fin:
             join = window.trail if self._options.late_join else None
             parity = self._parity.parameters if self._parity is not None else None

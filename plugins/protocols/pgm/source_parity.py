@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plugins.protocols.pgm import packets
-from plugins.protocols.pgm.extensions import NAK_LIST_MOST, Extensions, ParityParameters
+from plugins.protocols.pgm.extensions import MAX_NAK_LIST, Extensions, ParityParameters
 from plugins.protocols.pgm.options import SourceOptions
 from plugins.protocols.pgm.packets import DATA, Data
 from plugins.protocols.pgm.parity_rows import Item, RowShape
@@ -74,7 +74,7 @@ class SourceParity:
 
     def confirmed(self) -> tuple[int, ...]:
         """Return requests to be confirmed in one packet."""
-        count = min(len(self.confirmations), NAK_LIST_MOST + 1)
+        count = min(len(self.confirmations), MAX_NAK_LIST + 1)
         return tuple([self.confirmations.popleft() for _ in range(count)])
 
     def next(self) -> Parity | None:

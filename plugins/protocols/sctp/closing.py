@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plugins.protocols.sctp.association import Association
 
 _GUARD_RTOS = 5
-"""T5-shutdown-guard in multiples of ``rto_most``: 5 times RTO.Max, as section 9.2 recommends."""
+"""T5-shutdown-guard in multiples of ``rto_max``: 5 times RTO.Max, as section 9.2 recommends."""
 
 
 class Closing:
@@ -52,7 +52,7 @@ class Closing:
             State.SHUTDOWN_SENT if association.state is State.SHUTDOWN_PENDING else State.SHUTDOWN_ACK_SENT
         )
         association.paths.stop_heartbeats()
-        self._guard = now + _GUARD_RTOS * association.options.rto_most
+        self._guard = now + _GUARD_RTOS * association.options.rto_max
         self._send_shutdown(now)
         return True
 

@@ -20,7 +20,7 @@ class SctpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     packet_size: PacketSize = 1200
     """Bytes of a packet at most, SCTP's common header included: what every path carries."""
-    packet_most: PacketSize = 1200
+    packet_size_max: PacketSize = 1200
     """Bytes up to which each path is probed for larger packets (RFC 8899).
 
     If it is not above ``packet_size``, there is no probing.
@@ -44,9 +44,9 @@ class SctpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Bytes that are not sent or not acknowledged, beyond which ``writable`` is false."""
     rto_initial: Seconds = 1.0
     """Retransmission timeout in seconds before a round trip was measured (RTO.Initial)."""
-    rto_least: Seconds = 1.0
+    rto_min: Seconds = 1.0
     """Smallest retransmission timeout in seconds (RTO.Min)."""
-    rto_most: Seconds = 60.0
+    rto_max: Seconds = 60.0
     """Largest retransmission timeout in seconds (RTO.Max)."""
     cookie_lifetime: Seconds = 60.0
     """Seconds within which a peer has to return its cookie (Valid.Cookie.Life)."""

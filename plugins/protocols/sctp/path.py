@@ -68,10 +68,10 @@ class Path:
             self._rttvar += _BETA * (abs(self.srtt - seconds) - self._rttvar)
             self.srtt += _ALPHA * (seconds - self.srtt)
         rto = self.srtt + 4 * self._rttvar
-        self.rto = min(max(rto, self._options.rto_least), self._options.rto_most)
+        self.rto = min(max(rto, self._options.rto_min), self._options.rto_max)
 
     def back_off(self) -> None:
-        self.rto = min(2 * self.rto, self._options.rto_most)
+        self.rto = min(2 * self.rto, self._options.rto_max)
 
     # ------------------------------------------------------------------ congestion
 

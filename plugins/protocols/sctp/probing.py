@@ -43,7 +43,7 @@ class Probing:
         self.due: float | None = None
         """When the next probe is sent, or the outstanding one counts as lost."""
         self._least = options.packet_size
-        most = max(options.packet_most, self._least) & ~3
+        most = max(options.packet_size_max, self._least) & ~3
         sizes = {most, *(link - _OVERHEAD for link in _LINKS)}
         self._sizes = sorted((size for size in sizes if self._least < size <= most), reverse=True)
         self._left: list[int] = []

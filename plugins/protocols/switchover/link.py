@@ -8,7 +8,7 @@ from enum import Enum
 from kernel.contracts.message import Buffer
 from plugins.protocols.switchover import frames
 from plugins.protocols.switchover.frames import Deframer, Kind
-from plugins.protocols.switchover.kept_units import Unit
+from plugins.protocols.switchover.unit_buffer import Unit
 
 
 class Stage(Enum):

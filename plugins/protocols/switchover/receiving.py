@@ -27,16 +27,16 @@ class ReceivingStatistics:
 
 
 class ReceivingSide:
-    """One receiver of one feed, for all its connections.  ``max_unit`` and ``hold_bytes`` are limits to what a sender may do."""
+    """One receiver of one feed, for all its connections.  ``max_unit`` and ``reorder_bytes`` are limits to what a sender may do."""
 
-    def __init__(self, max_unit: int, hold_bytes: int) -> None:
+    def __init__(self, max_unit: int, reorder_bytes: int) -> None:
         self.group: str | None = None
         """Where to listen."""
         self.source = b""
         """To whom: a TSI."""
         self.next = 0
         """The first number that has not come."""
-        self.era = 0
+        self.epoch = 0
         """Counts the feeds: numbers of different ones have nothing to do with each other."""
         self.by_group = False
         """Whether units come by multicast."""
@@ -44,7 +44,7 @@ class ReceivingSide:
         """What is to be told: (what, details); the caller takes it out."""
         self.statistics = ReceivingStatistics()
         self._max_unit = max_unit
-        self._hold_bytes = hold_bytes
+        self._reorder_bytes = reorder_bytes
         self._feed = NO_FEED
         self._confirmed = 0
         self._early: dict[int, bytes] = {}
@@ -101,7 +101,7 @@ class ReceivingSide:
             if self._feed != NO_FEED:
                 self.events.append(("feed began anew", "the sender is not the one of before"))
             self._feed = feed
-            self.era += 1
+            self.epoch += 1
             self._early.clear()
             self._early_bytes = 0
             self.next = self._confirmed = first
@@ -161,7 +161,7 @@ class ReceivingSide:
         elif number > self.next and number not in self._early:
             self._early[number] = unit
             self._early_bytes += len(unit)
-            if self._early_bytes > self._hold_bytes:
+            if self._early_bytes > self._reorder_bytes:
                 raise RemoteProtocolError(
                     f"unit {self.next} is missing and {self._early_bytes} bytes came after it"
                 )
@@ -180,9 +180,9 @@ class ReceivingSide:
         units, self._ready = self._ready, []
         return units
 
-    def confirm(self, era: int, number: int, now: float) -> None:
-        """Everything before ``number`` of the feed of that era is safe with whom it was passed on to."""
-        if era == self.era and number > self._confirmed:
+    def confirm(self, epoch: int, number: int, now: float) -> None:
+        """Everything before ``number`` of the feed of that epoch is safe with whom it was passed on to."""
+        if epoch == self.epoch and number > self._confirmed:
             self._confirmed = number
             self._progress(now)
 

@@ -12,9 +12,9 @@ from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer
 from plugins.protocols.switchover import frames
 from plugins.protocols.switchover.frames import NO_FEED, NUMBER, Kind
-from plugins.protocols.switchover.kept_units import KeptUnits
 from plugins.protocols.switchover.link import Link, Stage
 from plugins.protocols.switchover.options import SwitchoverOptions
+from plugins.protocols.switchover.unit_buffer import UnitBuffer
 
 ANNOUNCE_EVERY = 0.2
 """Seconds between announcements while somebody was asked to listen and has not said that it hears."""
@@ -28,7 +28,7 @@ class SendingSide:
 
     def __init__(self, options: SwitchoverOptions, feed: bytes, source: bytes, group: str) -> None:
         self.links: list[Link] = []
-        self.kept = KeptUnits(options.window_bytes)
+        self.kept = UnitBuffer(options.window_bytes)
         self.promised = False
         """Whether somebody waits for confirmations: then what the last receiver left is for the next."""
         self.multicasting = False

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kernel.contracts.dissector import CLIENT, SERVER, Line
-from plugins.dissectors.amqp091 import boundaries
-from plugins.dissectors.amqp091.dissector import AmqpDissector
+from plugins.dissectors.amqp091.dissector import AmqpDissector, find_boundary
 from plugins.dissectors.amqp091.plugin import register_dissectors
 from tests.peers import optional
 from tests.plugins.dissectors.streams import Said, damaged, heard, names
@@ -188,9 +187,9 @@ def test_it_is_recognised_by_either_side() -> None:
 
 
 def test_bytes_of_messages_are_not_taken_for_frames() -> None:
-    assert boundaries.find(bytes(range(256)) * 20) == -1
-    assert boundaries.find(b"\x01" * 3000) == -1
-    assert boundaries.find(b"garbage" + SAID[9][1]) == 7
+    assert find_boundary(bytes(range(256)) * 20) == -1
+    assert find_boundary(b"\x01" * 3000) == -1
+    assert find_boundary(b"garbage" + SAID[9][1]) == 7
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,8 +8,8 @@ import msgspec
 
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.backoff import BackoffOptions
+from plugins.engines.pgm.location import Location, parse_pgm_address
 from plugins.engines.pgm.options import GroupOptions
-from plugins.engines.pgm.place import Place, parse_pgm_address
 from plugins.protocols.switchover.options import SwitchoverOptions
 
 SCHEME = "switchover"
@@ -36,7 +36,7 @@ class OneToManyOptions(GroupOptions, frozen=True, forbid_unknown_fields=True, kw
     """Seconds that one attempt to connect may take."""
     silence: Annotated[float, msgspec.Meta(ge=1)] = 15.0
     """Seconds after which a peer that the network does not reach any more is given up."""
-    hold_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 * 1024 * 1024
+    reorder_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 * 1024 * 1024
     """Bytes that a receiver holds at the most while something before them is missing: more than a sender's ``window_bytes``."""
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ def parse_tcp(text: str) -> Address:
     return address
 
 
-def parse_group(text: str, interface: str = "") -> tuple[str, Place]:
+def parse_group(text: str, interface: str = "") -> tuple[str, Location]:
     """Read ``epgm://[interface;]group:port``; return the transport and the place, there the given interface if there is none."""
     transport, separator, place = text.partition("://")
     if not separator:

@@ -33,7 +33,7 @@ class OneToManyReceiver:
         self._options = options
         self._address = parse_tcp(options.address)
         self._backoff = Backoff(options.reconnect)
-        self._side = ReceivingSide(options.max_message + OVERHEAD, options.hold_bytes)
+        self._side = ReceivingSide(options.max_message + OVERHEAD, options.reorder_bytes)
         self._decoder = UnitDecoder(options.max_message)
         self._port: Port | None = None
         self._tcp: TcpLink | None = None
@@ -43,7 +43,7 @@ class OneToManyReceiver:
         self._reason = ""
         self._local = ""
         self._messages = self._refused = 0
-        self._unconfirmed: deque[tuple[int, int, int]] = deque()  # count of the port, feed's era, number
+        self._unconfirmed: deque[tuple[int, int, int]] = deque()  # count of the port, feed's epoch, number
         self._reading = True
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -194,9 +194,9 @@ class OneToManyReceiver:
             if not port.send(batches):
                 self._read(False)
         if port.confirms:
-            self._unconfirmed.append((port.sent(), side.era, side.next))
+            self._unconfirmed.append((port.sent(), side.epoch, side.next))
         else:
-            side.confirm(side.era, side.next, self._host.now())
+            side.confirm(side.epoch, side.next, self._host.now())
 
     def _read(self, wanted: bool) -> None:
         self._reading = wanted
@@ -218,8 +218,8 @@ class OneToManyReceiver:
         """Every destination has confirmed."""
         waiting = self._unconfirmed
         while waiting and waiting[0][0] <= position:
-            _, era, number = waiting.popleft()
-            self._side.confirm(era, number, self._host.now())
+            _, epoch, number = waiting.popleft()
+            self._side.confirm(epoch, number, self._host.now())
         self._after()
 
     def on_output(self) -> None:

@@ -48,12 +48,12 @@ class OneToManySender:
         """Listen, and send, until cancelled."""
         self._host = host
         self._timer = LazyTimer(host, self._on_timer)
-        transport, place = parse_group(self._options.group)
+        transport, location = parse_group(self._options.group)
         group = self._group = GroupSource(
             host,
             self._name,
             self._options,
-            place,
+            location,
             raw=transport == "pgm",
             refill=lambda: None,
             sent=self._on_group_sent,
@@ -61,8 +61,8 @@ class OneToManySender:
         group.silent = True
         self._small = UnitEncoder(group.source.tsdu_size - NUMBER.size)
         self._large = UnitEncoder(TCP_UNIT)
-        host_text = f"[{place.group}]" if place.group.version == 6 else str(place.group)
-        where = f"{transport}://{host_text}:{place.port}"
+        host_text = f"[{location.group}]" if location.group.version == 6 else str(location.group)
+        where = f"{transport}://{host_text}:{location.port}"
         self._side = SendingSide(self._options.switchover, os.urandom(8), group.source.tsi, where)
         try:
             listener = Listener(host, self._name, self._address, self._on_accept)

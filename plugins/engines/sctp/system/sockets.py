@@ -21,7 +21,7 @@ _HEARTBEATS, _SACKS = 1 << 0, 1 << 5
 """SPP_HB_ENABLE, SPP_SACKDELAY_ENABLE."""
 SCHEDULERS = {"first-come": 0, "priority": 1, "round-robin": 2, "fair": 2}
 """SCTP_SS_FCFS, SCTP_SS_PRIO, SCTP_SS_RR. Linux has a fair scheduler since 6.4 only."""
-_NOT_THE_SYSTEMS = ("packet_size", "packet_most", "receive_window")
+_NOT_THE_SYSTEMS = ("packet_size", "packet_size_max", "receive_window")
 
 
 class SocketFactory:
@@ -115,11 +115,11 @@ def settings(options: SctpEngineOptions) -> Iterator[tuple[Option, bytes]]:
     yield Option.NODELAY, layout.NUMBER.pack(1)
     yield (
         Option.INITMSG,
-        layout.INITMSG.pack(options.streams, sctp.streams_in, sctp.init_tries, _ms(sctp.rto_most)),
+        layout.INITMSG.pack(options.streams, sctp.streams_in, sctp.init_tries, _ms(sctp.rto_max)),
     )
     yield (
         Option.RTOINFO,
-        layout.RTOINFO.pack(0, _ms(sctp.rto_initial), _ms(sctp.rto_most), _ms(sctp.rto_least)),
+        layout.RTOINFO.pack(0, _ms(sctp.rto_initial), _ms(sctp.rto_max), _ms(sctp.rto_min)),
     )
     yield (
         Option.ASSOCINFO,

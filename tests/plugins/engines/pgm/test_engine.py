@@ -27,8 +27,8 @@ GROUP = "239.192.77.1"
 TIMEOUT = 60.0
 
 
-def _address(carriage: str = "zmtp1", transport: str = "epgm") -> str:
-    return f"{carriage}+{transport}://lo;{GROUP}:{free_port()}"
+def _address(framing: str = "zmtp1", transport: str = "epgm") -> str:
+    return f"{framing}+{transport}://lo;{GROUP}:{free_port()}"
 
 
 def _sender(address: str, **options: object) -> list[EnginePlan | RoutePlan]:
@@ -51,11 +51,11 @@ needs_raw = pytest.mark.skipif(os.geteuid() != 0, reason="raw sockets take root"
 
 
 @pytest.mark.parametrize("transport", ["epgm", pytest.param("pgm", marks=needs_raw)])
-@pytest.mark.parametrize("carriage", ["zmtp1", "backend"])
+@pytest.mark.parametrize("framing", ["zmtp1", "backend"])
 def test_messages_of_any_size_arrive_in_order(
-    carriage: str, transport: str, kernel_factory: KernelFactory
+    framing: str, transport: str, kernel_factory: KernelFactory
 ) -> None:
-    address = _address(carriage, transport)
+    address = _address(framing, transport)
     kernel = kernel_factory(*_sender(address), *_receiver(address))
     bodies = [b"%d" % number for number in range(500)] + [b"x" * 100_000, b"", b"end"]
     with kernel.open("from") as source, kernel.open("to") as target:
@@ -91,11 +91,11 @@ def test_envelopes_travel_between_kernels(kernel_factory: KernelFactory) -> None
     assert (got.body, got.key) == (b"sunny", "weather.wien")
 
 
-@pytest.mark.parametrize("carriage, options", [("backend", {}), ("zmtp1", {"keys": "part"})])
+@pytest.mark.parametrize("framing, options", [("backend", {}), ("zmtp1", {"keys": "part"})])
 def test_a_message_that_cannot_be_written_is_refused_and_holds_up_none(
-    carriage: str, options: dict[str, object], kernel_factory: KernelFactory
+    framing: str, options: dict[str, object], kernel_factory: KernelFactory
 ) -> None:
-    address = _address(carriage)
+    address = _address(framing)
     events: list[EngineEvent] = []
     sender, channel, route = _sender(address, **options)
     assert isinstance(route, RoutePlan)

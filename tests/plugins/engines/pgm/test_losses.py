@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.engines.pgm.losses import Losses
+from plugins.engines.pgm.group_receiver import Losses
 from plugins.protocols.pgm.events import Event, What
 
 ONE, OTHER = b"one.....", b"other..."

@@ -10,8 +10,8 @@ from plugins.engines.sctp.system.layout import IPPROTO_SCTP
 
 QUICK = {
     "rto_initial": 0.1,
-    "rto_least": 0.05,
-    "rto_most": 0.5,
+    "rto_min": 0.05,
+    "rto_max": 0.5,
     "sack_delay": 0.01,
     "heartbeat": 0.3,
     "association_tries": 20,  # a busy machine is no dead peer

@@ -37,7 +37,7 @@ while True:
 def test_packets_are_as_large_as_the_interface_takes_them_or_as_told(
     kernel_factory: KernelFactory, most: int, least_mean: int
 ) -> None:
-    options = {"sctp": {**QUICK, "packet_most": most}}
+    options = {"sctp": {**QUICK, "packet_size_max": most}}
     sending, receiving, _ = pair(kernel_factory, route("net", "app"), here=(route("app", "net"),), **options)
     source, sink = sending.open("app"), receiving.open("app")
     for _ in range(20):

@@ -40,7 +40,7 @@ def until(program: subprocess.Popen[str], *beginnings: str) -> str:
 
 
 def start(lan: Lan, dials: str, listens: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
-    options = {"sctp": {**QUICK, "rto_least": 0.25, "rto_most": 1.0, "path_tries": 2}}
+    options = {"sctp": {**QUICK, "rto_min": 0.25, "rto_max": 1.0, "path_tries": 2}}
     place = f"backend+sctp://{','.join(THERE)}:5000"
     if dials != listens:
         place += "/9899"

@@ -38,8 +38,8 @@ OPTIONS: dict[str, Any] = {
     "sctp": {
         **QUICK,
         "rto_initial": 0.3,
-        "rto_least": 0.25,  # Linux acknowledges after 0.2 s
-        "rto_most": 1.0,
+        "rto_min": 0.25,  # Linux acknowledges after 0.2 s
+        "rto_max": 1.0,
         "path_tries": 2,
         "interleaving": False,  # Linux 6.1 numbers the fragments in a way of its own
     },

@@ -99,7 +99,7 @@ def test_a_hundred_receivers_that_miss_the_same_do_not_ask_a_hundred_times(recei
 
 
 def test_no_more_requests_a_second_than_the_cap() -> None:
-    options = ReceiverOptions(most_naks=50)
+    options = ReceiverOptions(max_naks=50)
     network = Network(receiver=options, drop=lambda packet: packet[4] == ODATA and packet[19] % 2 == 0)
     for number in range(2000):
         network.send([b"%d" % number])
@@ -161,7 +161,7 @@ def test_what_left_the_source_s_window_is_told_to_be_lost() -> None:
 def test_what_nobody_has_is_given_up_alone() -> None:
     """The source confirms and never repairs one packet; the others are delivered around the hole."""
     network = Network(
-        receiver=ReceiverOptions(data_tries=3, confirmation_tries=3, repeat=0.05),
+        receiver=ReceiverOptions(data_tries=3, ncf_tries=3, repeat=0.05),
         drop=lambda packet: packet[4] in (ODATA, RDATA) and packet[16:20] == b"\0\0\0\x03",
     )
     network.send(_bodies(6))
@@ -234,7 +234,7 @@ def test_without_permission_a_late_comer_begins_with_what_comes_next() -> None:
 
 def test_a_receiver_that_has_heard_no_spm_asks_for_one() -> None:
     network = Network(
-        receivers=0, source=SourceOptions(ambient=3600, heartbeat_first=1800, heartbeat_most=3600)
+        receivers=0, source=SourceOptions(ambient=3600, heartbeat_first=1800, heartbeat_max=3600)
     )
     network.run(0.1)  # the first SPM is gone
     late = network.join()

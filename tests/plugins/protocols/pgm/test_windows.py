@@ -38,7 +38,7 @@ def test_any_order_comes_out_in_order(first: int, order: list[int], again: list[
             missing |= set(new)
             missing.discard(number)
         assert missing == {
-            n for n in span(window.next, window.lead) if n not in window._held
+            n for n in span(window.next, window.lead) if n not in window._out_of_order
         }  # what is neither delivered nor held is just what was told
     assert window.ready == list(range(24))
     assert window.lost == []
@@ -61,7 +61,7 @@ def test_whatever_comes_the_window_keeps_its_bounds(
         if at < len(trails):
             window.give_up_before(after(first, trails[at]))
         assert 0 <= distance(window.next, after(window.lead)) <= most
-        assert window._held_bytes == len(window._held) <= most_bytes
+        assert window._out_of_order_bytes == len(window._out_of_order) <= most_bytes
     delivered = [item for item in window.ready if item is not None]
     assert delivered == sorted(set(delivered))
     lost = [distance(first, number) for start, end in window.lost for number in span(start, end)]

@@ -33,7 +33,7 @@ class Weather(msgspec.Struct, frozen=True):
 
 
 FAIR = Weather()
-QUICK = SctpOptions(rto_initial=0.2, rto_least=0.1, rto_most=5.0, init_tries=30, association_tries=30)
+QUICK = SctpOptions(rto_initial=0.2, rto_min=0.1, rto_max=5.0, init_tries=30, association_tries=30)
 """Time-outs that suit a network of 20 ms."""
 
 

@@ -174,7 +174,7 @@ def test_a_closed_window_stops_the_sender_and_an_open_one_lets_it_go_on() -> Non
 
 
 def test_a_peer_that_has_a_little_room_left_but_too_little_is_not_taken_for_gone() -> None:
-    few = msgspec.structs.replace(QUICK, association_tries=5, rto_most=1.0)
+    few = msgspec.structs.replace(QUICK, association_tries=5, rto_max=1.0)
     network = Network(a=few, b=msgspec.structs.replace(QUICK, receive_window=10_000))
     ours, _ = network.open()
     network.b.takes = False
@@ -228,7 +228,7 @@ def test_a_shutdown_that_takes_too_long_is_an_abort() -> None:
     ours.close(network.now)
     begun = network.now
     network.run_until(lambda: bool(network.a.told(What.LOST)), most=60)
-    assert network.now - begun == pytest.approx(5 * QUICK.rto_most)
+    assert network.now - begun == pytest.approx(5 * QUICK.rto_max)
     assert network.a.told(What.LOST)[0].detail == "the shutdown took too long"
 
 

@@ -10,7 +10,7 @@ from plugins.protocols.sctp.schedule import Terms
 from tests.plugins.protocols.sctp.network import QUICK, Network, Side, Weather
 
 OPTIONS = msgspec.structs.replace(
-    QUICK, heartbeat=0.5, path_tries=2, association_tries=1000, rto_most=2.0, receive_window=100_000
+    QUICK, heartbeat=0.5, path_tries=2, association_tries=1000, rto_max=2.0, receive_window=100_000
 )
 STREAMS = 4
 

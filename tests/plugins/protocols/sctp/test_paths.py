@@ -128,7 +128,7 @@ def path(**changed: float) -> Path:
 
 
 def test_the_time_out_follows_the_round_trip() -> None:
-    under_test = path(rto_least=0.001, rto_most=60.0)
+    under_test = path(rto_min=0.001, rto_max=60.0)
     under_test.measured(1.0)
     assert under_test.rto == pytest.approx(1.0 + 4 * 0.5)  # RFC 9260, 6.3.1, C2
     under_test.measured(2.0)  # RTTVAR = 3/4 * 0.5 + 1/4 * 1, SRTT = 7/8 + 2/8

@@ -11,7 +11,7 @@ from plugins.protocols.sctp.parameters import Kind, Parameter
 from plugins.protocols.sctp.probing import is_probe
 from tests.plugins.protocols.sctp.network import QUICK, Network, Weather
 
-LARGE = msgspec.structs.replace(QUICK, packet_most=65487)
+LARGE = msgspec.structs.replace(QUICK, packet_size_max=65487)
 
 
 @pytest.mark.parametrize(

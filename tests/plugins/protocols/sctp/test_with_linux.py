@@ -32,8 +32,8 @@ pytestmark = [
 
 OPTIONS = SctpOptions(
     rto_initial=0.3,
-    rto_least=0.15,
-    rto_most=2.0,
+    rto_min=0.15,
+    rto_max=2.0,
     init_tries=30,
     association_tries=50,
     path_tries=50,
@@ -221,7 +221,7 @@ def test_linux_slows_down_when_it_is_told_of_a_mark(wire: Wire) -> None:
 
 def test_larger_packets_are_found_to_pass(wire: Wire) -> None:
     """The guest's interface takes 1,500 bytes; what the probe is larger than that, the host's side of the way drops."""
-    wire.begin(1, 0.0, msgspec.structs.replace(OPTIONS, packet_most=1452))
+    wire.begin(1, 0.0, msgspec.structs.replace(OPTIONS, packet_size_max=1452))
     association = wire.connect()
     wire.run_until(lambda: association.paths.all[0].probing.size == 1452)
     exchange(wire, association, 20, (5000,))

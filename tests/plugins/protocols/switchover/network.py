@@ -188,7 +188,7 @@ class Network:
             due = math.inf if asked is None else asked
         member.got += [unit.rstrip() for unit in side.take()]
         if member.confirms:
-            side.confirm(side.era, side.next, now)
+            side.confirm(side.epoch, side.next, now)
         data = b"".join(side.data_to_send(now))
         if data and member.link is not None:
             self._tcp("up", member, member.link, data)

@@ -246,7 +246,7 @@ def test_what_is_confirmed_between_hello_and_welcome_is_told_after_them() -> Non
     link, side = member.link, member.side
     assert link is not None
     hello = b"".join(side.data_to_send(network.now))
-    side.confirm(side.era, side.next, network.now)
+    side.confirm(side.epoch, side.next, network.now)
     network.now += 0.05  # before the answer comes
     assert side.data_to_send(network.now) == []
     network.sender.receive(link, hello, network.now)

@@ -18,7 +18,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     """All messages of the feed up to the end of this unit."""
 
 
-class KeptUnits:
+class UnitBuffer:
     """In the order of their numbers, without gaps.  ``most`` is in bytes."""
 
     def __init__(self, most: int) -> None:

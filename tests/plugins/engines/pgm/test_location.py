@@ -6,20 +6,20 @@ from ipaddress import ip_address
 
 import pytest
 
-from plugins.engines.pgm.place import Place, parse_pgm_address
+from plugins.engines.pgm.location import Location, parse_pgm_address
 
 
 @pytest.mark.parametrize(
-    "text, place",
+    "text, location",
     [
-        ("zmtp1+epgm://eth0;239.192.1.1:5555", Place("eth0", ip_address("239.192.1.1"), 5555)),
-        ("zmtp1+pgm://10.0.0.0/8;239.192.1.1:7500", Place("10.0.0.0/8", ip_address("239.192.1.1"), 7500)),
-        ("backend+epgm://239.192.1.1:1", Place("", ip_address("239.192.1.1"), 1)),
-        ("backend+epgm://fe80::1;[ff15::1]:5", Place("fe80::1", ip_address("ff15::1"), 5)),
+        ("zmtp1+epgm://eth0;239.192.1.1:5555", Location("eth0", ip_address("239.192.1.1"), 5555)),
+        ("zmtp1+pgm://10.0.0.0/8;239.192.1.1:7500", Location("10.0.0.0/8", ip_address("239.192.1.1"), 7500)),
+        ("backend+epgm://239.192.1.1:1", Location("", ip_address("239.192.1.1"), 1)),
+        ("backend+epgm://fe80::1;[ff15::1]:5", Location("fe80::1", ip_address("ff15::1"), 5)),
     ],
 )
-def test_good_ones(text: str, place: Place) -> None:
-    assert parse_pgm_address(text)[1] == place
+def test_good_ones(text: str, location: Location) -> None:
+    assert parse_pgm_address(text)[1] == location
 
 
 @pytest.mark.parametrize(

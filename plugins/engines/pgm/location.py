@@ -10,10 +10,10 @@ from kernel.hosting.address import Address, parse_address
 from kernel.hosting.interfaces import IpAddress
 
 TRANSPORTS = ("pgm", "epgm")
-CARRIAGES = ("zmtp1", "backend")
+FRAMINGS = ("zmtp1", "backend")
 
 
-class Place(msgspec.Struct, frozen=True):
+class Location(msgspec.Struct, frozen=True):
     """Where a group meets."""
 
     interface: str
@@ -22,12 +22,12 @@ class Place(msgspec.Struct, frozen=True):
     port: int
 
 
-def parse_pgm_address(text: str) -> tuple[Address, Place]:
-    """Read ``carriage+transport://interface;group:port``; ``ValueError`` says what is wrong with it."""
+def parse_pgm_address(text: str) -> tuple[Address, Location]:
+    """Read ``framing+transport://interface;group:port``; ``ValueError`` says what is wrong with it."""
     address = parse_address(text, TRANSPORTS)
-    if address.protocol not in CARRIAGES:
+    if address.protocol not in FRAMINGS:
         raise ValueError(
-            f"{text!r}: messages travel over PGM as {' or '.join(CARRIAGES)}, not {address.protocol!r}"
+            f"{text!r}: messages travel over PGM as {' or '.join(FRAMINGS)}, not {address.protocol!r}"
         )
     interface, _, rest = address.place.rpartition(";")
     host, colon, port = rest.rpartition(":")
@@ -43,4 +43,4 @@ def parse_pgm_address(text: str) -> tuple[Address, Place]:
         ) from None
     if not group.is_multicast:
         raise ValueError(f"{text!r}: {group} is no multicast address")
-    return address, Place(interface, group, int(port))
+    return address, Location(interface, group, int(port))

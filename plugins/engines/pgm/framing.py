@@ -1,4 +1,4 @@
-"""Carriage: how messages are laid into the data of packets.  By the name that an address begins with."""
+"""Framing: how messages are laid into the data of packets.  By the name that an address begins with."""
 
 from __future__ import annotations
 
