@@ -1,4 +1,4 @@
-"""Framing: how messages are laid into the data of packets.  By the name that an address begins with."""
+"""Framing: how messages are mapped to the data of packets, named by the first word of an address."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from plugins.protocols.backend.units import UnitDecoder, UnitEncoder
 
 
 class Encoder(Protocol):
-    """Of a source."""
+    """The encoder of a source."""
 
     refused: int
-    """Messages that could not be written."""
+    """Messages that could not be encoded."""
     problem: str
-    """Why, of the last."""
+    """The reason for the last of them."""
 
     def encode(self, batches: Sequence[Batch]) -> list[bytes]:
-        """Return the data of packets, or units that PGM cuts into fragments if they are larger."""
+        """Return the data of packets; PGM fragments what is larger than a packet."""
         ...
 
 
 class Decoder(Protocol):
-    """Of one source that is heard."""
+    """The decoder of one source."""
 
     malformed: int
-    """What could not be read."""
+    """Units or messages that could not be decoded."""
 
     def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
-        """Take consecutive units, None where some were lost; return what is complete."""
+        """Process consecutive units, None where some were lost; return the complete batches."""
         ...
 
 
 def make_encoder(name: str, options: PgmOptions, tsdu_size: int) -> Encoder:
-    """Make one for packets with so many bytes of data."""
+    """Return an encoder for packets with so many bytes of data."""
     if name == "zmtp1":
         return Zmtp1Encoder(tsdu_size, keys=options.keys == "part")
     return UnitEncoder(tsdu_size)
 
 
 def make_decoder(name: str, options: PgmOptions) -> Decoder:
-    """Make one for a source that has just been heard for the first time."""
+    """Return a decoder for a source that was heard for the first time."""
     if name == "zmtp1":
         return Zmtp1Decoder(options.max_message, keys=options.keys == "part")
     return UnitDecoder(options.max_message)

@@ -1,7 +1,7 @@
-"""A PGM receiver on its sockets, in a thread.
+"""A PGM receiver on its sockets, in an engine's thread.
 
-While it is paused the socket is not read, and nothing is asked for: then what the system's buffer could not hold is asked for
-again.  What the source has no more by then is lost, and told.
+While it is paused the socket is not read, and nothing is requested. Afterwards it requests what the socket's
+buffer could not hold. What has left the source's window by then is lost, and reported.
 """
 
 from __future__ import annotations
@@ -23,41 +23,44 @@ from plugins.protocols.pgm.packets import tsi_text
 from plugins.protocols.pgm.receiver import Receiver
 from plugins.protocols.pgm.sequence import distance
 
-EVERY = 1.0
-"""Seconds between two reports of one source."""
+REPORT_INTERVAL = 1.0
+"""Seconds between two loss reports of one source."""
 
-Tell = Callable[[bytes, str], None]
+Report = Callable[[bytes, str], None]
 
 
 class Losses:
-    """Those of all sources.  ``tell`` gets a source and what it has lost."""
+    """Losses of all sources, combined.
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._waiting: dict[bytes, list[Event]] = {}
-        self._told: dict[bytes, float] = {}
+    The first is reported at once, later ones once per ``REPORT_INTERVAL``.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._pending: dict[bytes, list[Event]] = {}
+        self._reported: dict[bytes, float] = {}
 
     def add(self, event: Event) -> None:
-        """Packets were lost."""
-        self._waiting.setdefault(event.tsi, []).append(event)
+        """Add a loss."""
+        self._pending.setdefault(event.tsi, []).append(event)
 
     def next_deadline(self) -> float | None:
-        """Return when ``handle_timeout`` has something to tell."""
-        return min((self._told.get(tsi, 0.0) + EVERY for tsi in self._waiting), default=None)
+        """Return when ``handle_timeout`` is due, or None."""
+        return min((self._reported.get(tsi, 0.0) + REPORT_INTERVAL for tsi in self._pending), default=None)
 
     def handle_timeout(self, now: float) -> None:
-        """Tell what is due."""
-        for tsi in list(self._waiting):
-            if tsi not in self._told or self._told[tsi] + EVERY <= now:
-                self._told[tsi] = now
-                self._tell(tsi, _text(self._waiting.pop(tsi)))
+        """Report what is due."""
+        for tsi in list(self._pending):
+            if tsi not in self._reported or self._reported[tsi] + REPORT_INTERVAL <= now:
+                self._reported[tsi] = now
+                self._report(tsi, _text(self._pending.pop(tsi)))
 
     def forget(self, tsi: bytes) -> None:
-        """A source is gone: tell what is left to tell of it."""
-        self._told.pop(tsi, None)
-        waiting = self._waiting.pop(tsi, None)
-        if waiting is not None:
-            self._tell(tsi, _text(waiting))
+        """Report what is left of a source that has gone."""
+        self._reported.pop(tsi, None)
+        pending = self._pending.pop(tsi, None)
+        if pending is not None:
+            self._report(tsi, _text(pending))
 
 
 def _text(events: list[Event]) -> str:
@@ -69,17 +72,20 @@ def _text(events: list[Event]) -> str:
     return f"{count} packets from {ranges[0][0]} to {ranges[-1][1]}: {reasons}"
 
 
-READS_A_TURN = 16
-"""System calls, each of which may bring 64 KiB, before the neighbours have their turn."""
+READS_PER_TURN = 16
+"""System calls before other engines of the thread have their turn. Each may return 64 KiB."""
 
 _REPAIRS = {What.GAP, What.RECOVERED}
 
 Units = list[tuple[bytes, list[bytes | None]]]
-"""Sources and what they have sent: complete and in order, None where some is lost."""
+"""Sources (TSI) and their units, in order, None where some were lost."""
 
 
 class GroupReceiver:
-    """Hears all sources of a group.  ``deliver`` gets their units, ``gone`` a source that is heard no more."""
+    """Receives all sources of a group.
+
+    ``deliver`` gets their units, ``gone`` is called for a source that has gone.
+    """
 
     def __init__(
         self,
@@ -99,7 +105,7 @@ class GroupReceiver:
         self._gone = gone
         self._timer = LazyTimer(host, self._on_timer)
         self._reading = True
-        self._losses = Losses(lambda tsi, text: self._tell(What.LOST.value, tsi_text(tsi), text))
+        self._losses = Losses(lambda tsi, text: self._report(What.LOST.value, tsi_text(tsi), text))
         interface = find_interface(location.interface, location.group)
         self._sockets = Sockets(options, location, interface, raw=raw)
         self._wires: list[DatagramWire] = []
@@ -110,36 +116,36 @@ class GroupReceiver:
             self._close_wires()
             raise
         for warning in self._sockets.warnings:
-            self._tell("warning", detail=warning)
+            self._report("warning", detail=warning)
         seed = int.from_bytes(os.urandom(8), "big")
         self.receiver = Receiver(
             options.receiver, location.port, location.group.packed, seed, interface.address.packed
         )
 
     def start(self) -> None:
-        """Listen."""
+        """Start to receive."""
         self._watch()
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading."""
         self._reading = False
         self._watch()
 
     def resume(self) -> None:
-        """Read on, and see what was missed."""
+        """Continue reading, and request what was missed."""
         self._reading = True
         self._watch()
         self._on_readable()
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group, and close the sockets."""
         self._timer.cancel()
         for wire in self._wires:
             self._host.poller.watch(wire.fileno(), readable=None, writable=None)
         self._close_wires()
 
     def statistics(self) -> dict[str, Any]:
-        """Counters."""
+        """Return the counters."""
         return {"sources": len(self.receiver.sessions), **vars(self.receiver.statistics)}
 
     def _close_wires(self) -> None:
@@ -154,16 +160,16 @@ class GroupReceiver:
     def _on_readable(self) -> None:
         receiver = self.receiver
         now = self._host.now()
-        for datagrams, address in self._wires[0].receive(READS_A_TURN):
+        for datagrams, address in self._wires[0].receive(READS_PER_TURN):
             receiver.receive(datagrams, now, address[0])
         self._after(now)
 
     def _on_timer(self) -> None:
-        """Read first: what is asked for may be there."""
+        """Process timers; read first, since what would be requested may be waiting in the socket."""
         if self._reading:
             self._on_readable()
         else:
-            self._tell_events(self._host.now())
+            self._report_events(self._host.now())
 
     def _after(self, now: float) -> None:
         receiver = self.receiver
@@ -171,17 +177,17 @@ class GroupReceiver:
             to = self._sockets.address_of(ipaddress.ip_address(host) if host is not None else None)
             self._wires[1].send([packet], to)
         self._deliver(receiver.take())
-        if not self._wires:  # whoever took the last of it has closed us
+        if not self._wires:  # delivering may have closed this receiver
             return
         due = self._losses.next_deadline()
         if receiver.events or (due is not None and due <= now):
-            self._tell_events(now)
+            self._report_events(now)
             due = self._losses.next_deadline()
         self._timer.arm(due)
         if self._reading:
             self._timer.arm(receiver.next_deadline())
 
-    def _tell_events(self, now: float) -> None:
+    def _report_events(self, now: float) -> None:
         events = list(self.receiver.events)
         self.receiver.events.clear()
         for event in events:
@@ -191,13 +197,13 @@ class GroupReceiver:
             if event.what is What.GONE:
                 self._losses.forget(event.tsi)
                 self._gone(event.tsi)
-            if event.what not in _REPAIRS or self._options.tell_repairs:
+            if event.what not in _REPAIRS or self._options.report_repairs:
                 numbers = "" if event.first is None else f"packets from {event.first}"
                 if event.last is not None:
                     numbers = f"packets {event.first} to {event.last}"
                 detail = ": ".join(filter(None, (numbers, event.detail)))
-                self._tell(event.what.value, tsi_text(event.tsi), detail)
+                self._report(event.what.value, tsi_text(event.tsi), detail)
         self._losses.handle_timeout(now)
 
-    def _tell(self, what: str, peer: str = "", detail: str = "") -> None:
+    def _report(self, what: str, peer: str = "", detail: str = "") -> None:
         self._host.report(EngineEvent(engine=self._engine, what=what, peer=peer, detail=detail))

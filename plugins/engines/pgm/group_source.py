@@ -1,4 +1,4 @@
-"""A PGM source on its sockets, in a thread."""
+"""A PGM source on its sockets, in an engine's thread."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from plugins.engines.pgm.options import GroupOptions
 from plugins.engines.pgm.sockets import Sockets
 from plugins.protocols.pgm.source import Source
 
-READS_A_TURN = 64
+READS_PER_TURN = 64
 
 
 class GroupSource:
-    """Sends units to a group, and answers those who miss some.
+    """Sends units to a group, and answers the receivers' NAKs.
 
-    ``refill`` is called when there is room for more units, ``sent`` when all are with the operating system.
+    ``refill`` is called when there is room for more units, ``sent`` when the operating system has all of
+    them.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class GroupSource:
         self._dropped = 0
         self._where = f"{location.group}:{location.port}"
         self.silent = False
-        """Nobody listens: nothing is sent, not even signs of life."""
+        """There are no receivers: nothing is sent, not even SPMs."""
         interface = find_interface(location.interface, location.group)
         sockets = Sockets(options, location, interface, raw=raw)
         self._wires: list[DatagramWire] = []
@@ -71,14 +72,14 @@ class GroupSource:
             self._host.report(EngineEvent(engine=self._engine, what="warning", detail=warning))
 
     def start(self) -> None:
-        """Listen to receivers, and say hello."""
+        """Start to receive NAKs, and send an SPM."""
         for wire in self._wires:
             self._host.poller.watch(wire.fileno(), readable=self._readable(wire), writable=None)
         self.work()
 
     @property
     def busy(self) -> bool:
-        """Whether something waits to be sent for the first time."""
+        """Whether new data waits to be sent."""
         return bool(self.source.queued) or self._writing
 
     def send(self, units: Sequence[bytes]) -> None:
@@ -86,7 +87,7 @@ class GroupSource:
         self.source.send(units)
 
     def close(self) -> None:
-        """Say good-bye."""
+        """Announce the end of the session (OPT_FIN), and close the sockets."""
         if not self.silent:
             self._wires[0].send(self.source.close(), self._group)
         self._timer.cancel()
@@ -95,7 +96,7 @@ class GroupSource:
         self._close_wires()
 
     def statistics(self) -> dict[str, Any]:
-        """Counters."""
+        """Return the counters."""
         source, congestion = self.source, self.source.congestion
         controlled = {} if congestion is None else {"congestion_window": congestion.window}
         return {
@@ -106,7 +107,7 @@ class GroupSource:
         }
 
     def work(self) -> None:
-        """Send what may go now, and see when there will be more."""
+        """Send what is due, and set the timer."""
         if self.silent:
             return
         source = self.source
@@ -117,7 +118,7 @@ class GroupSource:
             if packets:
                 self._write(self._wires[0].send(packets, self._group))
                 if self._wires[0].dropped != self._dropped:
-                    self._tell_dropped(self._wires[0])
+                    self._report_dropped(self._wires[0])
             if not source.queued:
                 self._sent()
         self._timer.arm(source.next_deadline())
@@ -138,10 +139,12 @@ class GroupSource:
         if not self._writing:
             self.work()
 
-    def _tell_dropped(self, wire: DatagramWire) -> None:
-        """The system does not take packets: an operator has to know, if not of each."""
+    def _report_dropped(self, wire: DatagramWire) -> None:
+        """Report once that the system refuses packets; a counter tells how many."""
         if self._dropped == 0:
-            detail = f"the system does not take packets for {self._where}: {wire.refusal}; packets_refused counts them"
+            detail = (
+                f"the system refuses packets for {self._where}: {wire.refusal}; packets_refused counts them"
+            )
             self._host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
         self._dropped = wire.dropped
 
@@ -153,7 +156,7 @@ class GroupSource:
     def _on_readable(self, wire: DatagramWire) -> None:
         source = self.source
         now = self._host.now()
-        for datagrams, _ in wire.receive(READS_A_TURN):
+        for datagrams, _ in wire.receive(READS_PER_TURN):
             for datagram in datagrams:
                 source.receive(datagram, now)
         self.work()

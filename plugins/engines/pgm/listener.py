@@ -1,7 +1,4 @@
-"""The receiving side: from a PGM receiver to a port.
-
-When the pipes are full nothing is read until they have room.
-"""
+"""The receiving engine: from a PGM receiver to a port. While the pipes are full, nothing is read."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from plugins.engines.pgm.location import parse_pgm_address
 
 
 class PgmReceiver:
-    """Hears all sources of the group, and passes on what they say."""
+    """Receives all sources of the group."""
 
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
@@ -30,10 +27,10 @@ class PgmReceiver:
         self._messages = 0
         self._messages_refused = 0
         self._malformed = 0
-        self._told_refusal = False
+        self._refusal_reported = False
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Listen until cancelled."""
+        """Receive until cancelled."""
         self._host = host
         group = GroupReceiver(
             host,
@@ -54,7 +51,7 @@ class PgmReceiver:
             group.close()
 
     def statistics(self) -> dict[str, Any]:
-        """What was heard, missed and asked for."""
+        """Return the counters."""
         malformed = self._malformed + sum(decoder.malformed for decoder in list(self._decoders.values()))
         figures = {
             "messages_in": self._messages,
@@ -81,27 +78,27 @@ class PgmReceiver:
             self._group.pause()
 
     def _forget(self, tsi: bytes) -> None:
-        """A source is gone."""
+        """Forget a source."""
         decoder = self._decoders.pop(tsi, None)
         self._malformed += decoder.malformed if decoder is not None else 0
 
     # ------------------------------------------------------------------ the port's owner
 
     def on_writable(self) -> None:
-        """The pipes have room."""
+        """Called when the port's pipes have room."""
         if self._group is not None:
             self._group.resume()
 
     def on_output(self) -> None:
-        """A route leads here, which can lead nowhere: drop what it brings, and say so."""
+        """Drop messages of a route that leads here, and report that once: a receiver cannot send."""
         assert self._port is not None
         while taken := self._port.take():
             self._messages_refused += taken.count
-        if not self._told_refusal:
-            self._told_refusal = True
+        if not self._refusal_reported:
+            self._refusal_reported = True
             group = f"{self._location.group}:{self._location.port}"
             detail = f'this engine only receives (mode = "receive"); one with mode = "send" sends to {group}'
             self._host.report(EngineEvent(engine=self._name, what="refused", detail=detail))
 
     def on_confirmed(self, position: int) -> None:
-        """There is nobody to confirm to."""
+        """There is no one to confirm to."""

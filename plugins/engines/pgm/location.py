@@ -1,4 +1,4 @@
-"""Places of PGM addresses: ``interface;group:port``, as libzmq has them."""
+"""Locations in PGM addresses: ``interface;group:port``, as in libzmq."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FRAMINGS = ("zmtp1", "backend")
 
 
 class Location(msgspec.Struct, frozen=True):
-    """Where a group meets."""
+    """A group on an interface."""
 
     interface: str
-    """Name, address or network; empty for the system's choice."""
+    """Name, address or network; empty: the system's choice."""
     group: IpAddress
     port: int
 
 
 def parse_pgm_address(text: str) -> tuple[Address, Location]:
-    """Read ``framing+transport://interface;group:port``; ``ValueError`` says what is wrong with it."""
+    """Parse ``framing+transport://interface;group:port``. Raises ``ValueError`` with the reason."""
     address = parse_address(text, TRANSPORTS)
     if address.protocol not in FRAMINGS:
         raise ValueError(

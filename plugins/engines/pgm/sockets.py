@@ -1,8 +1,9 @@
-"""The sockets of a PGM engine, over UDP or over IP itself.
+"""The sockets of a PGM engine, over UDP or directly over IP.
 
-*Group* sockets are bound to the group's address and have joined it.  *Unicast* sockets have an address of their own: a source
-hears NAKs there, and sends from it; receivers send from one.  Because the two are bound to different addresses, a source and
-any number of receivers get along on one machine and one port.
+*Group* sockets are bound to the group's address and have joined the group. *Unicast* sockets are bound to an
+address of the interface: a source receives NAKs there and sends from it; receivers send from one. Since the
+two are bound to different addresses, a source and any number of receivers can use the same port on one
+machine.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _MREQN = Struct("=4s4si")
 _INDEX = Struct("=I")
 _BPF = Struct("=HBBI")
 _LOAD_BYTE, _LOAD_INDIRECT, _IP_HEADER_TO_X, _AT_LEAST, _RETURN = 0x30, 0x50, 0xB1, 0x35, 0x06
-_FIRST_UPSTREAM = 8  # NAK; all types from there on but NCF are on their way to a source
+_FIRST_UPSTREAM = 8  # NAK. From this type on, all but NCF go to a source
 
 
 class Sockets:
-    """Opens sockets for one group; ``OSError`` says what does not go, and why."""
+    """Opens the sockets of one group. Raises ``OSError`` with the reason."""
 
     def __init__(self, options: GroupOptions, location: Location, interface: Interface, *, raw: bool) -> None:
         self._options = options
@@ -41,14 +42,14 @@ class Sockets:
         self.warnings: list[str] = []
         overhead = IP_HEADER[location.group.version] + (0 if raw else UDP_HEADER)
         self.packet_size = (options.mtu or min(interface.mtu, USUAL_MTU)) - overhead
-        """Bytes of PGM that a packet may have."""
+        """Bytes of a PGM packet at most."""
 
     def address_of(self, host: IpAddress | None) -> Address:
-        """Return where packets go: to that host, or to the group."""
+        """Return the socket address of a host, or of the group."""
         return self._address(host or self._location.group, 0 if self._raw else self._location.port)
 
     def group(self, *, upstream_only: bool = False) -> DatagramWire:
-        """Open a socket that hears the group; if so wished, only what is on its way to a source."""
+        """Open a socket that has joined the group; ``upstream_only``: it receives only packets to a source."""
         sock = self._open()
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,7 +67,7 @@ class Sockets:
         return DatagramWire(sock)
 
     def unicast(self, port: int) -> DatagramWire:
-        """Open a socket of an address of its own; port 0 takes a free one."""
+        """Open a socket on the interface's address; port 0 takes a free one."""
         sock = self._open()
         try:
             self._buffer(sock, socket.SO_SNDBUF, self._options.send_buffer)
@@ -86,7 +87,7 @@ class Sockets:
             return socket.socket(self._family, socket.SOCK_RAW, IPPROTO_PGM)
         except PermissionError as error:
             text = (
-                "pgm:// takes the right to open raw sockets (CAP_NET_RAW); epgm:// goes over UDP and does not"
+                "pgm:// needs the right to open raw sockets (CAP_NET_RAW); epgm:// goes over UDP and does not"
             )
             raise PermissionError(error.errno, text) from None
 
@@ -126,7 +127,7 @@ class Sockets:
 
 
 def _upstream_filter(ip_header: bool, *, udp: bool) -> bytes:
-    """Return a filter (BPF) for packets whose type is 8 or more, so that a source does not read its own data."""
+    """Return a BPF filter for packets of type 8 or higher, so that a source does not read its own data."""
     kind = (UDP_HEADER if udp else 0) + 4
     load = (
         [(_IP_HEADER_TO_X, 0, 0, 0), (_LOAD_INDIRECT, 0, 0, kind)]
@@ -142,7 +143,10 @@ class _Program(ctypes.Structure):
 
 
 def _attach(sock: socket.socket, steps: bytes) -> None:
-    """Attach a filter; without one (not Linux) the socket hears more than it needs."""
+    """Attach a filter.
+
+    Where that fails (not Linux) the socket receives more than it needs, which is harmless.
+    """
     program = _Program(len(steps) // _BPF.size, steps)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))

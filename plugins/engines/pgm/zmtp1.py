@@ -1,8 +1,9 @@
-"""Framing ``zmtp1``: messages over PGM byte for byte as libzmq's ``pgm://`` and ``epgm://`` have them.
+"""Framing ``zmtp1``: messages in PGM packets exactly as libzmq's ``pgm://`` and ``epgm://`` send them.
 
-Messages are frames of ZMTP/1.0 in one endless stream: length (the flags byte counted; 0xFF and eight bytes from 255 on),
-flags (1: more parts follow), body.  A packet's data is two bytes, big-endian, that say where in it the first message begins
-(0xFFFF: none does), and a piece of the stream.
+Messages are ZMTP/1.0 frames in one endless stream: length (including the flags byte; 0xFF and eight bytes
+from 255 on), flags (1: more parts follow), body. The data of a packet is an offset of two bytes, big-endian,
+at which the first message of the packet begins (0xFFFF: none does), and a section of the stream. After a loss
+the decoder continues at the next offset.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ _BEGINS_HERE = bytes(_OFFSET)
 
 
 def header(size: int, flags: int = 0) -> bytes:
-    """Return what stands before a body of ``size`` bytes."""
+    """Return the header of a frame with a body of ``size`` bytes."""
     if size + 1 < _LONG:
         return bytes((size + 1, flags))
     return b"\xff" + (size + 1).to_bytes(8, "big") + bytes((flags,))
 
 
 class Zmtp1Encoder:
-    """Batches to the data of packets, which have ``tsdu_size`` bytes at the most."""
+    """Encodes batches as data of packets with at most ``tsdu_size`` bytes."""
 
     def __init__(self, tsdu_size: int, *, keys: bool = False) -> None:
-        self._piece = tsdu_size - _OFFSET
-        self._alone = self._piece - _LONGEST_HEADER
+        self._chunk_size = tsdu_size - _OFFSET
+        self._alone = self._chunk_size - _LONGEST_HEADER
         self._keys = keys
         self.refused = 0
-        """Messages whose key cannot be written."""
+        """Messages whose key cannot be sent."""
         self.problem = ""
-        """What was wrong with the last of these."""
+        """The reason for the last of them."""
 
     def encode(self, batches: Sequence[Batch]) -> list[bytes]:
-        """Return the data of packets; the last may be short, and the next batch begins with a packet of its own."""
+        """Return the data of packets. The last may be short: the next call begins a new packet."""
         if (
             len(batches) == 1
             and len(batches[0].bodies) == 1
@@ -51,7 +52,7 @@ class Zmtp1Encoder:
             and not self._keys
         ):
             (batch,) = batches
-            if not batch.multipart:  # a thin flow: one small message, one packet
+            if not batch.multipart:  # low rate: one small message, one packet
                 return [b"".join((_BEGINS_HERE, header(batch.size), batch.bodies[0]))]
         frames: list[bytes] = []
         sizes: list[int] = []
@@ -80,67 +81,67 @@ class Zmtp1Encoder:
     def _cut(self, stream: bytes, sizes: list[int]) -> list[bytes]:
         starts = list(accumulate(sizes, initial=0))
         starts.pop()
-        piece = self._piece
+        chunk_size = self._chunk_size
         tsdus: list[bytes] = []
-        for at in range(0, len(stream), piece):
+        for at in range(0, len(stream), chunk_size):
             number = bisect_left(starts, at)
             offset = starts[number] - at if number < len(starts) else NO_MESSAGE
-            if offset >= piece:
+            if offset >= chunk_size:
                 offset = NO_MESSAGE
-            tsdus.append(offset.to_bytes(_OFFSET, "big") + stream[at : at + piece])
+            tsdus.append(offset.to_bytes(_OFFSET, "big") + stream[at : at + chunk_size])
         return tsdus
 
 
 def _message(parts: Sequence[Any]) -> bytes:
     last = len(parts) - 1
     return b"".join(
-        piece
+        part_bytes
         for number, part in enumerate(parts)
-        for piece in (header(len(part), _MORE if number < last else 0), part)
+        for part_bytes in (header(len(part), _MORE if number < last else 0), part)
     )
 
 
 class Zmtp1Decoder:
-    """Data of one source's packets to batches.  After a loss it goes on with the next whole message."""
+    """Decodes the data of one source's packets. After a loss it continues with the next complete message."""
 
     def __init__(self, max_message: int, *, keys: bool = False) -> None:
         self.malformed = 0
-        """Packets whose data cannot be right, and messages larger than is allowed."""
+        """Packets with impossible data, and messages larger than allowed."""
         self._max_message = max_message
         self._keys = keys
         self._rest: bytes | None = None
-        """The begun frame; None while it is not known where one begins."""
+        """The incomplete frame; None while the start of a frame is not known."""
         self._parts: list[bytes] = []
-        self._skip = False  # the parts of a message whose first were lost
+        self._skip = False  # the parts of a message whose first parts were lost
         self._envelopes: dict[bytes, Envelope] = {}
 
     def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
-        """Take the data of consecutive packets, None where some were lost; return what is complete."""
+        """Process the data of consecutive packets, None where some were lost; return the complete batches."""
         batches: list[Batch] = []
-        pieces: list[bytes] = [] if self._rest is None else [self._rest]
+        fragments: list[bytes] = [] if self._rest is None else [self._rest]
         for unit in units:
             if unit is None or len(unit) < _OFFSET:
                 self.malformed += unit is not None
-                self._decode(b"".join(pieces), batches)
-                self._lose()
-                pieces = []
+                self._decode(b"".join(fragments), batches)
+                self._resynchronize()
+                fragments = []
             elif self._rest is None:
                 begin = _OFFSET + int.from_bytes(unit[:_OFFSET], "big")
                 if begin <= len(unit):
                     self._rest = b""
-                    pieces = [unit[begin:]]
+                    fragments = [unit[begin:]]
             else:
-                pieces.append(unit[_OFFSET:])
-        if pieces and self._rest is not None:
-            self._decode(b"".join(pieces), batches)
+                fragments.append(unit[_OFFSET:])
+        if fragments and self._rest is not None:
+            self._decode(b"".join(fragments), batches)
         return batches
 
-    def _lose(self) -> None:
+    def _resynchronize(self) -> None:
         self._rest = None
         self._parts.clear()
 
     def _decode(self, data: bytes, batches: list[Batch]) -> None:
-        """Read frames; keep the begun one."""
+        """Decode frames; keep the incomplete one."""
         at, end = 0, len(data)
         while at < end:
             size, head = _read_header(data, at)
@@ -148,7 +149,7 @@ class Zmtp1Decoder:
                 break
             if size == 0 or size - 1 > self._max_message:
                 self.malformed += 1
-                self._lose()
+                self._resynchronize()
                 return
             size -= 1
             if at + head + size > end:
@@ -166,7 +167,7 @@ class Zmtp1Decoder:
         self._parts.append(part)
         if sum(map(len, self._parts)) > self._max_message:
             self.malformed += 1
-            self._lose()
+            self._resynchronize()
         elif not more:
             parts, self._parts = self._parts, []
             if self._keys:
@@ -189,13 +190,13 @@ class Zmtp1Decoder:
 
 
 ENVELOPES = 4096
-"""Keys whose envelopes are kept to be used again."""
+"""Keys whose envelopes are cached."""
 
 _frames: dict[tuple[int, int], Struct] = {}
 
 
 def _read_header(data: bytes, at: int) -> tuple[int, int]:
-    """Return the length that a frame says it has, and the bytes of its header; -1: it is not all there."""
+    """Return a frame's length field and header size; -1 if the header is incomplete."""
     if data[at] != _LONG:
         return (data[at], 2) if at + 1 < len(data) or not data[at] else (-1, 2)
     if at + 10 > len(data):
@@ -204,9 +205,10 @@ def _read_header(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _equal_frames(data: bytes, at: int, head: int, size: int) -> list[bytes]:
-    """Return the bodies of the frame at ``at`` and of those after it that have the same header; 50 to 80 ns each.
+    """Return the bodies of the frame at ``at`` and of the following ones with the same header.
 
-    A frame with the same header has the same size, so the next one is where it is looked for.
+    A frame with the same header has the same size, so that the position of the next one is known: 50 to 80 ns
+    a frame.
     """
     frame = _frames.get((head, size))
     if frame is None:

@@ -1,4 +1,4 @@
-"""Chance from a seed: what a protocol may have instead of a generator of its own (splitmix64)."""
+"""Pseudo-random numbers from a seed (splitmix64), since a protocol has no generator of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MASK = (1 << 64) - 1
 
 
 class Chance:
-    """A sequence of numbers that looks random and is the same for the same seed."""
+    """A sequence of numbers that is the same for the same seed."""
 
     __slots__ = ("_state",)
 
@@ -14,7 +14,7 @@ class Chance:
         self._state = seed & _MASK
 
     def below(self, limit: float) -> float:
-        """Return a number from 0 up to, but not including, ``limit``."""
+        """Return a number from 0 (included) to ``limit`` (excluded)."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         mixed = self._state
         mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _MASK

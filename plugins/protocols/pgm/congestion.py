@@ -1,8 +1,8 @@
 """Congestion control of a source: PGMCC (draft-ietf-rmt-bb-pgmcc-03).
 
-One receiver, the *acker*, acknowledges every packet, as TCP's would; it is the one to which a TCP connection would be slowest.
-The window grows by a packet a round trip, and is halved when a packet was lost.  The draft counts tokens beside it; they are what
-the window has over the packets in flight, and so are not kept here.
+One receiver, the *acker*, acknowledges every packet, as a TCP receiver would. It is the one to which a TCP
+connection would be slowest. The window grows by one packet per round trip and is halved on a loss. The draft
+also counts tokens; they are the window minus the packets in flight, and are not stored here.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from plugins.protocols.pgm.sequence import MASK, after, distance
 SLOW_START_UNTIL = 4.0
 """Packets up to which the window doubles each round trip (2.2: "a fixed, small value")."""
 HYSTERESIS = 0.75
-"""A receiver has to be that much slower than the acker to take its bit (2.3)."""
+"""How much slower than the acker a receiver must be to replace it (2.3)."""
 REORDERING = 3
-"""Packets that have to arrive after one before it is taken for lost (2.2)."""
+"""Packets that must arrive after one before it counts as lost (2.2)."""
 BITMAP = 32
-"""Packets that an acknowledgement tells of."""
+"""Packets that one acknowledgement covers."""
 RETRIES = 2
-"""Successive timeouts after which another acker is looked for (2.7)."""
+"""Consecutive timeouts after which another acker is elected (2.7)."""
 TIMEOUT_FIRST, TIMEOUT_MIN, TIMEOUT_MAX = 1.0, 0.2, 60.0
 TICK = 1000
-"""Of the timestamp: a second's part (2.1.3: "1 ms or better")."""
+"""Ticks of the timestamp per second (2.1.3: "1 ms or better")."""
 NOT_IN_FLIGHT = object()
 
 
 def ticks(now: float) -> int:
-    """Return a clock as timestamps have it."""
+    """Return a time as a timestamp."""
     return int(now * TICK) & MASK
 
 
 class Congestion:
-    """What a source may send, as its acker tells.  ``no_acker`` is an address of zeros, of 4 or 16 bytes."""
+    """What a source may send, according to its acker. ``no_acker`` is an address of 4 or 16 zero bytes."""
 
     def __init__(self, no_acker: bytes) -> None:
         self.window = 1.0
-        """In packets."""
+        """The congestion window in packets."""
         self.acker = no_acker
-        """The address that it goes by; zeros: one is looked for."""
+        """The acker's address; zeros: none is elected."""
         self.losses = self.timeouts = self.elections = 0
         self._no_acker = no_acker
         self._flight: dict[int, object] = {}
@@ -50,11 +50,11 @@ class Congestion:
         self._timeout_at: float | None = None
 
     def may_send(self) -> bool:
-        """Whether the window has room for one packet more."""
+        """Whether the window has room for one more packet."""
         return len(self._flight) + 1 <= self.window
 
     def sent(self, number: int, now: float) -> CongestionData:
-        """A packet of original data goes; return what it has to say."""
+        """Record that an ODATA packet is sent; return its congestion data."""
         self._flight[number] = None
         if self._timeout_at is None:
             self._timeout_at = now + self._timeout()
@@ -63,10 +63,10 @@ class Congestion:
     # ------------------------------------------------------------------ what receivers say
 
     def on_feedback(self, feedback: CongestionFeedback, now: float) -> None:
-        """A NAK or an acknowledgement says how its receiver fares: it may become the acker (2.3)."""
+        """Process the report of a receiver, which may become the acker (2.3)."""
         seconds = max((ticks(now) - feedback.timestamp) & MASK, 1) / TICK
         if seconds > TIMEOUT_MAX:
-            return  # no echo of ours
+            return  # not an echo of our timestamp
         slowness = _slowness(seconds, feedback.loss)
         if feedback.address == self.acker:
             self._round_trip.measured(seconds)
@@ -80,10 +80,10 @@ class Congestion:
             self._retries = 0
 
     def on_ack(self, highest: int, bitmap: int, address: bytes, now: float) -> None:
-        """An acknowledgement of the ``BITMAP`` packets up to ``highest``, whose bit is the lowest (2.2)."""
+        """Process an acknowledgement of ``BITMAP`` packets (2.2). The lowest bit is ``highest``."""
         arrived = [bit for bit in range(BITMAP) if bitmap >> bit & 1]
         fresh = sum(self._flight.pop(after(highest, -bit), NOT_IN_FLIGHT) is None for bit in arrived)
-        if address != self.acker:  # one of before, of what it was asked for then
+        if address != self.acker:  # a former acker, for packets sent while it was acker
             return
         self._retries = 0
         lost = self._lost(highest, arrived)
@@ -93,7 +93,7 @@ class Congestion:
             if lost:
                 self.losses += 1
                 self.window = max(self.window / 2, 1.0)
-                newest = next(reversed(self._flight), highest)  # one halving a round trip
+                newest = next(reversed(self._flight), highest)  # at most one halving per round trip
                 self._suspended_until = after(newest if distance(highest, newest) > 0 else highest)
             else:
                 self._open(fresh)
@@ -101,7 +101,7 @@ class Congestion:
             self._timeout_at = now + self._timeout() if self._flight else None
 
     def _lost(self, highest: int, arrived: list[int]) -> int:
-        """Take out of flight what has not come though several after it have; return how many these are."""
+        """Remove packets from flight that count as lost; return how many."""
         back = arrived[REORDERING - 1] if len(arrived) >= REORDERING else BITMAP
         before = after(highest, -back)
         lost = [number for number in self._flight if distance(number, before) > 0]
@@ -125,7 +125,7 @@ class Congestion:
         return self._timeout_at
 
     def handle_timeout(self, now: float) -> None:
-        """Nobody has acknowledged anything for too long: begin again, after some times with another acker (2.7)."""
+        """Handle a timeout: start again with one packet, and after several with another acker (2.7)."""
         if self._timeout_at is None or self._timeout_at > now:
             return
         self.timeouts += 1

@@ -1,4 +1,7 @@
-"""What a receiver tells a source that controls congestion (PGMCC, draft-ietf-rmt-bb-pgmcc-03, 2.6 and 4): losses, and arrivals."""
+"""Congestion feedback of a receiver: its loss rate and what has arrived.
+
+Sections 2.6 and 4 of draft-ietf-rmt-bb-pgmcc-03 (PGMCC).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from plugins.protocols.pgm.extensions import CongestionData, CongestionFeedback
 from plugins.protocols.pgm.sequence import MASK, distance
 
 MEMORY = 65_000 / 65_536
-"""Of the low-pass filter for the loss rate (2.6)."""
+"""Factor of the low-pass filter for the loss rate (2.6)."""
 MAX_JUMP = 4096
-"""Losses at once that change the loss rate."""
+"""Consecutive losses that are counted at most."""
 ALL = (1 << BITMAP) - 1
 
 
 class Feedback:
-    """Of one session.  ``address`` is what we go by, 4 or 16 bytes; ``back_off`` the wait of whom the source looks for."""
+    """The feedback of one session. ``address`` identifies us, with 4 or 16 bytes."""
 
     def __init__(self, address: bytes) -> None:
         self.loss = 0.0
@@ -27,9 +30,10 @@ class Feedback:
         self._at = 0.0
 
     def note(self, number: int, data: CongestionData, now: float, back_off: float) -> bool:
-        """A packet of original data has come; return whether it is ours to acknowledge it at once.
+        """Process an ODATA packet; return whether we are the acker and must acknowledge it now.
 
-        With no acker, an acknowledgement is due after ``back_off``, unless there is one by then (2.3.1).
+        If there is no acker, an acknowledgement is due after ``back_off`` seconds, unless one is elected by
+        then (2.3.1).
         """
         self._timestamp, self._at = data.timestamp, now
         self._arrived(number)
@@ -55,6 +59,9 @@ class Feedback:
             self.bitmap |= 1 << -ahead
 
     def report(self, now: float) -> CongestionFeedback:
-        """Return what goes with NAKs and acknowledgements: the echo is that of a packet that came just now (2.5.1)."""
+        """Return the report that goes with NAKs and acknowledgements.
+
+        Its timestamp is corrected by the time since the packet arrived (2.5.1).
+        """
         elapsed = int((now - self._at) * TICK)
         return CongestionFeedback((self._timestamp + elapsed) & MASK, self.loss, self._address)

@@ -1,4 +1,4 @@
-"""What a receiver tells besides the data.  Nothing is lost, found or changed without one of these."""
+"""Events of a receiver. Nothing is lost, found or changed without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plugins.protocols.pgm.packets import tsi_text
 
 
 class What(Enum):
-    """Sorts of events."""
+    """Kinds of events."""
 
     APPEARED = "source appeared"
     LATE_JOIN = "late join"
@@ -24,12 +24,15 @@ class What(Enum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them."""
+    """An event of a session."""
 
     what: What
     tsi: bytes
     first: int | None = None
-    """Of ``gap``, ``recovered`` and ``lost``: the first sequence number.  Of ``late join``: where reception begins."""
+    """Of ``gap``, ``recovered`` and ``lost``: the first sequence number.
+
+    Of ``late join``: where reception begins.
+    """
     last: int | None = None
     detail: str = ""
 

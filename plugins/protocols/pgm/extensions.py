@@ -16,10 +16,10 @@ LENGTH, FRAGMENT, NAK_LIST, JOIN = 0x00, 0x01, 0x02, 0x03
 PARITY_PRM, PARITY_GRP, CURR_TGSIZE = 0x08, 0x09, 0x0A
 SYN, FIN, RST = 0x0D, 0x0E, 0x0F
 PGMCC_DATA, PGMCC_FEEDBACK = 0x12, 0x13
-"""Not in the RFC: as OpenPGM numbers them."""
+"""Not in the RFC: the numbers that OpenPGM uses."""
 
 END = 0x80
-"""In the type of the last one."""
+"""Set in the type of the last option extension."""
 MAX_NAK_LIST = 62
 MOST = 16
 """Option extensions that a packet may have."""
@@ -36,26 +36,26 @@ _AFI_OF_SIZE = {4: 1, 16: 2}
 
 
 class MalformedPacket(RemoteProtocolError):
-    """Bytes that are no PGM packet, or a damaged one.  Never raised for what is merely unknown."""
+    """The bytes are no PGM packet, or a damaged one. Unknown types and options are no error."""
 
 
 class Fragment(msgspec.Struct, frozen=True, gc=False):
-    """OPT_FRAGMENT: a piece of a larger unit (9.2)."""
+    """OPT_FRAGMENT: a fragment of a larger unit (9.2)."""
 
     first: int
-    """Sequence number of the packet with the first piece."""
+    """Sequence number of the packet with the first fragment."""
     offset: int
-    """Where this piece begins, in bytes."""
+    """Offset of this fragment in bytes."""
     size: int
     """Bytes of the whole unit."""
 
 
 class Reset(msgspec.Struct, frozen=True, gc=False):
-    """OPT_RST: the source gives up (9.8)."""
+    """OPT_RST: the source ends the session with an error (9.8)."""
 
     code: int = 0
     unanswered: bool = False
-    """The N bit: NAKs would go unanswered."""
+    """The N bit: NAKs will not be answered."""
 
 
 class ParityParameters(msgspec.Struct, frozen=True, gc=False):
@@ -68,32 +68,32 @@ class ParityParameters(msgspec.Struct, frozen=True, gc=False):
 
 
 class CongestionData(msgspec.Struct, frozen=True, gc=False):
-    """OPT_PGMCC_DATA: when the packet was sent, and who is to acknowledge it."""
+    """OPT_PGMCC_DATA: when the packet was sent, and who must acknowledge it."""
 
     timestamp: int
     acker: bytes
-    """An address of 4 or 16 bytes; zeros: nobody yet."""
+    """The acker's address of 4 or 16 bytes; zeros: none yet."""
 
 
 class CongestionFeedback(msgspec.Struct, frozen=True, gc=False):
-    """OPT_PGMCC_FEEDBACK: how a receiver fares."""
+    """OPT_PGMCC_FEEDBACK: the report of a receiver."""
 
     timestamp: int
-    """That of the last packet, and the time since."""
+    """Timestamp of the last packet plus the time since."""
     loss: float
-    """From 0 to 1."""
+    """Loss rate from 0 to 1."""
     address: bytes
 
 
 class Extensions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Those of one packet."""
+    """The option extensions of one packet."""
 
     fragment: Fragment | None = None
     encoded: bool = False
     """The fragment's numbers are parity of those of the group's packets."""
     nak_list: tuple[int, ...] = ()
     join: int | None = None
-    """The oldest packet that somebody who comes late may ask for (9.4)."""
+    """The oldest packet that a new receiver may request (9.4)."""
     syn: bool = False
     fin: bool = False
     reset: Reset | None = None
@@ -108,7 +108,7 @@ NONE = Extensions()
 
 
 def encode(extensions: Extensions) -> tuple[bytes, int]:
-    """Return the bytes, and the bits of the header's options byte that tell of them."""
+    """Return the encoded extensions, and the bits that announce them in the header's options byte."""
     found = _options(extensions)
     if not found:
         return b"", 0
@@ -162,7 +162,7 @@ def _congestion_options(extensions: Extensions) -> list[tuple[int, int, int, byt
 
 
 def decode(packet: bytes, at: int) -> tuple[Extensions, int]:
-    """Return the extensions that begin at ``at``, and where they end."""
+    """Return the extensions that begin at ``at``, and the offset behind them."""
     if len(packet) < at + 4 or packet[at] & ~END != LENGTH or packet[at + 1] != 4:
         raise MalformedPacket("option extensions that do not begin with OPT_LENGTH")
     end = at + int.from_bytes(packet[at + 2 : at + 4], "big")

@@ -1,4 +1,4 @@
-"""What can be set of PGM, apart from the engine that hosts it."""
+"""Options of PGM, without those of the engine that hosts it."""
 
 from __future__ import annotations
 
@@ -13,77 +13,100 @@ Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
 class SourceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A source of PGM."""
+    """Options of a source."""
 
     rate: Count = 12_500_000
-    """Bytes a second, at the most, of all that is sent."""
+    """Bytes per second of everything that is sent."""
     repair_share: Share = 0.5
-    """The part of ``rate`` that repairs may take.  They go first, and new data has the rest for sure."""
+    """The part of ``rate`` that repairs may take. Repairs go first; the rest is always left for new data."""
     window_packets: Packets = 65_536
-    """Packets that are kept to be sent again."""
+    """Packets that are kept for repairs."""
     window_bytes: Count = 64 * 1024 * 1024
-    """Bytes that are kept to be sent again."""
+    """Bytes that are kept for repairs."""
     window_seconds: Seconds = 10.0
-    """Seconds that a packet is kept to be sent again."""
+    """Seconds that a packet is kept for repairs."""
     ambient: Seconds = 2.0
-    """Seconds between SPMs while data flows: what late-comers learn the way back from."""
+    """Seconds between SPMs while data flows. New receivers learn from them where to send NAKs."""
     heartbeat_first: Seconds = 0.02
-    """Seconds of silence after which an SPM tells how far the data went; doubled for each one more."""
+    """Seconds of silence after which an SPM announces the last packet.
+
+    The interval doubles with each further one.
+    """
     heartbeat_max: Seconds = 10.0
-    """Seconds between heartbeats at the most."""
+    """Seconds between heartbeats at most."""
     late_join: bool = True
-    """Allow those who come late to ask for all that is still in the window (OPT_JOIN)."""
+    """Allow new receivers to request everything that is still in the window (OPT_JOIN)."""
     parity_group: Annotated[int, msgspec.Meta(ge=0, le=128)] = 0
-    """Packets for which parity is computed together (a power of two); 0: no parity.  A lost packet is then worked out of others."""
+    """Packets of a parity group (a power of two); 0: no parity.
+
+    A lost packet can then be reconstructed from the others.
+    """
     parity_packets: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
-    """Packets of parity that follow each group unasked: so many losses in a group need no repair."""
+    """Parity packets that are sent after each group without request: so many losses in a group need no
+    repair."""
     parity_on_demand: bool = False
     """Answer requests with parity: one packet repairs different losses of many receivers."""
     congestion_control: bool = False
-    """Send no faster than a TCP connection to the slowest receiver would (PGMCC), below ``rate``.  Receivers have to take part: without
-    one that does, hardly anything is sent.  Not together with parity."""
+    """Send no faster than a TCP connection to the slowest receiver would (PGMCC), and never above ``rate``.
+
+    Receivers must take part: without one that does, hardly anything is sent. Cannot be combined with parity.
+    """
     repeat_guard: Seconds = 0.002
-    """Seconds during which a second request for the same packet is taken for one that crossed the answer."""
+    """Seconds within which a second request for a packet is assumed to have crossed the answer to the first.
+    """
 
     def __post_init__(self) -> None:
         k = self.parity_group
         if k & k - 1 or k == 1:
-            raise ValueError("parity_group: a power of two from 2 to 128, or 0")
+            raise ValueError("parity_group must be a power of two from 2 to 128, or 0")
         if bool(self.parity_packets or self.parity_on_demand) != bool(k):
-            raise ValueError("parity_group: it takes parity_packets or parity_on_demand, and they take it")
+            raise ValueError(
+                "parity_group needs parity_packets or parity_on_demand, and each of them needs it"
+            )
         if k and self.congestion_control:
-            raise ValueError("congestion_control: not together with parity")
+            raise ValueError("congestion_control cannot be combined with parity")
         if self.parity_packets > k:
-            raise ValueError("parity_packets: as many as parity_group at the most")
+            raise ValueError("parity_packets: at most parity_group")
 
 
 class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A receiver of PGM."""
+    """Options of a receiver."""
 
     window_packets: Packets = 65_536
-    """Packets that are held, or waited for, while an earlier one is missing; beyond that the missing are given up."""
+    """Packets that are stored or waited for while an earlier one is missing.
+
+    Beyond that, missing ones are given up.
+    """
     window_bytes: Count = 64 * 1024 * 1024
-    """Bytes that are held while an earlier packet is missing."""
+    """Bytes that are stored while an earlier packet is missing."""
     join: Literal["now", "window"] | Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)] = "now"
-    """Where to begin with a source that is under way: ``now``, with what comes next; ``window``, with the oldest that it
-    allows to ask for; or a sequence number, or what is nearest to it."""
+    """Where to begin with a source that is already sending:
+
+    ``now``, with the next packet; ``window``, with the oldest that it allows to request; or with a sequence
+    number, or the nearest one possible.
+    """
     back_off: Seconds = 0.02
-    """Seconds of which a random part is waited before a repair is asked for; shorter where the round trip is."""
+    """Seconds of which a random part passes before a repair is requested; less where round trips are shorter.
+    """
     repeat: Seconds = 0.2
-    """Seconds after which an unanswered request is repeated, until round trips were measured.  The wait doubles each time."""
+    """Seconds after which an unanswered request is repeated, until round trips were measured.
+
+    The wait doubles each time.
+    """
     repeat_max: Seconds = 1.0
-    """Seconds between repeated requests at the most."""
+    """Seconds between repeated requests at most."""
     ncf_tries: Count = 20
-    """Requests for one packet that nobody confirms, after which it is given up."""
+    """Requests for one packet without confirmation after which it is given up (NAK_NCF_RETRIES)."""
     data_tries: Count = 20
-    """Requests for one packet that are confirmed and not fulfilled, after which it is given up."""
+    """Requests for one packet that were confirmed and not repaired after which it is given up
+    (NAK_DATA_RETRIES)."""
     max_naks: Count = 1000
-    """Requests a second at the most, for all sources together; each may ask for 63 packets."""
+    """NAKs per second for all sources together; each can request 63 packets."""
     election_back_off: Seconds = 0.05
-    """Seconds of which a random part is waited before offering to be a source's acker (PGMCC)."""
+    """Seconds of which a random part passes before this receiver offers to be a source's acker (PGMCC)."""
     source_expiry: Seconds = 300.0
-    """Seconds without any packet after which a source is taken for gone."""
+    """Seconds without any packet after which a source is forgotten."""
     max_sources: Count = 1000
-    """Sources that are listened to at once; more are ignored, and counted."""
+    """Sources that are received at the same time; more are ignored and counted."""
     max_unit: Count = 64 * 1024 * 1024
-    """Bytes that fragments (OPT_FRAGMENT) may make together; larger units are dropped, and counted."""
+    """Bytes of a unit in fragments (OPT_FRAGMENT) at most; larger units are dropped and counted."""

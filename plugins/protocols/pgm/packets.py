@@ -34,7 +34,7 @@ DATA = Struct(">HHBBH6sHII")
 """The same, and sequence number and trailing edge."""
 
 UPSTREAM = frozenset((POLR, NAK, NNAK, SPMR, ACK))
-"""Types whose ports are the other way round."""
+"""Packet types from receivers, whose ports are in the opposite order."""
 
 _WINDOW = Struct(">III")
 _ACK = Struct(">II")
@@ -43,7 +43,7 @@ _SIZE_OF_AFI = {1: 4, 2: 16}
 
 
 class Packet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What all have: whose conversation it belongs to, and to which port of the application."""
+    """What all packets have."""
 
     kind: int
     tsi: bytes
@@ -54,13 +54,13 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SourcePath(Packet, frozen=True, kw_only=True, gc=False):
-    """SPM: a source's sign of life, and its window (8.1)."""
+    """SPM: the source's window and address (8.1)."""
 
     number: int
     trail: int
     lead: int
     path: bytes
-    """Where NAKs go: an address of 4 or 16 bytes."""
+    """The address that NAKs go to, 4 or 16 bytes."""
 
 
 class Data(Packet, frozen=True, kw_only=True, gc=False):
@@ -75,10 +75,10 @@ class Data(Packet, frozen=True, kw_only=True, gc=False):
 
 
 class Request(Packet, frozen=True, kw_only=True, gc=False):
-    """NAK, NNAK or NCF: asking for repairs, and confirming that somebody did (8.3)."""
+    """NAK, NNAK or NCF: a request for repairs, or the confirmation of one (8.3)."""
 
     numbers: tuple[int, ...]
-    """That of the header, then those of the list."""
+    """The number in the header, then those of the list."""
     source: bytes
     group: bytes
     parity: bool = False
@@ -88,18 +88,18 @@ class Ack(Packet, frozen=True, kw_only=True, gc=False):
     """ACK: what has arrived at the acker (PGMCC)."""
 
     highest: int
-    """The highest sequence number that has come."""
+    """The highest sequence number that has arrived."""
     bitmap: int
-    """Of the 32 up to that one, whose bit is the lowest."""
+    """Bitmap of the 32 packets up to that one, whose bit is the lowest."""
 
 
 def tsi_of(packet: bytes) -> bytes:
-    """Return whose conversation these bytes belong to."""
+    """Return the TSI of a packet."""
     return packet[8:14] + (packet[2:4] if packet[4] in UPSTREAM else packet[0:2])
 
 
 def tsi_text(tsi: bytes) -> str:
-    """Return a TSI as people write it: the identifier in hexadecimal, a dot, and the port."""
+    """Return a TSI as text: the identifier in hexadecimal, a dot, and the port."""
     return f"{tsi[:6].hex()}.{int.from_bytes(tsi[6:], 'big')}"
 
 
@@ -117,7 +117,7 @@ def _packet(
 
 
 def encode(packet: Packet) -> bytes:
-    """Return the bytes of any packet."""
+    """Return the encoded packet."""
     if isinstance(packet, SourcePath):
         body = _WINDOW.pack(packet.number, packet.trail, packet.lead) + _address(packet.path)
         return _packet(packet.kind, packet.tsi, packet.port, body, packet.extensions)
@@ -144,13 +144,14 @@ def _address(address: bytes) -> bytes:
 
 
 def decode(packet: bytes) -> Packet:
-    """Read a packet; ``MalformedPacket`` says what is wrong with it."""
+    """Decode a packet. Raises ``MalformedPacket``."""
     if len(packet) < HEADER.size:
         raise MalformedPacket(f"{len(packet)} bytes; a header has {HEADER.size}")
     first, second, kind, options, checksum, identifier, length = HEADER.unpack_from(packet)
     if kind not in NAMES:
         raise MalformedPacket(f"type {kind:#04x}")
-    if not (is_intact(packet) if checksum else kind not in (ODATA, RDATA)):  # 0: none; not allowed for data
+    # 0 means no checksum, which data packets must not have.
+    if not (is_intact(packet) if checksum else kind not in (ODATA, RDATA)):
         raise MalformedPacket(f"{NAMES[kind]} with a wrong checksum")
     source, port = (second, first) if kind in UPSTREAM else (first, second)
     common = (kind, identifier + source.to_bytes(2, "big"), port)
@@ -233,7 +234,7 @@ def _decode_request(packet: bytes, common: _Common, options: int) -> Request:
 
 
 def _read_address(packet: bytes, at: int) -> tuple[bytes, int]:
-    """Return the address whose family stands at ``at``, and where it ends."""
+    """Return the address whose family is at ``at``, and the offset behind it."""
     size = _SIZE_OF_AFI.get(int.from_bytes(packet[at : at + 2], "big"), 0)
     end = at + 4 + size
     if not size or end > len(packet):

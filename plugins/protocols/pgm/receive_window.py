@@ -1,7 +1,7 @@
-"""Receive window: puts the packets of one source into order (RFC 3208, 3.4 and 6.1).
+"""The receive window: puts the packets of one source into order (RFC 3208, 3.4 and 6.1).
 
-What comes in order costs nothing here.  What comes too early is out_of_order until what is missing has come or is given up.
-``ready`` gets what may be delivered, and ``LOST`` in the place of what never will be.
+A packet in order costs one comparison. A packet ahead of a gap is stored until the gap is filled or given up.
+``ready`` collects what may be delivered, with ``LOST`` for what never will be.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from plugins.protocols.pgm.sequence import MASK, after, distance, span
 
 LOST = None
-"""Stands in ``ready`` where packets are missing for good."""
+"""Marks packets that were given up, in ``ready``."""
 
 
 class ReceiveWindow:
-    """From ``next``, the first that was not delivered, to ``lead``, the last that is known of.
+    """Packets from ``next``, the first that was not delivered, to ``lead``, the last that is known.
 
-    Items are whatever the caller makes of packets; ``size`` of an item is its bytes.
+    An item is whatever the caller makes of a packet; its ``size`` is in bytes.
     """
 
     __slots__ = (
@@ -37,18 +37,18 @@ class ReceiveWindow:
         self.lead = after(first, -1)
         self.ready: list[Any] = []
         self.lost: list[tuple[int, int]] = []
-        """Ranges that were given up, for the caller to take out."""
+        """Ranges that were given up; the caller empties the list."""
         self._most = most
         self._most_bytes = most_bytes
         self._out_of_order: dict[int, tuple[Any, int]] = {}
         self._out_of_order_bytes = 0
 
     def has(self, number: int) -> bool:
-        """Whether a packet beyond the gap is here already."""
+        """Whether a packet ahead of the gap is stored."""
         return number in self._out_of_order
 
     def extend(self, lead: int) -> list[int]:
-        """The source has sent up to ``lead``: return the numbers that are new, all of them missing so far."""
+        """Record that the source has sent up to ``lead``; return the numbers that are new and missing."""
         beyond = distance(self.lead, lead)
         if beyond <= 0:
             return []
@@ -59,7 +59,7 @@ class ReceiveWindow:
         return new
 
     def put(self, number: int, item: Any, size: int) -> Sequence[int] | None:
-        """Take a packet; return the numbers that are known to be missing since, None if it was here before."""
+        """Add a packet; return the numbers newly found missing, or None if it is a duplicate."""
         ahead = (number - self.next) & MASK
         if ahead > MASK >> 1 or number in self._out_of_order:
             return None
@@ -81,19 +81,19 @@ class ReceiveWindow:
         return new
 
     def skip(self, number: int) -> None:
-        """Stop waiting for one packet."""
+        """Give up one packet."""
         self.lost.append((number, number))
         self.put(number, LOST, 0)
 
     def give_up_first(self) -> None:
-        """Stop waiting for the oldest that is missing, up to the next that is here."""
+        """Give up the oldest gap, up to the next packet that is stored."""
         first = self.next
         while first not in self._out_of_order:
             first = after(first)
         self.give_up_before(first)
 
     def give_up_before(self, limit: int) -> None:
-        """Stop waiting for anything older than ``limit``; deliver what of it is here."""
+        """Give up everything missing before ``limit``, and deliver what is stored of it."""
         way = distance(self.next, limit)
         if way <= 0:
             return
@@ -110,7 +110,7 @@ class ReceiveWindow:
         self._deliver()
 
     def _lose(self, until: int) -> None:
-        """What is missing from ``next`` up to ``until`` is lost."""
+        """Report what is missing from ``next`` up to ``until`` as lost."""
         if self.next != until:
             self.lost.append((self.next, after(until, -1)))
             if not self.ready or self.ready[-1] is not LOST:

@@ -1,7 +1,14 @@
-"""Receiver: all sources that are heard on one port (RFC 3208, 6).  Sans-I/O.
+"""A PGM receiver: all sources that are heard on one port of a group (RFC 3208, 6). Sans-I/O.
 
-Packets come in with ``receive``; ``take`` has what may be delivered, ``events`` what is to be told, ``packets_to_send``
-the requests that go back.  Plain data packets that come in order have a way of their own through ``receive``.
+Each source has a ``Session``, which is found by the packet's transport session identifier (TSI). A session
+consists of a window, which puts packets into order (``receive_window``), and a recovery, which decides when
+to ask for missing ones (``recovery``). This file decodes packets, passes them to their sessions, and sends
+what goes back: NAKs, requests for SPMs (SPMR, 13.), and acknowledgements for PGMCC.
+
+Packets go in with ``receive``. Afterwards ``take`` has the data, ``events`` has what happened, and
+``packets_to_send`` the packets to send. Data packets without options that arrive in order have a path of
+their own through ``receive``: one loop, without an object per packet. Nothing is thread-safe, all times are
+seconds of the caller's clock.
 """
 
 from __future__ import annotations
@@ -42,20 +49,21 @@ from plugins.protocols.pgm.session import Session
 from plugins.protocols.pgm.token_bucket import TokenBucket
 
 NUMBERS_PER_NAK = MAX_NAK_LIST + 1
-"""Packets that one NAK may ask for."""
+"""Sequence numbers in one NAK: one in the header, and those of OPT_NAK_LIST."""
 NAK_BURST = 0.05
-"""Seconds' worth of NAKs that may go at once."""
+"""NAKs that may be sent at once, in seconds of the allowed rate."""
 FINISHED_EXPIRY = 10.0
-"""Seconds of silence after which a source that has finished is forgotten."""
+"""Seconds of silence after which a source that has finished (OPT_FIN) is forgotten."""
 SPMR_BACK_OFF = 0.25
-"""Seconds of which a random part is waited before an SPM is asked for, and between two requests (13.)."""
+"""Seconds of which a random part passes before an SPM is requested, and between two requests (13.)."""
 
 
 class Receiver:
-    """The sources of one group and port.  ``packets_to_send`` has to follow every ``receive``.
+    """The receiver of one group and port. ``packets_to_send`` must be called after every ``receive``.
 
-    ``port`` is the application's; packets for others are counted and ignored.  ``group`` is an address of 4 or 16 bytes,
-    ``address`` one of ours, by which a source that controls congestion may know us; empty: we take no part in that.
+    ``port`` is the data-destination port; packets for other ports are counted and ignored. ``group`` is an
+    address of 4 or 16 bytes. ``address`` is one of ours, by which a source with congestion control knows us;
+    empty: we do not take part in that.
     """
 
     def __init__(
@@ -63,7 +71,7 @@ class Receiver:
     ) -> None:
         self.sessions: dict[bytes, Session] = {}
         self.events: list[Event] = []
-        """What is to be told; the caller takes it out."""
+        """Events that the caller has not taken yet; the caller empties the list."""
         self.statistics = ReceiverStatistics()
         self._options = options
         self._port = port
@@ -80,7 +88,10 @@ class Receiver:
     # ------------------------------------------------------------------ packets in
 
     def receive(self, batch: Sequence[bytes], now: float, address: object = None) -> None:
-        """Take packets that came from one address, in their order; what is malformed is counted."""
+        """Process packets that came from one address, in their order.
+
+        Malformed ones are counted; nothing is raised.
+        """
         statistics = self.statistics
         statistics.packets_in += len(batch)
         unpack, fast, port = DATA.unpack_from, self._fast, self._port
@@ -144,7 +155,7 @@ class Receiver:
         self._updated.add(session)
 
     def _on_upstream(self, packet: Packet, now: float) -> None:
-        """What another receiver says."""
+        """Process a packet that another receiver sent to the group."""
         session = self.sessions.get(packet.tsi)
         if isinstance(packet, Request) and packet.kind == NAK and session is not None:
             session.on_request(packet, now, confirmation=False)
@@ -162,7 +173,7 @@ class Receiver:
         return session if address == session.address else None
 
     def _open(self, packet: Packet, now: float, address: object) -> Session | None:
-        """Begin to listen to a source, unless it is just saying good-bye or there are too many."""
+        """Start a session, unless the source is just finishing, or there are too many."""
         if packet.kind not in (packets.SPM, ODATA, RDATA) or len(self.sessions) >= self._options.max_sources:
             return None
         if packet.extensions.fin or packet.extensions.reset is not None:
@@ -189,13 +200,13 @@ class Receiver:
     # ------------------------------------------------------------------ what came of it
 
     def take(self) -> list[tuple[bytes, list[bytes | None]]]:
-        """Return, for each source that has something new, its units in order; None stands for what was lost."""
+        """Return the new data of each source, in order, with ``LOST`` where packets were given up."""
         taken = [(session.tsi, units) for session in self._updated if (units := session.take())]
         self._updated.clear()
         return taken
 
     def packets_to_send(self, now: float) -> list[tuple[bytes | None, bytes]]:
-        """Return packets and where they go: to an address of 4 or 16 bytes, or None for the group."""
+        """Return the packets to send, each with an address of 4 or 16 bytes, or None for the group."""
         self.handle_timeout(now)
         out, self._out = self._out, []
         return out
@@ -203,7 +214,7 @@ class Receiver:
     # ------------------------------------------------------------------ time
 
     def next_deadline(self) -> float | None:
-        """Return when ``handle_timeout`` has something to do."""
+        """Return when ``handle_timeout`` is due, or None."""
         times = [
             time
             for session in self.sessions.values()
@@ -220,7 +231,7 @@ class Receiver:
         return min(times, default=None)
 
     def handle_timeout(self, now: float) -> None:
-        """Ask for what is due, and let go of who is silent."""
+        """Send the NAKs and acknowledgements that are due, and forget silent sources."""
         for session in self.sessions.values():
             deadline = session.recovery.next_deadline()
             if deadline is not None and deadline <= now:
@@ -240,6 +251,7 @@ class Receiver:
         numbers = session.due(now)
         if session.window is not None and session.window.ready:
             self._updated.add(session)
+        # NAKs go to the address in the source's SPMs (8.1). Without one, wait for the SPM that was requested.
         if session.path is None:
             session.recovery.postponed(numbers, now + SPMR_BACK_OFF)
             return
@@ -260,7 +272,7 @@ class Receiver:
             session.recovery.asked(covered, now)
 
     def _note_arrival(self, session: Session, number: int, data: CongestionData, now: float) -> None:
-        """A source that controls congestion has sent something: it may wait for our acknowledgement."""
+        """Process the congestion control data of a packet: the source may wait for our acknowledgement."""
         if len(data.acker) != len(self._address):
             return
         if session.feedback is None:
@@ -312,7 +324,7 @@ class Receiver:
         self.statistics.spmrs_out += 1
 
     def _expire(self, now: float) -> None:
-        """Forget sources that are silent for too long."""
+        """Forget sources that were silent for too long."""
         expiry = self._options.source_expiry
         self._expire_at = now + min(expiry, FINISHED_EXPIRY)
         for session in list(self.sessions.values()):

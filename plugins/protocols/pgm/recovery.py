@@ -1,7 +1,25 @@
-"""Recovery: which packets of one source are missing, and when to ask for each (RFC 3208, 6.3).
+"""Recovery: which packets of a source are missing, and when to request each (RFC 3208, 6.3).
 
-The state machine of the RFC, for many packets at once: packets that were found missing together wait together, in
-one entry of a heap; whether an entry still holds for a packet is seen when it is due.
+The state machine of section 6.3, for each missing packet:
+
+- BACK_OFF: wait a random time (NAK_RB_IVL) before sending a NAK. All receivers that miss the packet do this,
+  so that the first NAK spares the others theirs. If a matching NCF is heard, go to WAIT_DATA; if a NAK of
+  another receiver is heard, to WAIT_NCF.
+- WAIT_NCF: a NAK was sent or heard. Wait (NAK_RPT_IVL) for the source's confirmation. Without one, back off
+  again, up to ``ncf_tries`` times (NAK_NCF_RETRIES).
+- WAIT_DATA: the source has confirmed. Wait (NAK_RDATA_IVL) for the repair. Without it, back off again, up to
+  ``data_tries`` times (NAK_DATA_RETRIES).
+
+Arrival of the packet ends it in every state, as does a trailing edge that has passed it.
+
+Times adapt. The waits follow measured round trips (``RoundTrip``), as in TCP. The interval of the back-off
+starts at ``SPREAD_MIN`` round trips and grows when a confirmation shows that others have asked as well: with
+many receivers behind one loss, a short back-off would make many of them ask before the first confirmation
+arrives.
+
+Many packets are lost together. Packets that were found missing together share one entry of the heap. A
+packet's state may change while its entry waits; whether the entry is still valid for a packet is seen when it
+is due (``_is_current``).
 """
 
 from __future__ import annotations
@@ -16,24 +34,25 @@ from plugins.protocols.pgm.options import ReceiverOptions
 from plugins.protocols.pgm.round_trip import RoundTrip
 
 SPREAD_MIN, SPREAD_MAX = 3.0, 64.0
-"""Round trips that the back-off is drawn from: with few receivers, and with many that miss the same."""
+"""Round trips of which the back-off is drawn: with few receivers, and with many that miss the same packets.
+"""
 SPREAD_GROWTH, SPREAD_DECAY = 1.4, 0.9
 RECENT = 32
-"""Packets of which it is remembered that they were recovered: a late confirmation says that others had asked, too."""
+"""Recovered packets that are remembered: another confirmation of one says that others had asked, too."""
 NEVER = -1.0
-"""In the place of a time: nothing is due."""
+"""A time that means: nothing is due."""
 
 
 class Phase(Enum):
-    """How far the recovery of a packet is."""
+    """States of a missing packet."""
 
-    BACK_OFF = "waiting a random time before asking"
-    WAIT_NCF = "asked for, by us or by another"
-    WAIT_DATA = "confirmed"
+    BACK_OFF = "random back-off before a NAK"
+    WAIT_NCF = "waiting for an NCF"
+    WAIT_DATA = "waiting for the data"
 
 
 class Missing:
-    """One packet."""
+    """A missing packet."""
 
     __slots__ = ("asked", "asks", "confirmations", "data_tries", "due", "found", "ncf_tries", "phase")
 
@@ -42,7 +61,11 @@ class Missing:
         self.found = now
         self.due = NEVER
         self.asked: float | None = None
-        """When we asked; None when we did not, or more than once, or it was answered: then nothing can be measured."""
+        """When we sent the NAK.
+
+        None if we did not, or more than once, or it was answered: then no round trip can be measured (Karn's
+        rule).
+        """
         self.ncf_tries = self.data_tries = 0
         self.asks = self.confirmations = 0
 
@@ -53,9 +76,9 @@ class Recovery:
     def __init__(self, options: ReceiverOptions, chance: Chance) -> None:
         self.missing: dict[int, Missing] = {}
         self.confirming = RoundTrip()
-        """From a NAK to its confirmation."""
+        """Round trip from a NAK to its confirmation."""
         self.repairing = RoundTrip()
-        """From a confirmation to the data."""
+        """Time from a confirmation to the data."""
         self._options = options
         self._chance = chance
         self._spread = SPREAD_MIN
@@ -64,14 +87,14 @@ class Recovery:
         self._recent: deque[int] = deque(maxlen=RECENT)  # recovered, and confirmed once
 
     def found(self, numbers: Iterable[int], now: float) -> None:
-        """These are missing: ask for them after a random time, unless somebody else does."""
+        """Add missing packets, with a random back-off."""
         group = list(numbers)
         for number in group:
             self.missing[number] = Missing(now)
         self._back_off(group, now)
 
     def arrived(self, number: int, now: float) -> float:
-        """A packet that was missing is here; return for how long it was missed."""
+        """Remove a packet that has arrived; return for how many seconds it was missing."""
         entry = self.missing.pop(number)
         if entry.phase is Phase.WAIT_DATA and not entry.data_tries and entry.asked is not None:
             self.repairing.measured(now - entry.asked)
@@ -84,7 +107,7 @@ class Recovery:
         return now - entry.found
 
     def confirmed(self, numbers: Iterable[int], now: float) -> None:
-        """An NCF was heard: somebody has asked for these, and the source knows."""
+        """Process an NCF: the source knows that these are missing."""
         waiting: dict[int, list[int]] = {}
         for number in numbers:
             entry = self.missing.get(number)
@@ -103,7 +126,7 @@ class Recovery:
             self._wait(group, now, self._timeout(self.repairing), tries, Phase.WAIT_DATA)
 
     def asked_by_another(self, numbers: Iterable[int], now: float) -> None:
-        """A NAK of another receiver was heard."""
+        """Process a NAK of another receiver."""
         for phase in (Phase.WAIT_NCF, Phase.WAIT_DATA):
             group = [
                 number for number in numbers if number in self.missing and self._suppressed(number) is phase
@@ -114,21 +137,21 @@ class Recovery:
             self._wait(group, now, self._timeout(trip), 0, phase)
 
     def _suppressed(self, number: int) -> Phase:
-        """Return the phase that another's NAK leads to."""
+        """Return the state that a NAK of another receiver leads to."""
         phase = self.missing[number].phase
         return Phase.WAIT_NCF if phase is Phase.BACK_OFF else phase
 
     def next_deadline(self) -> float | None:
-        """Return when something is due."""
+        """Return when ``take_due`` is to be called, or None."""
         due = self._due
         while due and not any(map(self._is_current, due[0][2], (due[0][0],) * len(due[0][2]))):
             heapq.heappop(due)
         return due[0][0] if due else None
 
     def take_due(self, now: float) -> tuple[list[int], list[int]]:
-        """Return the numbers to ask for now, oldest request first, and those to give up.
+        """Return the numbers to request now, the oldest first, and those to give up.
 
-        Those to ask for wait for ``asked`` or ``postponed``, which has to follow; those given up are missing no more.
+        ``asked`` or ``postponed`` must follow for the first; the others are no longer missing.
         """
         ask: list[int] = []
         again: list[int] = []
@@ -149,7 +172,7 @@ class Recovery:
         return ask, give_up
 
     def asked(self, numbers: list[int], now: float) -> None:
-        """A NAK for these has gone."""
+        """Record that a NAK for these was sent."""
         waiting: dict[int, list[int]] = {}
         for number in numbers:
             entry = self.missing[number]
@@ -160,15 +183,15 @@ class Recovery:
             self._wait(group, now, self._timeout(self.confirming), tries, Phase.WAIT_NCF)
 
     def postponed(self, numbers: list[int], until: float) -> None:
-        """A NAK for these may not go before ``until``."""
+        """Put a NAK for these off until a time."""
         self._push(until, numbers, Phase.BACK_OFF)
 
     def _crowded(self) -> None:
-        """Others ask for the same as we do: take more time before it."""
+        """Lengthen the back-off: other receivers ask for the same packets."""
         self._spread = min(self._spread * SPREAD_GROWTH, SPREAD_MAX)
 
     def _try_again(self, entry: Missing) -> bool:
-        """Count the try that has failed; whether there may be another."""
+        """Count a failed try; return whether another is allowed."""
         if entry.phase is Phase.WAIT_NCF:
             entry.ncf_tries += 1
             return entry.ncf_tries < self._options.ncf_tries
@@ -178,7 +201,7 @@ class Recovery:
         return True
 
     def _back_off(self, group: list[int], now: float) -> None:
-        """Wait a random time, one for all of these."""
+        """Start a random back-off, the same for all of these packets."""
         most = self.confirming.spread(self._spread, self._options.back_off)
         self._push(now + self._chance.below(most), group, Phase.BACK_OFF)
 
@@ -186,7 +209,7 @@ class Recovery:
         return trip.timeout(self._options.repeat, self._options.repeat_max)
 
     def _wait(self, group: list[int], now: float, timeout: float, tries: int, phase: Phase) -> None:
-        """Wait for an answer, longer at every try."""
+        """Wait for an answer; the wait doubles with each try."""
         self._push(now + min(timeout * 2.0 ** min(tries, 32), self._options.repeat_max), group, phase)
 
     def _push(self, due: float, group: list[int], phase: Phase) -> None:

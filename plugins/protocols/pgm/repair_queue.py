@@ -1,4 +1,4 @@
-"""What a source was asked for, and has yet to confirm or to send again (RFC 3208, 5.2 and 5.3)."""
+"""NAKs that a source has received, and has yet to confirm or to repair (RFC 3208, 5.2 and 5.3)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections import deque
 
 LONG_AGO = -math.inf
 REMEMBERED = 8192
-"""Times that are remembered before those that say nothing any more are forgotten."""
+"""Times that are remembered before expired ones are removed."""
 
 
 class RepairQueue:
-    """Numbers to be sent again, in the order of asking, each once.
+    """Sequence numbers to repair, in the order of the NAKs, each once.
 
-    Many receivers that miss the same packet ask within one round trip of each other.  What was asked for or sent less than
-    ``guard`` seconds ago is not sent another time for that, and confirmed once more only when they have passed: it tells the
-    receivers that several have asked, so that they take more time before they do.
+    Many receivers that miss the same packet ask within one round trip. A packet that was requested or
+    repaired less than ``guard`` seconds ago is not repaired again. It is confirmed once more only when these
+    have passed: the second confirmation tells receivers that several have asked, and that they should back
+    off longer.
     """
 
     __slots__ = ("_confirm", "_confirmed", "_guard", "_later", "_pending", "_sent")
@@ -32,7 +33,7 @@ class RepairQueue:
         return len(self._pending)
 
     def ask(self, numbers: list[int], now: float) -> None:
-        """Somebody asks for packets that there are."""
+        """Process a NAK for packets that are in the window."""
         since = now - self._guard
         confirmed = self._confirmed
         fresh = tuple(number for number in numbers if confirmed.get(number, LONG_AGO) <= since)
@@ -53,17 +54,17 @@ class RepairQueue:
             self._sent = {number: at for number, at in self._sent.items() if at > since}
 
     def confirmation(self, now: float) -> tuple[int, ...] | None:
-        """Return numbers to be confirmed now, together; None when there are none."""
+        """Return numbers to confirm now, in one NCF, or None."""
         if self._confirm:
             return self._confirm.popleft()
         return self._later.popleft()[1] if self._later and self._later[0][0] <= now else None
 
     def confirm_at(self) -> float:
-        """Return when there will be something to be confirmed."""
+        """Return when there will be something to confirm."""
         return LONG_AGO if self._confirm else self._later[0][0] if self._later else math.inf
 
     def next(self, now: float) -> int | None:
-        """Return the number to be sent next; None when there is none."""
+        """Return the number to repair next, or None."""
         if not self._pending:
             return None
         number = next(iter(self._pending))

@@ -1,7 +1,11 @@
-"""Session: what a receiver knows of one source, and does about it (RFC 3208, 6).
+"""A session: what a receiver knows about one source, and does about it (RFC 3208, 6).
 
-It begins with the first packet that is heard.  From then on the window puts packets into order, the recovery says what to ask
-for, and every change is told as an event.
+Where to begin. The first packet that is heard is in general not the first that was sent. With ``join =
+"now"`` the session begins with the next data packet. Otherwise it waits for an SPM, which says how far back
+one may ask (OPT_JOIN, 9.4), and keeps the packets that arrive meanwhile (``_early``).
+
+From then on every packet goes into the window; numbers that are found missing go to the recovery; everything
+that is missing for good is reported as an event.
 """
 
 from __future__ import annotations
@@ -25,7 +29,10 @@ from plugins.protocols.pgm.session_parity import SessionParity
 
 
 class Reassembly:
-    """The unit under way of one source.  Fragments come in order; what is not complete when another begins is dropped."""
+    """The incomplete unit of one source.
+
+    Fragments arrive in order; an incomplete unit is dropped when another begins (OPT_FRAGMENT, 9.2).
+    """
 
     __slots__ = ("_dropped", "_first", "_most", "_parts", "_size", "_taken")
 
@@ -37,7 +44,7 @@ class Reassembly:
         self._dropped = 0
 
     def take(self, fragment: Fragment, data: bytes) -> bytes | None:
-        """Take a fragment; return the unit if it is complete now."""
+        """Add a fragment; return the unit if it is complete."""
         if fragment.offset == 0:
             self.reset()
             if fragment.size > self._most:
@@ -59,7 +66,7 @@ class Reassembly:
         return unit if complete else None
 
     def reset(self) -> None:
-        """What follows does not belong to what came before."""
+        """Drop the incomplete unit: what follows does not belong to it."""
         if self._first is not None:
             self._dropped += 1
             self._first = None
@@ -67,26 +74,26 @@ class Reassembly:
         self._taken = 0
 
     def take_dropped(self) -> int:
-        """Return how many units were dropped since: too large, or not all there."""
+        """Return how many units were dropped since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped
 
 
 MAX_EARLY = 4096
-"""Packets that are kept while it is not known yet where to begin."""
+"""Packets that are kept until it is known where to begin."""
 RESTART_SPMS = 16
-"""SPMs that a source may have sent since it began anew when that is noticed."""
+"""SPMs that a restarted source may have sent when the restart is noticed."""
 NO_WINDOW = 0x8000_0000
-"""SPM_LEAD of an SPM without window information, with a trailing edge of 0 (8.1)."""
+"""SPM_LEAD of an SPM without a window, whose trailing edge is 0 (8.1)."""
 
 
 def _row_item(item: bytes | Data) -> Item:
-    """Return what of a packet goes into parity."""
+    """Return the parts of a packet that parity covers."""
     return (item.data, item.extensions.fragment) if isinstance(item, Data) else (item, None)
 
 
 class _Early(msgspec.Struct, frozen=True, gc=False):
-    """A packet that came before it was known where to begin."""
+    """A packet that arrived before it was known where to begin."""
 
     kind: int
     number: int
@@ -112,19 +119,19 @@ class Session:
         """None until it is known where to begin."""
         self.recovery = Recovery(options, chance)
         self.parity: SessionParity | None = None
-        """Of a source that sends parity."""
+        """State of parity, if the source sends any."""
         self.path: bytes | None = None
-        """Where NAKs go; None until an SPM has said so."""
+        """The address that NAKs go to; None until an SPM has told it."""
         self.address: object = None
-        """Where its packets come from, as the network has it."""
+        """The address that its packets come from."""
         self.impostors: set[object] = set()
-        """Other addresses from which packets of the same TSI came."""
+        """Other addresses that use the same TSI."""
         self.feedback: Feedback | None = None
-        """Of a source that controls congestion."""
+        """State of congestion feedback, if the source uses congestion control."""
         self.heard = 0.0
         self.finished = False
         self.wants_spm = False
-        """An SPM would help: somebody should ask for one."""
+        """Whether an SPM is needed, and should be requested."""
         self._options = options
         self._events = events
         self._statistics = statistics
@@ -135,19 +142,19 @@ class Session:
         self._reassembly = Reassembly(options.max_unit)
         self._fragments = False
         self._ready_before_restart: list[bytes | Data | None] | None = None
-        """What is ready of what the source sent before it began anew."""
-        self._naks_ignored = False  # the source says that NAKs would go unanswered
+        """Data that was ready when the source restarted, and is not taken yet."""
+        self._naks_ignored = False  # the source does not answer NAKs (the N bit of OPT_RST)
 
     # ------------------------------------------------------------------ data
 
     def on_plain(self, kind: int, number: int, trail: int, tsdu: bytes, now: float) -> None:
-        """A packet of data without options."""
+        """Process a data packet without options."""
         if self.window is None and not self._begin_with(_Early(kind, number, trail, tsdu), now):
             return
         self._put(number, trail, tsdu, len(tsdu), now)
 
     def on_data(self, data: Data, now: float) -> None:
-        """A packet of data with options."""
+        """Process a data packet with options."""
         extensions = data.extensions
         if extensions.fragment is None:
             item: bytes | Data = data.data
@@ -184,15 +191,16 @@ class Session:
             self._put_solved(solved, trail, now)
 
     def on_parity(self, data: Data, now: float) -> None:
-        """A packet of parity: it may give what is missing."""
+        """Process a parity packet: it may reconstruct missing packets."""
         parity, window = self.parity, self.window
         if parity is None or window is None:
             return
-        self._found(window.extend(data.number | parity.mask), now)  # it comes after its group
+        # A parity packet follows its group, so that the whole group was sent.
+        self._found(window.extend(data.number | parity.mask), now)
         self._put_solved(parity.take(data), data.trail, now)
 
     def _put_solved(self, solved: list[tuple[int, Item]], trail: int, now: float) -> None:
-        """Take packets that were worked out as if they had come."""
+        """Process reconstructed packets as if they had arrived."""
         assert self.parity is not None
         for number, (data, fragment) in solved:
             if number not in self.recovery.missing:
@@ -216,7 +224,7 @@ class Session:
             self.parity.forget_before(self.window.next)
 
     def take(self) -> list[bytes | None]:
-        """Return what is complete and in order, and ``LOST`` in the place of what is not."""
+        """Return the complete units in order, with ``LOST`` where some are missing."""
         window = self.window
         if window is None or not window.ready:
             return []
@@ -224,7 +232,7 @@ class Session:
         return self._units(ready) if self._fragments else ready
 
     def _units(self, ready: list[bytes | Data | None]) -> list[bytes | None]:
-        """Put fragments together."""
+        """Reassemble fragments."""
         units: list[bytes | None] = []
         for item in ready:
             if isinstance(item, Data):
@@ -239,14 +247,14 @@ class Session:
         return units
 
     def _on_trail(self, trail: int) -> None:
-        """The source has nothing older than ``trail`` any more."""
+        """The source's trailing edge has moved: it cannot repair anything older."""
         if self.trail is not None and distance(self.trail, trail) <= 0:
             return
         self.trail = trail
         window = self.window
         if window is not None and distance(window.next, trail) > 0:
             window.give_up_before(trail)
-            self._forget_lost("it is in the source's window no more")
+            self._forget_lost("it has left the source's transmit window")
 
     def _found(self, numbers: Sequence[int], now: float) -> None:
         window = self.window
@@ -278,10 +286,13 @@ class Session:
     # ------------------------------------------------------------------ where to begin
 
     def _begin_with(self, early: _Early, now: float) -> bool:
-        """Decide where to begin, now that data is there; False: not yet, it was kept or is not for us."""
+        """Decide where to begin, now that a data packet is here.
+
+        Return False if it is too early or the packet is not for us.
+        """
         if self._options.join == "now":
             if early.kind != ODATA:
-                return False  # a repair for others
+                return False  # a repair for other receivers
         elif self._spm_number is None and not early.syn and len(self._early) < MAX_EARLY:
             self._early.append(early)
             self.wants_spm = True
@@ -290,7 +301,7 @@ class Session:
         return True
 
     def _begin(self, heard: int, now: float, *, late: bool) -> None:
-        """Begin with the packet ``heard``, or before it if that is wanted and allowed."""
+        """Begin with packet ``heard``, or before it if that is wanted and allowed."""
         first = heard
         wanted, oldest = self._options.join, self._join
         if wanted != "now" and oldest is not None and distance(oldest, heard) > 0:
@@ -302,7 +313,7 @@ class Session:
             self.window.ready = [
                 *self._ready_before_restart,
                 LOST,
-            ]  # what follows does not belong to what came before
+            ]  # what follows does not continue what came before the restart
             self._ready_before_restart = None
         if late:
             self._report(What.LATE_JOIN, first)
@@ -316,7 +327,7 @@ class Session:
     # ------------------------------------------------------------------ SPMs
 
     def on_spm(self, spm: SourcePath, now: float) -> None:
-        """The source's sign of life."""
+        """Process an SPM: window edges, the address for NAKs, and options (6.2)."""
         stale = self._spm_number is not None and distance(self._spm_number, spm.number) <= 0
         if stale:
             if not self._restarted(spm):
@@ -350,7 +361,7 @@ class Session:
         self._on_trail(spm.trail)
 
     def _restarted(self, spm: SourcePath) -> bool:
-        """Whether an SPM out of sequence is that of a source that has begun anew under the same TSI."""
+        """Whether an SPM with an old number is that of a source that has restarted with the same TSI."""
         window = self.window
         return (
             window is not None
@@ -361,9 +372,9 @@ class Session:
 
     def _restart(self, now: float) -> None:
         assert self.window is not None
-        self._report(What.RESET, detail="it has begun anew")
+        self._report(What.RESET, detail="the source has restarted")
         self.window.give_up_before(after(self.window.lead))
-        self._forget_lost("the source has begun anew")
+        self._forget_lost("the source has restarted")
         self._ready_before_restart = self.window.ready
         self.window = self.parity = self.feedback = None
         self.finished = self._naks_ignored = False
@@ -373,17 +384,17 @@ class Session:
     def _on_reset(self, reset: Reset, now: float) -> None:
         if not self.finished:
             self.finished = True
-            self._report(What.RESET, detail=f"the source has given up, with code {reset.code}")
+            self._report(What.RESET, detail=f"the source has reset the session, with code {reset.code}")
         if reset.unanswered and not self._naks_ignored:
             self._naks_ignored = True
             if self.window is not None:
                 self.window.give_up_before(after(self.window.lead))
-                self._forget_lost("the source answers no more")
+                self._forget_lost("the source no longer answers NAKs")
 
     # ------------------------------------------------------------------ requests
 
     def on_request(self, request: Request, now: float, *, confirmation: bool) -> None:
-        """An NCF, or somebody else's NAK."""
+        """Process an NCF, or a NAK of another receiver."""
         numbers = request.numbers
         if request.parity:
             if self.parity is None:
@@ -396,9 +407,9 @@ class Session:
             self.recovery.asked_by_another(numbers, now)
 
     def requests(self, numbers: list[int]) -> list[tuple[bool, list[tuple[int, list[int]]]]]:
-        """Return what to ask for as numbers that may share a packet, each with the packets that it stands for.
+        """Return what to request, each number with the packets that it stands for.
 
-        Those for parity (True) and those for single packets go apart.
+        Parity requests (True) are apart from single packets (False): they cannot share a NAK.
         """
         window = self.window
         assert window is not None
@@ -409,12 +420,12 @@ class Session:
         return [(True, groups), (False, [(number, [number]) for number in single])]
 
     def due(self, now: float) -> list[int]:
-        """Return the numbers to ask for, having given up those that were asked for too often."""
+        """Return the numbers to request now, after giving up those that were requested too often."""
         ask, given_up = self.recovery.take_due(now)
         if given_up and self.window is not None:
             for number in given_up:
                 self.window.skip(number)
-            self._forget_lost("nobody had it")
+            self._forget_lost("no repair after the last request")
         return ask
 
     def _report(
@@ -428,7 +439,7 @@ def _is_possible(offered: ParityParameters) -> bool:
 
 
 def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the same ranges, those that touch made one; in the order in which they are."""
+    """Return the ranges with adjacent ones joined. Their order is kept."""
     result: list[tuple[int, int]] = []
     for first, last in ranges:
         if result and first == after(result[-1][1]):

@@ -1,4 +1,4 @@
-"""Parity of a source that is heard: groups that are not complete, and what is made of them (RFC 3208, 11.5)."""
+"""Parity at the receiver: incomplete groups, and the packets reconstructed from them (RFC 3208, 11.5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plugins.protocols.pgm.sequence import MASK, distance
 
 
 class _Group:
-    """What is here of one."""
+    """The received packets of one group."""
 
     __slots__ = ("items", "parity", "shape")
 
@@ -34,7 +34,7 @@ class SessionParity:
         self._done = first
 
     def note(self, number: int, item: Item) -> list[tuple[int, Item]]:
-        """A packet is here; return those that can be worked out now."""
+        """Add a data packet; return the packets that can be reconstructed now."""
         start = number & ~self.mask & MASK
         group = self._groups.get(start)
         if group is None:
@@ -43,7 +43,7 @@ class SessionParity:
         return self._solve(start, group) if group.parity else []
 
     def take(self, parity: Data) -> list[tuple[int, Item]]:
-        """A parity packet is here; return the packets that can be worked out now."""
+        """Add a parity packet; return the packets that can be reconstructed now."""
         start = parity.number & ~self.mask & MASK
         index = (parity.number & self.mask) + parity.extensions.parity_group * self._k
         if self._k + index >= FIELD or distance(self._done, start + self.mask & MASK) < 0:
@@ -58,7 +58,7 @@ class SessionParity:
         return self._solve(start, group)
 
     def forget_before(self, number: int) -> None:
-        """Everything before ``number`` was delivered, or given up."""
+        """Forget groups before ``number``: they were delivered or given up."""
         self._done = number
         for start in [start for start in self._groups if distance(start + self._k & MASK, number) >= 0]:
             del self._groups[start]
@@ -66,9 +66,10 @@ class SessionParity:
     def requests(
         self, numbers: Sequence[int], missing: Collection[int], lead: int
     ) -> tuple[list[tuple[int, list[int]]], list[int]]:
-        """Divide what is to be asked for: parity requests, each with the packets that it stands for, and single packets.
+        """Divide numbers into parity requests and numbers to request singly.
 
-        Parity helps with whole groups that were heard from their beginning; a request is for all that is ``missing`` of one.
+        Each parity request comes with the packets that it stands for: everything ``missing`` of its group.
+        Parity helps with whole groups that were heard from their beginning.
         """
         groups: dict[int, None] = {}
         single: list[int] = []
@@ -83,7 +84,10 @@ class SessionParity:
         return asked, single
 
     def covered(self, number: int, missing: Collection[int]) -> list[int]:
-        """Return which of the missing packets a parity request of that number, somebody's, stands for: all or none."""
+        """Return which missing packets a parity request with that number stands for.
+
+        These are all of the group; none if the request is for fewer parity packets than are needed here.
+        """
         start = number & ~self.mask & MASK
         return self._of(start, missing) if (number & self.mask) + 1 >= self._wanted(start) else []
 
@@ -102,7 +106,7 @@ class SessionParity:
         rows = {position: shape.row(item) for position, item in group.items.items()}
         known = {position: row for position, row in rows.items() if row is not None}
         if len(known) < len(rows):
-            return []  # the parity is not of these packets
+            return []  # the parity does not belong to these packets
         solved: list[tuple[int, Item]] = []
         for position, row in recover(self._k, known, group.parity).items():
             item = shape.item(row)

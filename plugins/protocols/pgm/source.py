@@ -1,7 +1,19 @@
-"""Source: the sending side of one transport session (RFC 3208, 5).  Sans-I/O.
+"""A PGM source: the sending side of one transport session (RFC 3208, 5). Sans-I/O.
 
-Data is queued with ``send`` and leaves with ``packets_to_send``, as fast as the rate allows; what
-receivers say comes in with ``receive``.  All packets go to the group.
+Data is queued with ``send`` and leaves with ``packets_to_send``, as fast as the rate allows. Packets of
+receivers go in with ``receive``. Everything is sent to the group. Nothing is thread-safe; all times are
+seconds of the caller's clock.
+
+Transmit window (3.3). Every packet stays in the window after it was sent, and can be repaired until it
+leaves: when there are too many packets or bytes, or when it is too old. The trailing edge in every packet
+tells receivers what can no longer be repaired.
+
+Rate. Two token buckets count bytes: one for everything, one for repairs and confirmations. Repairs go before
+new data (5.1.3), but only within their share of the rate: a receiver on a bad link cannot stop the feed for
+all others.
+
+What is sent, in this order: confirmations (NCF) for NAKs, an SPM if one is due (5.1.4 to 5.1.6), repairs
+(RDATA), new data (ODATA).
 """
 
 from __future__ import annotations
@@ -39,7 +51,7 @@ from plugins.protocols.pgm.transmit_window import TransmitWindow
 
 
 class SpmSchedule:
-    """The two timers."""
+    """When SPMs are due (5.1.4 to 5.1.6): ambient ones while data flows, heartbeats in silence."""
 
     __slots__ = ("_ambient", "_ambient_at", "_first", "_heartbeat_at", "_interval", "_most")
 
@@ -48,23 +60,23 @@ class SpmSchedule:
         self._first = first
         self._most = most
         self._interval = first / 2
-        self._ambient_at = self._heartbeat_at = 0.0  # the first one is due at once
+        self._ambient_at = self._heartbeat_at = 0.0  # the first SPM is due at once
 
     def due(self) -> float:
-        """Return when the next SPM has to go."""
+        """Return when the next SPM is due."""
         return min(self._ambient_at, self._heartbeat_at)
 
     def at_once(self, now: float) -> None:
-        """Somebody needs one."""
+        """Make an SPM due now."""
         self._ambient_at = min(self._ambient_at, now)
 
     def sent_data(self, now: float) -> None:
-        """Data was sent: begin again with the shortest heartbeat."""
+        """Record that data was sent: start again with the shortest heartbeat interval."""
         self._interval = self._first
         self._heartbeat_at = now + self._first
 
     def sent_spm(self, now: float) -> None:
-        """An SPM was sent."""
+        """Record that an SPM was sent."""
         self._ambient_at = now + self._ambient
         if now >= self._heartbeat_at:
             self._interval = min(2 * self._interval, self._most)
@@ -72,11 +84,11 @@ class SpmSchedule:
 
 
 BURST_SECONDS = 0.002
-"""What may be sent at once after a pause, as a part of what goes in a second ..."""
+"""Seconds of the rate that may be sent at once after a pause, or ``MIN_BURST`` if that is more."""
 MIN_BURST = 64 * 1024
-"""... or this many bytes, if they are more: what one system call takes."""
+"""Bytes that may always be sent at once: what one system call takes."""
 FINS = 3
-"""How often the end of a session is told."""
+"""How often the last packet of a session is sent."""
 FRAGMENT_OVERHEAD = 20
 """Bytes of OPT_LENGTH and OPT_FRAGMENT."""
 SYN_OVERHEAD = FRAGMENT_OVERHEAD + 4
@@ -88,7 +100,7 @@ PARITY_OVERHEAD = FRAGMENT_OVERHEAD + 8 + 2
 
 
 class SourceStatistics:
-    """Counters."""
+    """Counters of a source."""
 
     def __init__(self) -> None:
         self.packets_out = self.bytes_out = self.repairs = self.naks_in = self.ncfs = self.spms = 0
@@ -98,9 +110,9 @@ class SourceStatistics:
 class Source:
     """One transport session.
 
-    ``tsi`` identifies it, ``port`` is the application's, ``path`` and ``group`` are addresses of 4 or 16 bytes: where
-    receivers send their NAKs, and where data goes.  A packet has ``packet_size`` bytes at the most.  ``first`` is the first
-    sequence number.
+    ``tsi`` identifies it; ``port`` is the data-destination port; ``path`` and ``group`` are addresses of 4 or
+    16 bytes: where receivers send NAKs, and where data goes. A packet has at most ``packet_size`` bytes.
+    ``first`` is the first sequence number.
     """
 
     def __init__(
@@ -116,7 +128,7 @@ class Source:
     ) -> None:
         self.tsi = tsi
         self.tsdu_size = packet_size - DATA.size - _overhead(options, path)
-        """Bytes of data that a packet may have; parity is larger by what tells its packets apart."""
+        """Bytes of data in a packet at most. Parity packets are larger by what tells their packets apart."""
         self.congestion = Congestion(bytes(len(path))) if options.congestion_control else None
         self.statistics = SourceStatistics()
         self._options = options
@@ -135,7 +147,7 @@ class Source:
         self._repairs = RepairQueue(options.repeat_guard)
         self._queue: deque[tuple[bytes, Extensions]] = deque()
         self.queued = 0
-        """Bytes that wait to be sent for the first time."""
+        """Bytes that are queued and not sent."""
         self._parity = SourceParity(options, self._window.get) if options.parity_group else None
         self._spm_number = 0
         self._begun = False
@@ -143,18 +155,18 @@ class Source:
 
     @property
     def lead(self) -> int:
-        """The number of the last packet sent."""
+        """The sequence number of the last packet sent (leading edge)."""
         return self._window.lead
 
     @property
     def trail(self) -> int:
-        """The number of the oldest packet that can be sent again."""
+        """The sequence number of the oldest packet that can be repaired (trailing edge)."""
         return self._window.trail
 
     # ------------------------------------------------------------------ data in
 
     def send(self, units: Sequence[bytes]) -> None:
-        """Queue units of data: a packet each, or in fragments if one is larger (OPT_FRAGMENT)."""
+        """Queue units of data. Each is one packet, or several fragments if it is larger (OPT_FRAGMENT)."""
         if max(map(len, units), default=0) <= self.tsdu_size:
             none = ext.NONE
             self._queue += [(unit, none) for unit in units]
@@ -175,19 +187,19 @@ class Source:
         ]
 
     def announce(self, now: float) -> None:
-        """Send SPMs now and, as after data, at growing intervals: somebody is about to listen."""
+        """Send SPMs now and at growing intervals, as after data: a receiver is about to listen."""
         self._spms.sent_data(now)
         self._spms.at_once(now)
 
     def close(self, reset: Reset | None = None) -> list[bytes]:
-        """Return the last packets: the end of the session, or that it was given up."""
+        """Return the last packets of the session: OPT_FIN, or OPT_RST if it was given up."""
         self._final_options = Extensions(fin=reset is None, reset=reset)
         return [self._spm() for _ in range(FINS)]
 
     # ------------------------------------------------------------------ what receivers say
 
     def receive(self, packet: bytes, now: float) -> None:
-        """Take a packet that came from the network; what is malformed or not for us is counted or ignored."""
+        """Process a packet from the network. Malformed ones are counted; those of other sessions are ignored."""
         try:
             if len(packet) < packets.HEADER.size or packets.tsi_of(packet) != self.tsi:
                 return
@@ -229,14 +241,14 @@ class Source:
             self._repairs.ask(here, now)
 
     def _beyond_repair(self, count: int, now: float) -> None:
-        """Somebody asks for what is gone: an SPM tells how far back one may ask."""
+        """Handle a NAK for packets that have left the window: an SPM tells the receivers the trailing edge."""
         self.statistics.beyond_repair += count
         self._spms.at_once(now)
 
     # ------------------------------------------------------------------ packets out
 
     def packets_to_send(self, now: float) -> list[bytes]:
-        """Return what may go now: confirmations, SPMs, repairs, new data, in that order (5.1.3)."""
+        """Return the packets to send now: confirmations, SPMs, repairs, new data, in this order (5.1.3)."""
         self._window.expire(now)
         self._all.fill(now)
         self._repair_tokens.fill(now)
@@ -257,7 +269,7 @@ class Source:
         return out
 
     def _confirm(self, out: list[bytes], now: float) -> None:
-        """Confirm what was asked for; a storm of requests finds no more than the repairs' share."""
+        """Send confirmations, within the repairs' share of the rate: a storm of NAKs must not take more."""
         while self._repair_tokens.tokens > 0:
             numbers = self._repairs.confirmation(now)
             if numbers is None:
@@ -267,7 +279,7 @@ class Source:
             self._spend(out, self._ncf(self._parity.confirmed(), parity=True))
 
     def _spend(self, out: list[bytes], packet: bytes) -> None:
-        """Send something at the cost of the repairs' share."""
+        """Add a packet that counts against the repairs' share."""
         out.append(packet)
         self._repair_tokens.tokens -= len(packet)
         self._all.tokens -= len(packet)
@@ -305,7 +317,7 @@ class Source:
         )
 
     def _as_repair(self, packet: bytes) -> bytes:
-        """Return an RDATA packet with the content of this ODATA packet, and the trailing edge of now."""
+        """Return the RDATA packet for an ODATA packet, with the current trailing edge (8.2)."""
         head = packet[:4] + bytes((RDATA, packet[5], 0, 0)) + packet[8:20]
         return sealed(head + self._window.trail.to_bytes(4, "big") + packet[24:])
 
@@ -340,7 +352,7 @@ class Source:
         self._spms.sent_data(now)
 
     def _special(self, tsdu: bytes, extensions: Extensions, number: int, trail: int) -> bytes:
-        """Return a packet with options: of a fragment, or the first of the session (OPT_SYN)."""
+        """Return a packet with options: a fragment, or the first of the session (OPT_SYN, 9.6)."""
         if not self._begun:
             self._begun = True
             if len(tsdu) + SYN_OVERHEAD <= self.tsdu_size:
@@ -395,7 +407,7 @@ class Source:
     # ------------------------------------------------------------------ time
 
     def next_deadline(self) -> float:
-        """Return when ``packets_to_send`` will have something."""
+        """Return when ``packets_to_send`` will have something to send."""
         due = self._spms.due()
         confirm_at = self._repairs.confirm_at()
         if confirm_at < due:
@@ -412,7 +424,7 @@ class Source:
 
 
 def _overhead(options: SourceOptions, path: bytes) -> int:
-    """Return the bytes of options that packets of data have, or the parity of their group."""
+    """Return the bytes of options in every data packet, or of the parity of its group."""
     if options.parity_group:
         return PARITY_OVERHEAD
     return CONGESTION_OVERHEAD + len(path) if options.congestion_control else 0

@@ -1,4 +1,4 @@
-"""Parity of a source: for every group as it ends, and for whoever asks (RFC 3208, 11.4)."""
+"""Parity at the source: sent after every group, and on request (RFC 3208, 11.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REMEMBERED = 1024
 
 
 class Parity:
-    """A parity packet before it has a header."""
+    """A parity packet without its header."""
 
     __slots__ = ("data", "extensions", "number", "variable")
 
@@ -32,16 +32,16 @@ class Parity:
 
 
 class SourceParity:
-    """Transmission groups of ``k`` packets, numbers that are multiples of ``k`` first."""
+    """Transmission groups of ``k`` packets each; a group begins at a multiple of ``k``."""
 
     def __init__(self, options: SourceOptions, get: Callable[[int], bytes | None]) -> None:
         self.parameters = ParityParameters(
             options.parity_group, options.parity_packets > 0, options.parity_on_demand
         )
-        """What SPMs tell of it."""
+        """The parameters that SPMs announce."""
         self.mask = options.parity_group - 1
         self.confirmations: deque[int] = deque()
-        """Requests to be confirmed."""
+        """Parity NAKs that are to be confirmed."""
         self._k = options.parity_group
         self._proactive = options.parity_packets
         self._guard = options.repeat_guard
@@ -54,31 +54,34 @@ class SourceParity:
         return len(self._pending)
 
     def at_end(self, number: int) -> list[Parity]:
-        """Return the parity that follows the last packet of a group unasked."""
+        """Return the parity packets that follow a group without request."""
         group = number & ~self.mask & MASK
         made = [self._make(group) for _ in range(self._proactive)]
         return [parity for parity in made if parity is not None]
 
     def ask(self, number: int, now: float) -> bool:
-        """Somebody asks for parity of a group, as many packets as the number's low bits say, and one; False: it is gone."""
+        """Process a parity NAK; return False if the group has left the window.
+
+        The low bits of ``number`` plus one are the number of parity packets that are wanted.
+        """
         group, count = number & ~self.mask & MASK, (number & self.mask) + 1
         if any(self._get((group + position) & MASK) is None for position in range(self._k)):
             return False
         self.confirmations.append(number)
         at, enough = self._asked.get(group, (-math.inf, 0))
-        if now >= at + self._guard or count > enough:  # else it crossed the answer
+        if now >= at + self._guard or count > enough:  # else the NAK crossed its answer
             self._asked[group] = now, count
             self._pending[group] = max(self._pending.get(group, 0), count)
             _limit(self._asked)
         return True
 
     def confirmed(self) -> tuple[int, ...]:
-        """Return requests to be confirmed in one packet."""
+        """Return requests to confirm in one NCF."""
         count = min(len(self.confirmations), MAX_NAK_LIST + 1)
         return tuple([self.confirmations.popleft() for _ in range(count)])
 
     def next(self) -> Parity | None:
-        """Return the next parity packet that was asked for; None when there is none."""
+        """Return the next requested parity packet, or None."""
         while self._pending:
             group, count = next(iter(self._pending.items()))
             if count > 1:
@@ -91,7 +94,7 @@ class SourceParity:
         return None
 
     def _make(self, group: int) -> Parity | None:
-        """Compute a parity packet with an index that was not used yet, or long ago."""
+        """Compute a parity packet with an index that was not used recently."""
         items = [self._item((group + position) & MASK) for position in range(self._k)]
         if any(item is None for item in items):
             return None
@@ -122,6 +125,6 @@ class SourceParity:
 
 
 def _limit(remembered: dict[int, Any]) -> None:
-    """Forget the oldest."""
+    """Remove the oldest entry."""
     if len(remembered) > REMEMBERED:
         del remembered[next(iter(remembered))]

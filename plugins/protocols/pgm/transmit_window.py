@@ -1,4 +1,4 @@
-"""Transmit window: the packets that a source can send again (RFC 3208, 3.3 and appendix F)."""
+"""The transmit window: the packets that a source can repair (RFC 3208, 3.3 and appendix F)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections import deque
 from plugins.protocols.pgm.sequence import after, distance
 
 AGE_GRAIN = 0.01
-"""Seconds: packets that are added within them are of one age, that of the first."""
+"""Seconds within which packets share one age, that of the first: an entry per packet would cost more than the
+precision is worth."""
 
 
 class TransmitWindow:
-    """From ``trail`` to ``lead``, both included.  Bounded in packets, bytes and seconds.
-
-    The age is kept of packets that were added within ``AGE_GRAIN`` together.
-    """
+    """Packets from ``trail`` to ``lead``, both included; bounded in packets, bytes and seconds."""
 
     __slots__ = ("_ages", "_bytes", "_most", "_most_bytes", "_packets", "_seconds", "lead", "trail")
 
@@ -32,11 +30,11 @@ class TransmitWindow:
         return len(self._packets)
 
     def get(self, number: int) -> bytes | None:
-        """Return a packet; None when it is not here, or here no longer."""
+        """Return a packet, or None if it is not in the window."""
         return self._packets.get(number)
 
     def add(self, packet: bytes) -> None:
-        """Add the next packet, whose number is the one after ``lead``; the oldest leave for it."""
+        """Add the packet after ``lead``; the oldest leave if there is no room."""
         self.lead = lead = after(self.lead)
         self._packets[lead] = packet
         self._bytes += len(packet)
@@ -44,20 +42,20 @@ class TransmitWindow:
             self._shrink()
 
     def stamp(self, now: float) -> None:
-        """What is added next is added at ``now``."""
+        """Record the time of the packets that are added next."""
         ages = self._ages
         if not ages or now - ages[-1][1] > AGE_GRAIN:
             ages.append((after(self.lead), now))
 
     def expire(self, now: float) -> None:
-        """Let go of what is too old."""
+        """Remove packets that are too old."""
         ages = self._ages
         while ages and ages[0][1] <= now - self._seconds:
             ages.popleft()
             self._drop_before(ages[0][0] if ages else after(self.lead))
 
     def next_expiry(self) -> float | None:
-        """Return when ``expire`` will find something."""
+        """Return when ``expire`` will remove something, or None."""
         return self._ages[0][1] + self._seconds if self._ages else None
 
     def _shrink(self) -> None:

@@ -1,6 +1,7 @@
-"""Frames between a sender and a receiver over TCP: type (1 byte), size of what follows (4 bytes, big-endian), payload.
+"""Frames of the TCP connection between sender and receiver.
 
-What they mean stands in ``docs/decisions/0013-one-to-many.md``.  Over multicast a unit has its number before it, and nothing else.
+A frame is a type (1 byte), the size of its payload (4 bytes, big-endian) and the payload. What frames mean is
+in ``docs/decisions/0013-one-to-many.md``. Over multicast a unit has its number in front, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ VERSION = 1
 NO_FEED = bytes(8)
 NUMBER = Struct("!Q")
 CONTROL_LIMIT = 1024
-"""No frame but UNIT needs more bytes than this."""
+"""The largest payload of all frames but UNIT."""
 
 _HEAD, _UNIT_HEAD = Struct("!BI"), Struct("!BIQ")
 _HELLO, _WELCOME, _ACK = Struct("!B8sQQ"), Struct("!8sQ"), Struct("!QQ")
@@ -39,12 +40,12 @@ class Kind(IntEnum):
 
 
 def hello(feed: bytes, received: int, confirmed: int) -> bytes:
-    """Return a receiver's first frame."""
+    """Return a HELLO, a receiver's first frame."""
     return _frame(Kind.HELLO, _HELLO.pack(VERSION, feed, received, confirmed))
 
 
 def read_hello(payload: bytes) -> tuple[bytes, int, int]:
-    """Return feed, next number and first number that is not confirmed."""
+    """Decode a HELLO: feed, next number, and first number that is not confirmed."""
     version, feed, received, confirmed = _unpack(_HELLO, Kind.HELLO, payload)
     if version != VERSION or not confirmed <= received:
         raise RemoteProtocolError(f"an impossible HELLO: version {version}, {confirmed} of {received}")
@@ -52,28 +53,28 @@ def read_hello(payload: bytes) -> tuple[bytes, int, int]:
 
 
 def welcome(feed: bytes, first: int) -> bytes:
-    """Return the answer to HELLO."""
+    """Return a WELCOME, the answer to HELLO."""
     return _frame(Kind.WELCOME, _WELCOME.pack(feed, first))
 
 
 def read_welcome(payload: bytes) -> tuple[bytes, int]:
-    """Return feed and first number."""
+    """Decode a WELCOME: feed and first number."""
     feed, first = _unpack(_WELCOME, Kind.WELCOME, payload)
     return feed, first
 
 
 def unit_header(number: int, size: int) -> bytes:
-    """Return what stands before a unit."""
+    """Return the header of a UNIT."""
     return _UNIT_HEAD.pack(Kind.UNIT, NUMBER.size + size, number)
 
 
 def prepare(source: bytes, group: str) -> bytes:
-    """Return the request to join ``group`` (``epgm://239.192.1.1:5555``) and listen for the source with this TSI."""
+    """Return a PREPARE: join ``group`` (``epgm://239.192.1.1:5555``) and receive the source with this TSI."""
     return _frame(Kind.PREPARE, source + group.encode())
 
 
 def read_prepare(payload: bytes) -> tuple[bytes, str]:
-    """Return TSI and group."""
+    """Decode a PREPARE: TSI and group."""
     return payload[:_TSI], payload[_TSI:].decode(errors="replace")
 
 
@@ -83,23 +84,23 @@ def numbered(kind: Kind, number: int) -> bytes:
 
 
 def read_number(kind: Kind, payload: bytes) -> int:
-    """Return the number that such a frame has."""
+    """Decode the number of a MULTICAST, UNICAST or MISSING."""
     (number,) = _unpack(NUMBER, kind, payload)
     return int(number)
 
 
 def ready() -> bytes:
-    """Return the news that multicast gets here."""
+    """Return a READY: the source's packets arrive here."""
     return _frame(Kind.READY, b"")
 
 
 def ack(received: int, confirmed: int) -> bytes:
-    """Return an acknowledgement: the first number that is not here, and the first that is not confirmed."""
+    """Return an ACK: the first number that is missing, and the first that is not confirmed."""
     return _frame(Kind.ACK, _ACK.pack(received, confirmed))
 
 
 def read_ack(payload: bytes) -> tuple[int, int]:
-    """Return the two numbers."""
+    """Decode an ACK."""
     received, confirmed = _unpack(_ACK, Kind.ACK, payload)
     return received, confirmed
 
@@ -115,14 +116,14 @@ def _unpack(layout: Struct, kind: Kind, payload: bytes) -> tuple[Any, ...]:
 
 
 class Deframer:
-    """Bytes of a stream to frames."""
+    """Splits the bytes of a connection into frames."""
 
     def __init__(self, max_unit: int) -> None:
         self._max_unit = max_unit
         self._rest = b""
 
     def frames(self, data: Buffer) -> Iterator[tuple[Kind, bytes]]:
-        """Take bytes; yield what is complete.  ``RemoteProtocolError`` for what is no frame."""
+        """Add bytes; yield the complete frames. Raises ``RemoteProtocolError`` for what is no frame."""
         data = self._rest + bytes(data)
         self._rest = b""
         at, end = 0, len(data)

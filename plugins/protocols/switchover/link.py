@@ -1,4 +1,4 @@
-"""A receiver as the sender sees it."""
+"""The link to one receiver, as the sender sees it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from plugins.protocols.switchover.unit_buffer import Unit
 
 
 class Stage(Enum):
-    """How it is reached."""
+    """How a receiver is reached."""
 
-    SILENT = "it has not said HELLO"
+    SILENT = "no HELLO yet"
     UNICAST = "over TCP"
-    ASKED = "over TCP, and asked to listen to multicast"
-    READY = "over TCP, and multicast gets to it"
+    ASKED = "over TCP, asked to join the group"
+    READY = "over TCP, and the group reaches it"
     MULTICAST = "by multicast"
 
 
 class Link:
-    """One TCP connection.  ``out`` is what is to be written to it."""
+    """One TCP connection. ``out`` is what must be written to it."""
 
     def __init__(self, name: str, now: float) -> None:
         self.name = name
@@ -30,51 +30,51 @@ class Link:
         self.out: list[Buffer] = []
         self.deframer = Deframer(0)
         self.received = self.confirmed = 0
-        """The first number that it does not have, and that it has not confirmed."""
+        """The first number that the receiver lacks, and the first that it has not confirmed."""
         self.until = 0
-        """The first number that did not go by multicast again, after UNICAST."""
+        """The first number that was not sent by multicast, after a change to TCP."""
         self.since = now
-        """When it connected, was last heard to get on, or was sent something when it had everything."""
+        """When it connected, last made progress, or was sent something while it had everything."""
         self.asked_at = now
         self.ask_from = now
-        """It may be asked (again) from then on."""
+        """The receiver may be asked to join the group from this time on."""
 
     def begin(self, feed: bytes, received: int, confirmed: int, now: float) -> None:
-        """It has said HELLO."""
+        """Process its HELLO."""
         self.stage = Stage.UNICAST
         self.received, self.confirmed, self.since = received, confirmed, now
         self.out.append(frames.welcome(feed, received))
 
     @property
     def depends_on_group(self) -> bool:
-        """Whether something that it lacks went by multicast."""
+        """Whether something that it lacks was sent by multicast."""
         return self.stage is Stage.MULTICAST or self.received < self.until
 
     @property
     def uses_group(self) -> bool:
-        """Whether the source has to be heard, for its sake."""
+        """Whether the multicast source is needed for its sake."""
         return self.depends_on_group or self.stage in (Stage.ASKED, Stage.READY)
 
     def ask(self, source: bytes, group: str, now: float) -> None:
-        """Have it listen to the group."""
+        """Ask it to join the group."""
         self.stage = Stage.ASKED
         self.asked_at = now
         self.out.append(frames.prepare(source, group))
 
     def to_multicast(self, number: int) -> None:
-        """From ``number`` on."""
+        """Send from ``number`` on by multicast."""
         self.stage = Stage.MULTICAST
         self.out.append(frames.numbered(Kind.MULTICAST, number))
 
     def to_unicast(self, number: int) -> None:
-        """From ``number`` on; what is before it, it gets from the group."""
+        """Send from ``number`` on over TCP. What is before it arrives by multicast."""
         if self.stage is Stage.MULTICAST:
             self.until = number
         self.stage = Stage.UNICAST
         self.out.append(frames.numbered(Kind.UNICAST, number))
 
     def fall_back(self, units: Iterable[Unit], now: float, ask_from: float) -> None:
-        """Over TCP again, with all that it lacks."""
+        """Return to TCP, and send everything that it lacks."""
         self.stage = Stage.UNICAST
         self.until = 0
         self.since, self.ask_from = now, ask_from
@@ -87,7 +87,7 @@ class Link:
         self.out += (frames.unit_header(unit.number, len(unit.data)), unit.data)
 
     def progress(self, received: int, confirmed: int, now: float) -> None:
-        """It has got on."""
+        """Record its acknowledgement."""
         if received > self.received or confirmed > self.confirmed:
             self.since = now
         self.received, self.confirmed = received, confirmed

@@ -1,7 +1,11 @@
-"""The receiving side: units of one feed, whichever way they come, in order and once.  Sans-I/O.
+"""The receiving side of a switch-over: units of one feed, from TCP and multicast, in order and once.
 
-Bytes of the TCP connection come in with ``receive``, units of the group with ``receive_group``; ``take`` has what may be
-delivered.  While ``group`` is not None the caller listens there, and says so with ``group_heard`` as soon as ``source`` is.
+Sans-I/O.
+
+Every unit has a number, on both paths. So it does not matter which path a unit takes: the receiver sorts by
+number, drops duplicates, and reports over TCP which number it lacks. Bytes of the TCP connection go in with
+``receive``, units of the group with ``receive_group``; ``take`` returns what may be delivered. While
+``group`` is not None the caller must listen there, and call ``group_heard`` when the source is heard.
 """
 
 from __future__ import annotations
@@ -14,34 +18,37 @@ from plugins.protocols.switchover import frames
 from plugins.protocols.switchover.frames import NO_FEED, NUMBER, Deframer, Kind
 
 ACK_DELAY = 0.01
-"""Seconds after which the sender hears of progress at the latest ..."""
+"""Seconds after which an ACK reports progress at the latest,"""
 ACK_BYTES = 256 * 1024
-"""... or after so many bytes."""
+"""or this many bytes."""
 
 
 class ReceivingStatistics:
-    """Counters."""
+    """Counters of a receiver."""
 
     def __init__(self) -> None:
         self.units_by_tcp = self.units_by_group = self.duplicates = self.lost_units = 0
 
 
 class ReceivingSide:
-    """One receiver of one feed, for all its connections.  ``max_unit`` and ``reorder_bytes`` are limits to what a sender may do."""
+    """One receiver of one feed, over all its connections.
+
+    ``max_unit`` and ``reorder_bytes`` limit what a sender may do.
+    """
 
     def __init__(self, max_unit: int, reorder_bytes: int) -> None:
         self.group: str | None = None
-        """Where to listen."""
+        """The group to listen to, or None."""
         self.source = b""
-        """To whom: a TSI."""
+        """TSI of the source to listen to."""
         self.next = 0
-        """The first number that has not come."""
+        """The first number that has not arrived."""
         self.epoch = 0
-        """Counts the feeds: numbers of different ones have nothing to do with each other."""
+        """Counts feeds: numbers of different feeds are unrelated."""
         self.by_group = False
         """Whether units come by multicast."""
         self.events: list[tuple[str, str]] = []
-        """What is to be told: (what, details); the caller takes it out."""
+        """Events as (what, detail); the caller empties the list."""
         self.statistics = ReceivingStatistics()
         self._max_unit = max_unit
         self._reorder_bytes = reorder_bytes
@@ -55,25 +62,31 @@ class ReceivingSide:
         self._welcomed = False
         self._out: list[bytes] = []
         self._deframer = Deframer(max_unit)
-        self._told = (0, 0)
+        self._reported = (0, 0)
         self._ack_at: float | None = None
-        self._untold_bytes = 0
+        self._unreported_bytes = 0
 
     # ------------------------------------------------------------------ the connection
 
     def connected(self) -> None:
-        """There is a connection: say hello."""
+        """Process a new connection: send HELLO."""
         self._deframer = Deframer(self._max_unit)
         self._welcomed = False
         self._out = [frames.hello(self._feed, self.next, self._confirmed)]
 
     def disconnected(self) -> None:
-        """It is over; the group says nothing that could be asked for, without it."""
+        """Process the end of the connection.
+
+        The group is left, since nothing could be requested without a connection.
+        """
         self._out.clear()
         self._leave()
 
     def receive(self, data: Buffer, now: float) -> None:
-        """Take bytes from the sender.  ``RemoteProtocolError`` if they make no sense: hang up."""
+        """Process bytes from the sender.
+
+        Raises ``RemoteProtocolError`` if they are malformed: the caller disconnects.
+        """
         for kind, payload in self._deframer.frames(data):
             if self._welcomed == (kind is Kind.WELCOME):
                 raise RemoteProtocolError(f"{kind.name} {'after' if self._welcomed else 'before'} WELCOME")
@@ -99,16 +112,16 @@ class ReceivingSide:
         self._welcomed = True
         if feed != self._feed:
             if self._feed != NO_FEED:
-                self.events.append(("feed began anew", "the sender is not the one of before"))
+                self.events.append(("feed began anew", "the sender has restarted"))
             self._feed = feed
             self.epoch += 1
             self._early.clear()
             self._early_bytes = 0
             self.next = self._confirmed = first
-            self._told = (first, first)
+            self._reported = (first, first)
         elif first > self.next:
             self.statistics.lost_units += first - self.next
-            detail = f"units {self.next} to {first - 1}: the sender keeps them no more"
+            detail = f"units {self.next} to {first - 1}: the sender no longer has them"
             self.events.append(("lost", detail))
             self._skip_to(first)
         elif first < self.next:
@@ -119,20 +132,20 @@ class ReceivingSide:
         self.by_group = self._heard = False
 
     def _leave_if_done(self) -> None:
-        """Leave the group once all that was multicast is here."""
+        """Leave the group once everything that was sent by multicast has arrived."""
         if self._leave_at is not None and self.next >= self._leave_at:
             self._leave()
 
     # ------------------------------------------------------------------ the group
 
     def group_heard(self) -> None:
-        """The source has been heard: multicast gets here."""
+        """Record that the source is heard: multicast reaches us."""
         if self.group is not None and not self._heard:
             self._heard = True
             self._out.append(frames.ready())
 
     def receive_group(self, units: Sequence[bytes | None], now: float) -> None:
-        """Take units of the source, None where PGM has lost some."""
+        """Process units of the source; None stands for units that PGM has lost."""
         for unit in units:
             if unit is None:
                 if self.by_group or self._leave_at is not None:
@@ -146,13 +159,13 @@ class ReceivingSide:
     # ------------------------------------------------------------------ units
 
     def _put(self, numbered: bytes, now: float) -> None:
-        """Take a unit with its number before it."""
+        """Process a unit with its number in front."""
         (number,) = NUMBER.unpack_from(numbered)
         unit = numbered[NUMBER.size :]
         if number == self.next:
             self._ready.append(unit)
             self.next += 1
-            self._untold_bytes += len(unit)
+            self._unreported_bytes += len(unit)
             while self._early and (unit_now := self._early.pop(self.next, None)) is not None:
                 self._early_bytes -= len(unit_now)
                 self._ready.append(unit_now)
@@ -181,13 +194,13 @@ class ReceivingSide:
         return units
 
     def confirm(self, epoch: int, number: int, now: float) -> None:
-        """Everything before ``number`` of the feed of that epoch is safe with whom it was passed on to."""
+        """Record that everything before ``number`` of that epoch's feed is confirmed."""
         if epoch == self.epoch and number > self._confirmed:
             self._confirmed = number
             self._progress(now)
 
     def _progress(self, now: float) -> None:
-        if self._untold_bytes >= ACK_BYTES:
+        if self._unreported_bytes >= ACK_BYTES:
             self._ack_at = now
         elif self._ack_at is None:
             self._ack_at = now + ACK_DELAY
@@ -195,17 +208,17 @@ class ReceivingSide:
     # ------------------------------------------------------------------ out
 
     def data_to_send(self, now: float) -> list[bytes]:
-        """Return and forget what is to be written to the sender."""
-        told = (self.next, self._confirmed)
+        """Return the frames to write to the sender."""
+        progress = (self.next, self._confirmed)
         if self._welcomed and self._ack_at is not None and self._ack_at <= now:
             self._ack_at = None
-            self._untold_bytes = 0
-            if told != self._told:
-                self._told = told
-                self._out.append(frames.ack(*told))
+            self._unreported_bytes = 0
+            if progress != self._reported:
+                self._reported = progress
+                self._out.append(frames.ack(*progress))
         out, self._out = self._out, []
         return out
 
     def next_deadline(self) -> float | None:
-        """Return when ``data_to_send`` will have something; what is new before WELCOME is told after it."""
+        """Return when ``data_to_send`` will have something; what is new before WELCOME is progress after it."""
         return self._ack_at if self._welcomed else None

@@ -1,4 +1,8 @@
-"""The units that a sender keeps: all that is not confirmed, and what has room beside it."""
+"""The sender's buffer of units for retransmission.
+
+It has all unconfirmed units, and confirmed ones as far as there is room: a receiver that reconnects may need
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,11 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     number: int
     data: bytes
     messages: int
-    """All messages of the feed up to the end of this unit."""
+    """Number of messages of the feed up to the end of this unit."""
 
 
 class UnitBuffer:
-    """In the order of their numbers, without gaps.  ``most`` is in bytes."""
+    """Units in the order of their numbers, without gaps, of at most ``most`` bytes."""
 
     def __init__(self, most: int) -> None:
         self.next = 0
@@ -34,16 +38,16 @@ class UnitBuffer:
 
     @property
     def first(self) -> int:
-        """The oldest number that is kept."""
+        """The oldest number that is buffer."""
         return self.next - len(self._units)
 
     @property
     def full(self) -> bool:
-        """Whether so much is unconfirmed that nothing may be added."""
+        """Whether so many bytes are unconfirmed that nothing may be added."""
         return self._unconfirmed_bytes >= self._most
 
     def add(self, data: bytes, messages: int) -> Unit:
-        """Number a unit, at whose end so many more messages are complete."""
+        """Number and store a unit, which completes so many messages."""
         self._messages += messages
         unit = Unit(self.next, data, self._messages)
         self.next += 1
@@ -54,7 +58,7 @@ class UnitBuffer:
         return unit
 
     def confirm(self, number: int) -> None:
-        """All units before ``number`` are safe."""
+        """Confirm all units before ``number``."""
         if number <= self.confirmed:
             return
         for unit in islice(self._units, self.confirmed - self.first, number - self.first):
@@ -64,7 +68,7 @@ class UnitBuffer:
         self._trim()
 
     def since(self, number: int) -> Iterator[Unit]:
-        """Yield the units from ``number`` on, which is kept."""
+        """Yield the units from ``number`` on, which must be buffer."""
         return islice(self._units, number - self.first, None)
 
     def _trim(self) -> None:

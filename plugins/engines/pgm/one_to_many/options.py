@@ -1,4 +1,4 @@
-"""What can be set of an engine that changes between TCP and multicast."""
+"""Options of an engine that switches between TCP and multicast."""
 
 from __future__ import annotations
 
@@ -16,28 +16,34 @@ SCHEME = "switchover"
 
 
 class OneToManyOptions(GroupOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One sender to its receivers: over TCP while they are few, by multicast when they are more."""
+    """One sender and its receivers: over TCP while they are few, by multicast when they are more."""
 
     mode: Literal["send", "receive"]
-    """``send`` listens at ``address`` for receivers, and routes lead to it; ``receive`` connects there."""
+    """``send`` listens at ``address`` for receivers, and is a target of routes; ``receive`` connects there.
+    """
     address: str
     """``switchover+tcp://127.0.0.1:5556``: where the sender listens."""
     group: str = ""
-    """Where a sender multicasts: ``epgm://eth0;239.192.1.1:5555`` over UDP, ``pgm://`` over IP itself; receivers are told."""
+    """The sender's group: ``epgm://eth0;239.192.1.1:5555`` over UDP, ``pgm://`` over IP. Receivers are told.
+    """
     interface: str = ""
-    """By which interface a receiver hears the group: a name, an address or a network; empty: that of its TCP connection."""
+    """The interface on which a receiver joins the group: a name, an address or a network.
+
+    Empty: that of its TCP connection.
+    """
     switchover: SwitchoverOptions = SwitchoverOptions()
     """When a sender changes from TCP to multicast and back."""
     max_receivers: Annotated[int, msgspec.Meta(ge=1)] = 10_000
-    """Connections that a sender has at once; more are closed at once, and counted."""
+    """Connections that a sender has at the same time; more are closed and counted."""
     reconnect: BackoffOptions = BackoffOptions()
-    """How a receiver spaces its attempts."""
+    """The times between a receiver's attempts."""
     connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds that one attempt to connect may take."""
     silence: Annotated[float, msgspec.Meta(ge=1)] = 15.0
-    """Seconds after which a peer that the network does not reach any more is given up."""
+    """Seconds after which an unreachable peer is given up."""
     reorder_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 * 1024 * 1024
-    """Bytes that a receiver holds at the most while something before them is missing: more than a sender's ``window_bytes``."""
+    """Bytes that a receiver stores while an earlier unit is missing: more than a sender's ``window_bytes``.
+    """
 
     def __post_init__(self) -> None:
         try:
@@ -53,19 +59,19 @@ class OneToManyOptions(GroupOptions, frozen=True, forbid_unknown_fields=True, kw
 
 
 def parse_tcp(text: str) -> Address:
-    """Read where the sender listens; ``ValueError`` says what is wrong with it."""
+    """Parse the sender's TCP address. Raises ``ValueError`` with the reason."""
     address = parse_address(text, ("tcp",))
     if address.protocol != SCHEME:
-        raise ValueError(f"{text!r}: it takes {SCHEME}+tcp://host:port")
+        raise ValueError(f"{text!r}: expected {SCHEME}+tcp://host:port")
     return address
 
 
 def parse_group(text: str, interface: str = "") -> tuple[str, Location]:
-    """Read ``epgm://[interface;]group:port``; return the transport and the place, there the given interface if there is none."""
-    transport, separator, place = text.partition("://")
+    """Parse ``epgm://[interface;]group:port`` into transport and location, with ``interface`` as the default."""
+    transport, separator, location = text.partition("://")
     if not separator:
-        raise ValueError(f"{text!r} is no group: it takes epgm://interface;group:port")
-    if ";" not in place:
-        place = f"{interface};{place}"
-    address, found = parse_pgm_address(f"backend+{transport}://{place}")
+        raise ValueError(f"{text!r} is no group: expected epgm://interface;group:port")
+    if ";" not in location:
+        location = f"{interface};{location}"
+    address, found = parse_pgm_address(f"backend+{transport}://{location}")
     return address.transport, found

@@ -1,4 +1,4 @@
-"""The receiving side: a TCP connection to the sender, the group when it asks for that, and one port for both."""
+"""The receiving engine: a TCP connection to the sender, the group when the sender asks for it, and one port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.wire import PlainWire
 from plugins.engines.pgm.group_receiver import GroupReceiver, Units
 from plugins.engines.pgm.one_to_many.options import parse_group, parse_tcp
-from plugins.engines.pgm.one_to_many.tcp_link import TcpLink, notice_silence
+from plugins.engines.pgm.one_to_many.tcp_link import TcpLink, set_silence_timeout
 from plugins.protocols.backend.units import UnitDecoder
 from plugins.protocols.switchover.receiving import ReceivingSide
 
@@ -25,7 +25,7 @@ OVERHEAD = 64 * 1024
 
 
 class OneToManyReceiver:
-    """Connects to a sender, and passes on what comes from it, whichever way."""
+    """Connects to a sender, and delivers its units from TCP and multicast."""
 
     def __init__(self, setup: EngineSetup) -> None:
         options = setup.options
@@ -47,7 +47,7 @@ class OneToManyReceiver:
         self._reading = True
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Hold a connection until cancelled."""
+        """Keep a connection until cancelled."""
         self._host = host
         self._timer = LazyTimer(host, self._after)
         self._port = host.port(self._name, self)
@@ -56,11 +56,11 @@ class OneToManyReceiver:
             while True:
                 await self._one_connection()
         finally:
-            self._hang_up()
+            self._disconnect()
             self._timer.cancel()
 
     def statistics(self) -> dict[str, Any]:
-        """What came, and by which way."""
+        """Return the counters."""
         group = self._group
         return {
             "messages_in": self._messages,
@@ -81,7 +81,7 @@ class OneToManyReceiver:
         except ConnectionLost as error:
             self._reason = str(error)
         else:
-            notice_silence(connected, self._options.silence)
+            set_silence_timeout(connected, self._options.silence)
             opened = self._host.now()
             self._over = trio.Event()
             self._local = connected.getsockname()[0]
@@ -106,19 +106,19 @@ class OneToManyReceiver:
 
     def _on_end(self, reason: str) -> None:
         self._reason = reason
-        self._hang_up()
+        self._disconnect()
         self._over.set()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._tcp is not None:
             self._tcp.close()
             self._tcp = None
         self._side.disconnected()
-        self._listen_where_asked()
+        self._follow_group()
 
     # ------------------------------------------------------------------ the group
 
-    def _listen_where_asked(self) -> None:
+    def _follow_group(self) -> None:
         """Join the group that the sender has named, or leave it."""
         side = self._side
         if side.group == self._group_name:
@@ -130,12 +130,12 @@ class OneToManyReceiver:
         if side.group is None:
             return
         try:
-            transport, place = parse_group(side.group, self._options.interface or self._local)
+            transport, location = parse_group(side.group, self._options.interface or self._local)
             self._group = GroupReceiver(
                 self._host,
                 self._name,
                 self._options,
-                place,
+                location,
                 raw=transport == "pgm",
                 deliver=self._on_group,
             )
@@ -158,8 +158,11 @@ class OneToManyReceiver:
             return
         self._after()
 
-    def _see_whether_heard(self) -> None:
-        """Tell the sender as soon as an SPM of its source has come."""
+    def _check_heard(self) -> None:
+        """Tell the sender when its source is heard.
+
+        An SPM is the proof: it has the address that NAKs go to, so that repairs work from now on.
+        """
         if self._group is not None:
             session = self._group.receiver.sessions.get(self._side.source)
             if session is not None and session.path is not None:
@@ -168,14 +171,14 @@ class OneToManyReceiver:
     # ------------------------------------------------------------------ messages
 
     def _after(self) -> None:
-        """What follows whatever has come, or a deadline."""
+        """Do what follows from any input: report, deliver, join or leave the group, send acknowledgements."""
         side, now = self._side, self._host.now()
         for what, detail in side.events:
             self._report(what, detail)
         side.events.clear()
         self._deliver()
-        self._listen_where_asked()
-        self._see_whether_heard()
+        self._follow_group()
+        self._check_heard()
         tcp = self._tcp
         if tcp is not None:
             data = side.data_to_send(now)
@@ -211,11 +214,11 @@ class OneToManyReceiver:
     # ------------------------------------------------------------------ the port's owner
 
     def on_writable(self) -> None:
-        """The pipes have room."""
+        """Called when the port's pipes have room."""
         self._read(True)
 
     def on_confirmed(self, position: int) -> None:
-        """Every destination has confirmed."""
+        """Called when all destinations have confirmed what the port sent up to ``position``."""
         waiting = self._unconfirmed
         while waiting and waiting[0][0] <= position:
             _, epoch, number = waiting.popleft()
@@ -223,7 +226,7 @@ class OneToManyReceiver:
         self._after()
 
     def on_output(self) -> None:
-        """A route leads here, which can lead nowhere: drop what it brings, and say so."""
+        """Drop messages of a route that leads here, and report that once: a receiver cannot send."""
         assert self._port is not None
         first = not self._refused
         while taken := self._port.take():

@@ -1,4 +1,4 @@
-"""The sending side: a listener for receivers, a PGM source, and what decides between them."""
+"""The sending engine: a listener for receivers, a PGM source, and the switch-over between them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from kernel.hosting.listener import Listener
 from kernel.hosting.wire import PlainWire
 from plugins.engines.pgm.group_source import GroupSource
 from plugins.engines.pgm.one_to_many.options import parse_group, parse_tcp
-from plugins.engines.pgm.one_to_many.tcp_link import TcpLink, notice_silence
+from plugins.engines.pgm.one_to_many.tcp_link import TcpLink, set_silence_timeout
 from plugins.protocols.backend.units import UnitEncoder
 from plugins.protocols.switchover.frames import NUMBER
 from plugins.protocols.switchover.link import Link
 from plugins.protocols.switchover.sending import SendingSide
 
 BATCH_BYTES = 256 * 1024
-"""About how many bytes are taken from the pipes at once."""
-BATCHES_A_TURN = 8
+"""Bytes, roughly, that are taken from the pipes at once."""
+BATCHES_PER_TURN = 8
 TCP_UNIT = 64 * 1024
-"""Bytes of a unit while all go over TCP; those that are multicast fill a packet."""
+"""Bytes of a unit while everything goes over TCP. Multicast units fill one packet."""
 
 
 class OneToManySender:
-    """Takes what routes bring, and sends it to each receiver, or to all at once."""
+    """Sends the messages of its routes to each receiver over TCP, or to all by multicast."""
 
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
@@ -45,7 +45,7 @@ class OneToManySender:
         self._refused = 0
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Listen, and send, until cancelled."""
+        """Listen and send until cancelled."""
         self._host = host
         self._timer = LazyTimer(host, self._on_timer)
         transport, location = parse_group(self._options.group)
@@ -80,14 +80,14 @@ class OneToManySender:
             group.close()
 
     def pending(self) -> bool:
-        """Whether a receiver that is there lacks something."""
+        """Whether a connected receiver lacks something."""
         if self._port is None or not self._connections:
             return False
-        kept = self._side.kept
-        return self._port.has_input() or kept.confirmed < kept.next
+        buffer = self._side.buffer
+        return self._port.has_input() or buffer.confirmed < buffer.next
 
     def statistics(self) -> dict[str, Any]:
-        """What was sent, and by which way."""
+        """Return the counters."""
         figures: dict[str, Any] = {"messages_out": self._taken, "refused": self._refused}
         if self._port is not None:
             side = self._side
@@ -97,8 +97,8 @@ class OneToManySender:
                 "switches": side.switches,
                 "fall_backs": side.fall_backs,
                 "messages_refused": self._small.refused + self._large.refused,
-                "units_out": side.kept.next,
-                "units_unconfirmed": side.kept.next - side.kept.confirmed,
+                "units_out": side.buffer.next,
+                "units_unconfirmed": side.buffer.next - side.buffer.confirmed,
                 **self._group.statistics(),
             }
         return figures
@@ -111,7 +111,7 @@ class OneToManySender:
             connected.close()
             return
         prepare(connected)
-        notice_silence(connected, self._options.silence)
+        set_silence_timeout(connected, self._options.silence)
         link = self._side.connected(peer, self._host.now())
         self._connections[link] = TcpLink(
             self._host,
@@ -134,11 +134,11 @@ class OneToManySender:
     # ------------------------------------------------------------------ messages
 
     def on_output(self) -> None:
-        """The pipes have something."""
+        """Called when the port's pipes have input."""
         self._work()
 
     def _on_group_sent(self) -> None:
-        """All units for the group are with the operating system."""
+        """Called when the operating system has all multicast units."""
         self._group.silent = not self._side.uses_group
         if self._port is not None and self._port.has_input() and self._side.has_room:
             self._host.soon(self._work)
@@ -151,11 +151,11 @@ class OneToManySender:
         self._work()
 
     def _work(self) -> None:
-        """Take what may be sent, and send it."""
+        """Take from the pipes what may be sent, and send it."""
         port = self._port
         if port is None:
             return
-        for _ in range(BATCHES_A_TURN):
+        for _ in range(BATCHES_PER_TURN):
             if not self._side.has_room or self._group.busy or not self._take(port):
                 break
             self._flush()
@@ -171,7 +171,7 @@ class OneToManySender:
         batches, count = taken.batches, taken.count
         self._body_size = sum(batch.size for batch in batches) // count + 1
         self._taken += count
-        side.promised = taken.position is not None
+        side.confirming = taken.position is not None
         if taken.position is not None:
             self._base = taken.position - self._taken
         encoder = self._small if side.multicasting else self._large
@@ -184,7 +184,7 @@ class OneToManySender:
         return True
 
     def _flush(self) -> None:
-        """Write what the links and the group are to have."""
+        """Write what is due to the links and the group."""
         units = self._side.take_group()
         if units:
             self._group.send(units)
@@ -195,15 +195,15 @@ class OneToManySender:
                 tcp.send(out)
 
     def _after(self) -> None:
-        """What follows whatever has changed."""
+        """Do what follows from any input: send, disconnect, report, confirm."""
         side, group = self._side, self._group
         self._flush()
-        for link, why in side.hang_ups:
+        for link, why in side.disconnects:
             tcp = self._connections.pop(link, None)
             if tcp is not None:
                 tcp.close()
                 self._report("disconnected", link.name, why)
-        side.hang_ups.clear()
+        side.disconnects.clear()
         for what, who, detail in side.events:
             self._report(what, who, detail)
         side.events.clear()
@@ -219,7 +219,7 @@ class OneToManySender:
 
     def _confirm(self) -> None:
         if self._base is not None and self._port is not None:
-            self._port.confirm_through(self._base + self._side.kept.messages_confirmed)
+            self._port.confirm_through(self._base + self._side.buffer.messages_confirmed)
 
     def _report(self, what: str, peer: str = "", detail: str = "") -> None:
         self._host.report(EngineEvent(engine=self._name, what=what, peer=peer, detail=detail))

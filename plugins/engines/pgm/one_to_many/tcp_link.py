@@ -12,7 +12,7 @@ from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.wire import Wire
 
 
-def notice_silence(connected: socket.socket, seconds: float) -> None:
+def set_silence_timeout(connected: socket.socket, seconds: float) -> None:
     """Have the system give up a peer that the network does not reach for so many seconds, whether or not we have sent something."""
     probe = max(round(seconds / 4), 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -197,7 +197,7 @@ def test_a_source_whose_packets_the_system_does_not_take_says_so(kernel_factory:
     kernel_factory(*_sender(address), on_event=on_event)
     assert told.wait(TIMEOUT)
     (event,) = [event for event in events if event.what == "refused"]
-    assert "does not take packets for ff15::77" in event.detail
+    assert "refuses packets for ff15::77" in event.detail
 
 
 class _Capture:

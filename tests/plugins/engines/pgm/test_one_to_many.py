@@ -249,7 +249,7 @@ def test_a_receiver_refuses_to_send(kernel_factory: KernelFactory, told: _Events
 @pytest.mark.parametrize(
     "options, complaint",
     [
-        ({"mode": "send", "address": "backend+tcp://127.0.0.1:1"}, "it takes switchover\\+tcp://host:port"),
+        ({"mode": "send", "address": "backend+tcp://127.0.0.1:1"}, "expected switchover\\+tcp://host:port"),
         ({"mode": "send", "address": "switchover+tcp://127.0.0.1:1"}, "'' is no group"),
         (
             {"mode": "send", "address": "switchover+tcp://127.0.0.1:1", "group": "epgm://lo;10.0.0.1:1"},

@@ -168,7 +168,7 @@ def test_what_nobody_has_is_given_up_alone() -> None:
     network.run(20)
     assert network.listeners[0].units == [b"0", b"1", b"2", None, b"4", b"5"]
     assert [(event.first, event.detail) for event in network.listeners[0].told(What.LOST)] == [
-        (3, "nobody had it")
+        (3, "no repair after the last request")
     ]
 
 

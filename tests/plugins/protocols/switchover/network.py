@@ -143,8 +143,8 @@ class Network:
         sender, now = self.sender, self.now
         if (sender.next_deadline() or math.inf) <= now:
             sender.handle_timeout(now)
-        hung_up = [link for link, _ in sender.hang_ups]
-        sender.hang_ups.clear()
+        hung_up = [link for link, _ in sender.disconnects]
+        sender.disconnects.clear()
         for member in [member for member in self.members if member.link in hung_up]:
             self.cut(member)
         self.events += sender.events

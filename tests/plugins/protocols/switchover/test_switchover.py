@@ -123,11 +123,11 @@ def _ordeal(seed: int, rounds: int) -> None:
         network.send(chance.randrange(30))
         network.run(chance.random() * 0.1)
     _all_arrive(network, *stay)
-    network.run_until(lambda: all(guest.side.next == network.sender.kept.next for guest in guests))
+    network.run_until(lambda: all(guest.side.next == network.sender.buffer.next for guest in guests))
     for guest in guests:
         at = len(network.sent) - len(guest.got)
         assert guest.got == network.sent[at:], "a guest has all since it came"
-    assert network.sender.kept.messages_confirmed <= len(network.sent)
+    assert network.sender.buffer.messages_confirmed <= len(network.sent)
 
 
 @pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, SEEDS, 10)], ids=str)
@@ -204,11 +204,11 @@ def test_messages_are_confirmed_when_all_receivers_have_confirmed_them() -> None
     network.send(50)
     _all_arrive(network, *members)
     network.run(0.5)
-    assert network.sender.kept.messages_confirmed == 0
+    assert network.sender.buffer.messages_confirmed == 0
     members[0].confirms = True
     members[0].due = network.now
     network.run(0.5)
-    assert network.sender.kept.messages_confirmed == 50
+    assert network.sender.buffer.messages_confirmed == 50
 
 
 def test_one_that_takes_nothing_holds_up_the_feed_for_so_long_and_no_longer() -> None:
@@ -251,7 +251,7 @@ def test_what_is_confirmed_between_hello_and_welcome_is_told_after_them() -> Non
     assert side.data_to_send(network.now) == []
     network.sender.receive(link, hello, network.now)
     network.run(1.0)
-    assert network.sender.kept.confirmed == 10
+    assert network.sender.buffer.confirmed == 10
 
 
 def test_one_that_comes_back_too_late_is_told_what_it_lost() -> None:
@@ -273,7 +273,7 @@ def test_one_that_comes_back_too_late_is_told_what_it_lost() -> None:
 
 def test_with_a_promise_the_next_receiver_gets_what_the_last_did_not_confirm() -> None:
     network = Network()
-    network.sender.promised = True
+    network.sender.confirming = True
     first = network.join("first")
     first.confirms = False
     network.run(0.1)
@@ -297,7 +297,7 @@ def test_without_a_promise_the_next_receiver_begins_with_what_comes_next() -> No
     network.send(5)
     _all_arrive(network, second, first=5)
     network.run(0.1)
-    assert network.sender.kept.messages_confirmed == 10
+    assert network.sender.buffer.messages_confirmed == 10
 
 
 def test_the_feed_of_another_sender_is_told_and_begins_anew() -> None:
