@@ -8,7 +8,7 @@ something for it.  It does a bounded amount of work a call, and never waits in o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
@@ -18,6 +18,8 @@ from kernel.contracts.message import Batch, Envelope
 
 if TYPE_CHECKING:
     import trio
+
+    from kernel.contracts.router import Outlet
 
 
 class PortOwner(Interface):
@@ -33,6 +35,27 @@ class PortOwner(Interface):
 
     def on_confirmed(self, position: int) -> None:
         """Every destination has confirmed what this port sent up to ``position`` (see ``Port.sent``)."""
+        ...
+
+
+class HearsSubscriptions(Interface):
+    """Optional for the owner of a port: to pass on what the readers of its messages have subscribed to."""
+
+    def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
+        """A reader has subscribed or unsubscribed (``verb``: ``subscribe`` or ``unsubscribe``), or has left.
+
+        Called once for each subscription of each reader, after the router; ``Port.asked`` has the sums.  A reader that
+        leaves takes each of its subscriptions back.  The port's own subscriptions are not among them: nothing is passed
+        back to where it came from.
+        """
+        ...
+
+
+class HearsEffect(Interface):
+    """Optional for the owner of a port: to know when its own subscriptions are in effect."""
+
+    def on_subscribed(self) -> None:
+        """All sources in this kernel have applied what the port has subscribed to (``Port.subscribed``)."""
         ...
 
 
@@ -139,7 +162,22 @@ class Port(Interface):
         ...
 
     def subscribe(self, pattern: str) -> None:
-        """Ask the routes that lead here for messages whose key matches ``pattern``."""
+        """Ask the routes that lead here for messages whose key matches ``pattern``.
+
+        With ``group:NAME:`` in front of the pattern (``kernel.contracts.groups``) each message goes to one member of the group.
+        """
+        ...
+
+    def subscribed(self) -> bool:
+        """Whether all that was subscribed to is in effect at the sources in this kernel.  See ``HearsEffect``."""
+        ...
+
+    @property
+    def asked(self) -> Mapping[str, int]:
+        """What the readers of what is sent here have subscribed to, with the number of subscriptions to each pattern.
+
+        Kept for owners with ``on_asked`` (``HearsSubscriptions``); empty for others.
+        """
         ...
 
     def unsubscribe(self, pattern: str) -> None:

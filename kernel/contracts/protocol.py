@@ -59,6 +59,24 @@ class Crediting(Interface):
 
 
 @runtime_checkable
+class Subscribing(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: to subscribe at its peer.
+
+    The host passes on what the readers of the peer's messages have subscribed to, so that the peer sends nothing else.  It
+    subscribes to a pattern once, however many readers want it, and unsubscribes with the last; in each conversation
+    again.  Called while ``ready_to_send``.
+    """
+
+    def subscribe(self, pattern: str) -> None:
+        """Ask the peer for messages whose key matches.  A pattern that the protocol cannot say is left out."""
+        ...
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Take that back."""
+        ...
+
+
+@runtime_checkable
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from typing import Protocol as Interface
 
@@ -66,4 +66,15 @@ class Selective(Interface):
 
         The batch has no bodies when only the envelope is known yet; then True if the envelope alone does not decide.
         """
+        ...
+
+
+class Peekable(Interface):
+    """Optional for a router whose choice changes what it chooses next, as a turn does: to look without changing it.
+
+    Sources ask beforehand whether there is room for a batch.  A router without this method is asked to ``choose``.
+    """
+
+    def peek(self, batch: Batch) -> Iterable[Outlet]:
+        """Return whom ``choose`` would give something of the batch now; changes nothing."""
         ...

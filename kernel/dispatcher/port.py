@@ -7,13 +7,14 @@ through that thread's mailbox.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
 from kernel.contracts.engine import NOTHING_TAKEN, PortOwner, Taken
 from kernel.contracts.message import Batch, Envelope
 from kernel.dispatcher.ack_tracker import AckTracker
+from kernel.dispatcher.demand import Demand
 from kernel.dispatcher.route import Route
 from kernel.dispatcher.stalls import Stalls
 from kernel.pipes.fair_queue import FairQueue
@@ -67,6 +68,9 @@ class Port:
         self.leave: Callable[[Port], Any] = _ignore
         """Set by the dispatcher."""
         self._owner = owner
+        self._demand = Demand(owner)
+        self._asking: Counter[Pipe] = Counter()
+        """Subscriptions that the writers of these pipes have not answered yet."""
         self._queue = FairQueue()
         self._queue.on_ended = self._forget_when_confirmed
         self._confirming: set[Pipe] = set()
@@ -218,7 +222,7 @@ class Port:
         """Ask the routes that lead here for messages whose key matches ``pattern``."""
         self.options.setdefault("subscriptions", []).append(pattern)
         for pipe in self._queue.pipes:
-            pipe.ask_writer("subscribe", pattern)
+            self._subscribe_at(pipe, pattern)
 
     def unsubscribe(self, pattern: str) -> None:
         """Take a subscription back."""
@@ -227,6 +231,30 @@ class Port:
             subscriptions.remove(pattern)
             for pipe in self._queue.pipes:
                 pipe.ask_writer("unsubscribe", pattern)
+
+    def subscribed(self) -> bool:
+        """Whether all that was subscribed to is in effect at the sources in this kernel that are there."""
+        return all(pipe.ended for pipe in self._asking)
+
+    def _subscribe_at(self, pipe: Pipe, pattern: str) -> None:
+        self._asking[pipe] += 1
+        pipe.ask_writer("subscribe", pattern, partial(self._on_subscribed, pipe))
+
+    def _on_subscribed(self, pipe: Pipe) -> None:
+        self._asking[pipe] -= 1
+        if not self._asking[pipe]:
+            del self._asking[pipe]
+        on_subscribed = getattr(self._owner, "on_subscribed", None)
+        if on_subscribed is not None and not self.closed and self.subscribed():
+            try:
+                on_subscribed()
+            except Exception as error:
+                self.on_failure(error)
+
+    @property
+    def asked(self) -> Mapping[str, int]:
+        """What the readers of what is sent here have subscribed to, and how often; for owners with ``on_asked``."""
+        return self._demand.counts
 
     def close(self) -> None:
         """Leave the dispatcher."""
@@ -242,7 +270,7 @@ class Port:
         self._queue.attach(pipe)
         wanted, known = Counter(self.options.get("subscriptions", ())), Counter(subscribed)
         for pattern in (wanted - known).elements():  # since the pipe was made
-            pipe.ask_writer("subscribe", pattern)
+            self._subscribe_at(pipe, pattern)
         for pattern in (known - wanted).elements():
             pipe.ask_writer("unsubscribe", pattern)
         if pipe.confirms:
@@ -274,10 +302,13 @@ class Port:
             self._tracker = AckTracker()
         self._topology_changed()
 
+    @_blamed
     def detach_route(self, spec: object) -> None:
         """A route is no more: its pipes end once they are read empty."""
         for route in [route for route in self.routes if route.spec is spec]:
             self.routes.remove(route)
+            for pipe in route.pipes:
+                self._demand.leave(pipe)
             self.abandoned += route.end()
         self._topology_changed()
         self._on_pipe_confirmed()
@@ -297,7 +328,7 @@ class Port:
                     self.stalls.back(route)
                 route.attach(pipe, options)
                 for pattern in options.get("subscriptions", ()):
-                    route.subscribe(pipe, pattern)
+                    self._on_asked(route, pipe, "subscribe", pattern)
                 break
         self._topology_changed()
         self._writable_again()
@@ -305,6 +336,7 @@ class Port:
     @_blamed
     def detach_out(self, pipe: Pipe) -> None:
         """A destination has left: its reader will not touch the pipe again."""
+        self._demand.leave(pipe)
         for route in self.routes:
             if pipe in route.pipes:
                 entry = self._tracker.release(pipe) if self._tracker else None
@@ -333,8 +365,10 @@ class Port:
             return
         if verb == "subscribe":
             route.subscribe(pipe, pattern)
+            self._demand.subscribe(pipe, pattern)
         else:
             route.unsubscribe(pipe, pattern)
+            self._demand.unsubscribe(pipe, pattern)
 
     @_blamed
     def _on_pipe_writable(self, route: Route, pipe: Pipe) -> None:

@@ -12,7 +12,7 @@ Where the source waits, it waits for the stall timeout at most: see ``kernel.dis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -53,6 +53,7 @@ class Route:
         "_accepts",
         "_last",
         "_owed",
+        "_peek",
         "_router",
         "_vacant",
         "_wanted",
@@ -75,6 +76,7 @@ class Route:
         """Messages that the router found nobody for, or that met a full route that drops."""
         self.filtered: bool = spec.make_filter is not None
         self._router = spec.make_router()
+        self._peek: Callable[[Batch], Iterable[Outlet]] = getattr(self._router, "peek", self._look_at_choice)
         self._accepts = spec.make_filter() if spec.make_filter else None
         self._last: Envelope | None = None
         self._wanted = True
@@ -274,7 +276,10 @@ class Route:
             return not self.stopped
         if self._accepts is not None and not self._accepts(batch.envelope):
             return True
-        return not any(self._waits_for(outlet) for outlet, _ in self._router.choose(batch))
+        return not any(map(self._waits_for, self._peek(batch)))
+
+    def _look_at_choice(self, batch: Batch) -> list[Outlet]:
+        return [outlet for outlet, _ in self._router.choose(batch)]
 
     def stalled_consumers(self) -> Iterator[Pipe | Route]:
         """Those that the source waits for, and for whom it need not wait for ever."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kernel.contracts.engine import Host, Port, Taken
+from kernel.contracts.router import Outlet
+from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
 
@@ -25,6 +29,7 @@ class InprocEnd:
         self._outgoing: Pipe | None = None
         self._going = True
         self._waiting_for_room = False
+        self._patterns = PeerPatterns()
         # The pipes count the messages of one connection, the port those of its whole life.  What has to be added:
         self._base_in = 0  # to the port's position of what it sent, for the count of the incoming pipe
         self._base_out: int | None = (
@@ -39,6 +44,10 @@ class InprocEnd:
         incoming.on_ready = self._on_incoming  # the pipes post to hosts, which call in their thread
         outgoing.on_writable = self._on_room
         outgoing.on_confirmed = self._on_peer_confirmed
+        self._patterns.begin(port)
+        outgoing.on_asked = partial(self._patterns.ask, port)
+        for pattern in port.asked:
+            incoming.ask_writer("subscribe", pattern)
         self._waiting_for_room = False
         self._write(port.rewind())
         self._on_incoming()
@@ -91,6 +100,13 @@ class InprocEnd:
         """The pipes beyond the port have room again."""
         self._going = True
         self._on_incoming()
+
+    def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
+        """A reader of what comes from the other end has subscribed or unsubscribed: tell it of the first and the last."""
+        if self.port is not None and self._incoming is not None:
+            count = self.port.asked.get(pattern, 0)
+            if (verb, count) in (("subscribe", 1), ("unsubscribe", 0)):
+                self._incoming.ask_writer(verb, pattern)
 
     def on_confirmed(self, position: int) -> None:
         """Every destination has confirmed."""

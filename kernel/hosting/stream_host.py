@@ -13,8 +13,10 @@ from typing import Any
 from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch
-from kernel.contracts.protocol import Crediting, LargeBodies, Refusing, StreamProtocol
+from kernel.contracts.protocol import Crediting, LargeBodies, Refusing, StreamProtocol, Subscribing
+from kernel.contracts.router import Outlet
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
+from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
 
@@ -54,6 +56,8 @@ class StreamHost(ConnectionOwner):
         on_open: Callable[[], Any],
         on_end: Callable[[StreamHost, str], Any],
         on_refused: Callable[[str], Any] | None = None,
+        patterns: PeerPatterns | None = None,
+        forward_subscriptions: bool = True,
     ) -> None:
         self.peer = peer
         self._host = host
@@ -65,6 +69,8 @@ class StreamHost(ConnectionOwner):
         self._on_refused = on_refused
         self._refusing = protocol if isinstance(protocol, Refusing) else None
         self._crediting = protocol if isinstance(protocol, Crediting) else None
+        self._subscribing = protocol if forward_subscriptions and isinstance(protocol, Subscribing) else None
+        self._patterns = patterns or PeerPatterns()
         self._port: Port | None = None
         self._held: list[Batch] = []  # received before the port was there
         self._over_credit = NOTHING_TAKEN  # taken from the pipes, and the peer gives no credit for it
@@ -214,7 +220,7 @@ class StreamHost(ConnectionOwner):
         port = self._port
         if protocol.subscriptions and port is not None:
             for verb, pattern in protocol.subscriptions:
-                (port.subscribe if verb == "subscribe" else port.unsubscribe)(pattern)
+                self._patterns.ask(port, verb, pattern)
             protocol.subscriptions.clear()
         self._take_confirmations()
         self._flush()
@@ -232,6 +238,10 @@ class StreamHost(ConnectionOwner):
         self._on_open()
         port = self._port = self._open_port(self)
         self._base_in = -port.sent()
+        self._patterns.begin(port)
+        if self._subscribing is not None:
+            for pattern in port.asked:
+                self._subscribing.subscribe(pattern)
         again = port.rewind()
         if self._crediting is not None:
             self._over_credit = again
@@ -239,6 +249,20 @@ class StreamHost(ConnectionOwner):
             self._send(again)
         self._deliver_held()
         self.on_output()
+
+    def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
+        """A reader of the peer's messages has subscribed or unsubscribed: the peer hears of the first and of the last."""
+        port, protocol = self._port, self._subscribing
+        if port is None or protocol is None or self.ended or not self._protocol.ready_to_send():
+            return  # at the beginning of a conversation the peer is told of all
+        count = port.asked.get(pattern, 0)
+        if verb == "subscribe" and count == 1:
+            protocol.subscribe(pattern)
+        elif verb == "unsubscribe" and not count:
+            protocol.unsubscribe(pattern)
+        else:
+            return
+        self._flush()
 
     def _deliver_held(self) -> None:
         """Pass on what came before there was a port, even if the conversation is over by now."""

@@ -49,6 +49,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -343,9 +344,14 @@ class Pipe:
                 count = 0
         self._post_to_writer(self.on_confirmed)
 
-    def ask_writer(self, verb: str, pattern: str) -> None:
-        """Have the writing thread ``subscribe`` or ``unsubscribe`` this pipe."""
-        self._post_to_writer(lambda: self.on_asked(verb, pattern))
+    def ask_writer(self, verb: str, pattern: str, then: Callable[[], Any] | None = None) -> None:
+        """Have the writing thread ``subscribe`` or ``unsubscribe`` this pipe, and call ``then`` in the reading one after it."""
+        self._post_to_writer(partial(self._asked, verb, pattern, then))
+
+    def _asked(self, verb: str, pattern: str, then: Callable[[], Any] | None) -> None:
+        self.on_asked(verb, pattern)
+        if then is not None:
+            self._post_to_reader(then)
 
     def unconfirmed(self) -> list[Batch]:
         """What was taken and not confirmed: what a new conversation has to send again, in order."""

@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
+from kernel.contracts.groups import split_group
 from kernel.contracts.key_trie import KeyTrie
 from kernel.contracts.message import Batch
 from kernel.contracts.router import Outlet
+from kernel.routing.dealing import deal
+
+
+class _Group:
+    """Members that share what matches a pattern: each message goes to one of them, in turn."""
+
+    __slots__ = ("members", "next")
+
+    def __init__(self) -> None:
+        self.members: list[Outlet] = []
+        """One that subscribed several times stands here as often."""
+        self.next = 0
+
+    def ready(self) -> list[Outlet]:
+        """Return the members that are not full, or all when all are."""
+        members = list(dict.fromkeys(self.members))
+        return [member for member in members if not member.full()] or members
+
+    def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
+        """Deal a batch out to those that are ready."""
+        ready = self.ready()
+        first = self.next % len(ready)
+        self.next = first + len(batch.bodies)
+        return deal(batch, ready, first)
+
+
+_Value: TypeAlias = "Outlet | _Group"
 
 
 class ByKey:
     """Those who want it.  A pipe without a subscription gets nothing."""
 
     def __init__(self) -> None:
-        self._trie: KeyTrie[Outlet] = KeyTrie()
+        self._trie: KeyTrie[_Value] = KeyTrie()
         self._patterns: dict[Outlet, list[str]] = {}
+        self._groups: dict[str, _Group] = {}
+        """By the whole subscription: name and pattern."""
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """A pipe that may subscribe."""
@@ -24,23 +54,62 @@ class ByKey:
     def detach(self, outlet: Outlet) -> None:
         """Its subscriptions go with it."""
         for pattern in self._patterns.pop(outlet):
-            self._trie.remove(pattern, outlet)
+            self._remove(outlet, pattern)
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """The batch itself for everybody who subscribed to its key."""
-        return [(outlet, batch) for outlet in self._trie.match(batch.envelope.key)]
+        """The batch itself for everybody who subscribed to its key; of a group, one for each message."""
+        found = self._trie.match(batch.envelope.key)
+        if self._groups:
+            return self._with_groups(batch, found)
+        return [(outlet, batch) for outlet in found]  # type: ignore[misc]  # no group is there
+
+    def _with_groups(self, batch: Batch, found: Iterable[_Value]) -> Sequence[tuple[Outlet, Batch]]:
+        groups = [value for value in found if isinstance(value, _Group)]
+        alone = [value for value in found if not isinstance(value, _Group)]
+        chosen = [(outlet, batch) for outlet in alone]
+        for group in groups:
+            chosen += group.choose(batch)
+        return chosen
+
+    def peek(self, batch: Batch) -> Iterable[Outlet]:
+        """Those that ``choose`` would find; of a group all that are ready."""
+        found = self._trie.match(batch.envelope.key)
+        if not self._groups:
+            return found  # type: ignore[return-value]  # no group is there
+        return [
+            outlet for value in found for outlet in (value.ready() if isinstance(value, _Group) else (value,))
+        ]
 
     def wants(self, batch: Batch) -> bool:
         """Whether anybody subscribed to its key."""
         return bool(self._trie.match(batch.envelope.key))
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
-        """From now on."""
+        """From now on; with ``group:NAME:`` in front as a member of a group."""
         self._patterns[outlet].append(pattern)
-        self._trie.add(pattern, outlet)
+        name, wanted = split_group(pattern)
+        if not name:
+            self._trie.add(pattern, outlet)
+            return
+        group = self._groups.get(pattern)
+        if group is None:
+            group = self._groups[pattern] = _Group()
+            self._trie.add(wanted, group)
+        group.members.append(outlet)
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
         """No longer; harmless when it was not subscribed."""
         if pattern in self._patterns[outlet]:
             self._patterns[outlet].remove(pattern)
+            self._remove(outlet, pattern)
+
+    def _remove(self, outlet: Outlet, pattern: str) -> None:
+        name, wanted = split_group(pattern)
+        if not name:
             self._trie.remove(pattern, outlet)
+            return
+        group = self._groups[pattern]
+        group.members.remove(outlet)
+        if not group.members:
+            del self._groups[pattern]
+            self._trie.remove(wanted, group)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernel.contracts.message import Batch, batch_of
+from kernel.contracts.message import Batch
 from kernel.contracts.router import Outlet
+from kernel.routing.dealing import deal
 
 
 class RoundRobin:
@@ -32,14 +33,7 @@ class RoundRobin:
         count = len(batch.bodies)
         first = self._next % len(ready)
         self._next = (first + count) % len(ready)
-        if len(ready) == 1 or count == 1:
-            return [(ready[first], batch)]
-        ready = ready[first:] + ready[:first]
-        return [
-            (outlet, batch_of(part, batch.envelope, multipart=batch.multipart))
-            for place, outlet in enumerate(ready)
-            if (part := batch.bodies[place :: len(ready)])
-        ]
+        return deal(batch, ready, first)
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Nobody chooses here."""

@@ -20,6 +20,7 @@ from typing import Any
 from kernel.contracts.api import Join
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
+from kernel.contracts.groups import in_group
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
 from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.fast_sender import Send, fast_sender
@@ -222,17 +223,30 @@ class Channel:
 
     # ------------------------------------------------------------------ topics
 
-    def subscribe(self, pattern: str) -> None:
-        """Want messages whose key matches, of routes with ``router = "by-key"``; ``prefix:`` patterns match beginnings."""
+    def subscribe(self, pattern: str, *, group: str = "") -> None:
+        """Want messages whose key matches, of routes with ``router = "by-key"``; ``prefix:`` patterns match beginnings.
+
+        With a ``group``, each message goes to one of those who subscribed to this pattern in the group of this name.
+        """
         self._check()
         self._process()  # pipes that are on their way here are asked, too
-        self._port.subscribe(pattern)
+        self._port.subscribe(in_group(pattern, group) if group else pattern)
 
-    def unsubscribe(self, pattern: str) -> None:
+    def unsubscribe(self, pattern: str, *, group: str = "") -> None:
         """Want them no longer."""
         self._check()
         self._process()  # pipes that are on their way here are asked, too
-        self._port.unsubscribe(pattern)
+        self._port.unsubscribe(in_group(pattern, group) if group else pattern)
+
+    def wait_subscribed(self, timeout: float | None = None) -> None:
+        """Wait until all subscriptions are in effect at the sources in this kernel: what is sent afterwards is chosen by them.
+
+        A source that is another thread of the application applies them in its next call.
+        """
+        self._check()
+        self._process()
+        if not self._port.subscribed():
+            self._wait_aside(self._port.subscribed, timeout, "not all subscriptions are in effect")
 
     # ------------------------------------------------------------------ confirmation of what was sent
 

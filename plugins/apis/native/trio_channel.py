@@ -79,6 +79,10 @@ class TrioChannel:
         """Wait until every destination has confirmed all that was sent on confirming routes."""
         await self._call(lambda: self._channel.wait_confirmed(0))
 
+    async def wait_subscribed(self) -> None:
+        """Wait until all subscriptions are in effect at the sources in this kernel."""
+        await self._call(lambda: self._channel.wait_subscribed(0))
+
     async def _call(self, attempt: Callable[[], Any]) -> Any:
         """Try; where it would block, wait until something has changed, and try again.  Nothing is taken before a wait."""
         self._calls += 1

@@ -9,8 +9,10 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.kinds import EngineSetup
+from kernel.contracts.router import Outlet
 from kernel.hosting.address import parse_address
 from kernel.hosting.backoff import Backoff
+from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_host import StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.tls import client_context, handshake
@@ -27,6 +29,7 @@ class StreamDialler:
         self._address = parse_address(setup.options.address)
         self._make_protocol = setup.make_protocol
         self._counters = StreamStatistics()
+        self._patterns = PeerPatterns()
         self._backoff = Backoff(setup.options.reconnect)
         self._reconnects = 0
         self._connection: StreamHost | None = None
@@ -82,6 +85,8 @@ class StreamDialler:
                 on_open=self._on_open,
                 on_end=self._on_end,
                 on_refused=self._on_refused,
+                patterns=self._patterns,
+                forward_subscriptions=self._options.forward_subscriptions,
             )
             self._connection.start()
             await self._over.wait()
@@ -140,6 +145,11 @@ class StreamDialler:
         """The pipes have room."""
         if self._connection is not None:
             self._connection.on_writable()
+
+    def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
+        """A reader has subscribed or unsubscribed."""
+        if self._connection is not None:
+            self._connection.on_asked(verb, pattern, outlet)
 
     def on_confirmed(self, position: int) -> None:
         """Destinations have confirmed."""

@@ -108,6 +108,7 @@ class StreamListener:
             on_refused=lambda why: self._host.report(
                 EngineEvent(engine=self._name, what="refused", peer=peer, detail=why)
             ),
+            forward_subscriptions=self._options.forward_subscriptions,
         )
         self._connections[connection] = None
         connection.start()

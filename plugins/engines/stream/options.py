@@ -35,6 +35,9 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """SO_SNDBUF in bytes; 0: as the system has it (it then grows by itself)."""
     receive_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
     """SO_RCVBUF in bytes; 0: as the system has it."""
+    forward_subscriptions: bool = True
+    """Whether what readers here subscribe to is subscribed to at the peer, where its protocol can; with false only what the
+    protocol's own options name."""
     stamp_reply_to: bool = False
     """A listener marks every message with the connection that it came from (``envelope.reply_to``), so that a
     route with ``router = "reply"`` can take the answer back."""

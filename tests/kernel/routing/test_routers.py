@@ -164,3 +164,65 @@ def test_reply_wants_what_its_asker_is_still_there_for() -> None:
     assert router.wants(asked)
     router.detach(a)
     assert not router.wants(asked)
+
+
+def test_a_group_of_subscribers_shares_what_matches() -> None:
+    router = ByKey()
+    a, b, alone = attach(router, 3)
+    router.subscribe(a, "group:workers:job.*")
+    router.subscribe(b, "group:workers:job.*")
+    router.subscribe(alone, "#")
+    jobs = [batch_of([b"%d" % number], Envelope(key="job.x")) for number in range(4)]
+    got = [outlet for job in jobs for outlet, _ in router.choose(job) if outlet is not alone]
+    assert got == [a, b, a, b]
+    assert all(alone in dict(router.choose(job)) for job in jobs)
+    other = router.choose(batch_of([b""], Envelope(key="other")))
+    assert [outlet for outlet, _ in other] == [alone]
+
+
+def test_each_message_of_a_batch_goes_to_one_member_of_a_group() -> None:
+    router = ByKey()
+    a, b, c = attach(router, 3)
+    for outlet in (a, b, c):
+        router.subscribe(outlet, "group:workers:#")
+    b.is_full = True
+    bodies = [b"%d" % number for number in range(5)]
+    dealt = chosen(router.choose(batch_of(bodies, Envelope(key="k"))))
+    assert sorted(body for _, part in dealt for body in part) == bodies
+    assert {id(outlet) for outlet, _ in dealt} == {id(a), id(c)}, "b is full"
+
+
+def test_groups_are_told_apart_by_name_and_by_pattern() -> None:
+    router = ByKey()
+    a, b, c = attach(router, 3)
+    router.subscribe(a, "group:one:k")
+    router.subscribe(b, "group:two:k")
+    router.subscribe(c, "group:one:#")
+    job = batch_of([b"x"], Envelope(key="k"))
+    assert {id(outlet) for outlet, _ in router.choose(job)} == {id(a), id(b), id(c)}
+
+
+def test_members_that_leave_a_group_get_nothing_and_the_last_one_ends_it() -> None:
+    router = ByKey()
+    a, b = attach(router, 2)
+    job = batch_of([b"x"], Envelope(key="k"))
+    for outlet in (a, b):
+        router.subscribe(outlet, "group:g:k")
+    router.unsubscribe(a, "group:g:k")
+    assert [outlet for _ in range(3) for outlet, _ in router.choose(job)] == [b, b, b]
+    router.detach(b)
+    assert not router.wants(job)
+    assert list(router.choose(job)) == []
+
+
+def test_looking_at_a_group_does_not_take_its_turn() -> None:
+    router = ByKey()
+    a, b = attach(router, 2)
+    job = batch_of([b"x"], Envelope(key="k"))
+    for outlet in (a, b):
+        router.subscribe(outlet, "group:g:k")
+    got = []
+    for _ in range(4):
+        assert set(map(id, router.peek(job))) == {id(a), id(b)}
+        got += [outlet for outlet, _ in router.choose(job)]
+    assert got == [a, b, a, b]

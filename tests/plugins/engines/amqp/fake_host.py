@@ -8,7 +8,8 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from kernel.contracts.engine import NOTHING_TAKEN, EngineEvent, Poller, PortOwner, Taken
@@ -47,6 +48,11 @@ class FakePort:
 
     def confirmed(self) -> int:
         return 0
+
+    asked: Mapping[str, int] = MappingProxyType({})
+
+    def subscribed(self) -> bool:
+        return True
 
     def wants(self, what: Envelope | Batch) -> bool:
         envelope = what.envelope if isinstance(what, Batch) else what
