@@ -24,6 +24,8 @@ JAVA_CLIENT = "/usr/share/java/amqp-client.jar"
 """Where Debian puts RabbitMQ's client for Java."""
 NODE_AMQPLIB = str(Path(__file__).parent / "interop" / "node" / "node_modules" / "amqplib")
 """Where `make peers` has npm put it."""
+PYRIGHT = str(Path(__file__).parent / "interop" / "node" / "node_modules" / ".bin" / "pyright")
+"""The same of pyright, which is a program for Node."""
 
 
 def _has_module(name: str) -> Callable[[], bool]:
@@ -68,6 +70,7 @@ PEERS: dict[str, Peer] = {
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
         Peer("kombu", _has_module("kombu"), _SETUP),
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
+        Peer("pyright", _has_file(PYRIGHT, "node"), _PEERS),
         Peer("libzmq with PGM", libzmq_peer.is_there, _PEERS),
         Peer("namespaces", lan.possible, "iproute2, and root"),
         Peer("openpgm", openpgm.is_there, _PEERS),
