@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from plugins.engines.amqp.channel import REPLY_TO, Channel
 from plugins.engines.broker.public import NotAllowed, NotImplementedHere, invent_name
+from plugins.protocols.amqp091.errors import CannotCarry
 from plugins.protocols.amqp091.methods import basic
 
 
@@ -53,15 +54,19 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
     name = channel.queue_name(method.queue)
     channel.login.require("read", "queue", name, channel.vhost.name)
     queue = channel.vhost.find_queue(name, channel.session)
-    taken = channel.receiver.take_one(queue, now, settled=method.no_ack)
-    if taken is None:
-        channel.reply(basic.GetEmpty())
-        return
-    tag, span = taken
-    channel.send_deliveries()  # their tags come before this one, so they do
-    channel.session.connection.send_get_ok(
-        channel.number, tag, span.redelivered, queue.backlog.count, span.as_batch()
-    )
+    connection = channel.session.connection
+    while (taken := channel.receiver.take_one(queue, now, settled=method.no_ack)) is not None:
+        tag, span = taken
+        channel.send_deliveries()  # their tags come before this one, so they do
+        try:
+            connection.send_get_ok(
+                channel.number, tag, span.redelivered, queue.backlog.count, span.as_batch()
+            )
+        except CannotCarry as refusal:
+            channel.receiver.give_up(queue, tag, span, str(refusal), now, settled=method.no_ack)
+        else:
+            return
+    channel.reply(basic.GetEmpty())
 
 
 def recover(channel: Channel, method: basic.Recover, now: float) -> None:

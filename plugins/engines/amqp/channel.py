@@ -22,6 +22,7 @@ from plugins.engines.broker.public import (
     Publisher,
     Queue,
     Receiver,
+    Span,
     Transaction,
     invent_name,
 )
@@ -54,6 +55,8 @@ class Channel(Publisher):
         self.transaction: Transaction | None = None
         """None: the channel has no transactions."""
         self.reply_queue: Queue | None = None
+        self.undeliverable: list[tuple[Consumer, int, Span, str]] = []
+        """Deliveries that could not be encoded in this turn, and why."""
 
     def __repr__(self) -> str:
         return f"<Channel {self.number}, {len(self.receiver.ledger)} outstanding>"
@@ -190,14 +193,27 @@ class Channel(Publisher):
         """Encode what the queues handed over."""
         count = 0
         batches: list[tuple[str, int, bool, Batch]] = []
-        for consumer, first_tag, span in self.receiver.take_deliveries():
+        deliveries = self.receiver.take_deliveries()
+        for consumer, first_tag, span in deliveries:
             batch = span.batch
             if span.stop - span.start != len(batch.bodies):
                 batch = span.as_batch()
             count += len(batch.bodies)
             batches.append((consumer.tag, first_tag, span.redelivered, batch))
-        self.session.connection.send_many_deliveries(self.number, batches)
+        not_carried = self.session.connection.send_many_deliveries(self.number, batches)
         self.session.messages_out += count
+        if not_carried:
+            by_tag = {first_tag: (consumer, span) for consumer, first_tag, span in deliveries}
+            for first_tag, why in not_carried:
+                consumer, span = by_tag[first_tag]
+                self.session.messages_out -= len(span)
+                self.undeliverable.append((consumer, first_tag, span, why))
+
+    def give_up_undeliverable(self, now: float) -> None:
+        """Return to their queues, as undeliverable, the messages that AMQP cannot carry."""
+        undeliverable, self.undeliverable = self.undeliverable, []
+        for consumer, first_tag, span, why in undeliverable:
+            self.receiver.give_up(consumer.queue, first_tag, span, why, now, settled=consumer.settled)
 
     def send_confirms(self, confirmed: int, safe: int) -> None:
         """Tell the publisher what can be told."""

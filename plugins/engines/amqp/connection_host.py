@@ -161,7 +161,7 @@ class ConnectionHost(ConnectionOwner):
         if connection.ended:
             return
         try:
-            self.session.finish()
+            self.session.finish(now)
         except LocalProtocolError as error:
             # A mistake of ours costs this client its connection, and nobody else anything.
             conversation.close(541, f"INTERNAL_ERROR - {error}")

@@ -269,12 +269,14 @@ class Session:
         self.connection.send_method(channel.number, basic.Cancel(consumer_tag=tag, nowait=True))
         self.on_busy()
 
-    def finish(self) -> None:
+    def finish(self, now: float) -> None:
         """Encode what this turn brought for the client."""
         self.published = False
         delivering, self._delivering = self._delivering, []
         for channel in delivering:
             channel.send_deliveries()
+            if channel.undeliverable:
+                channel.give_up_undeliverable(now)
         if self._confirming:
             store = self.broker.store
             for channel in self._confirming.take_ready(self.feed.confirmed, store.safe):

@@ -6,7 +6,7 @@ A front-end calls operations on the virtual hosts, then ``settle`` once a turn; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
 from types import MappingProxyType
@@ -31,11 +31,14 @@ class Broker:
         now: float = 0.0,
         clock: float = 0.0,
         exchange_types: ExchangeTypes = MappingProxyType({}),
+        report: Callable[[str, str], None] = lambda what, detail: None,
     ) -> None:
         """``clock`` is the time of day at ``now``; ``seed`` makes the names that the broker invents.
 
-        ``exchange_types``: those that plugins bring, besides ours.
+        ``exchange_types``: those that plugins bring, besides ours.  ``report`` tells an operator what happened
+        and the details.
         """
+        self.report = report
         self.exchange_types = exchange_types
         self.store: Store = store or EmptyStore()
         self.random = Random(seed)

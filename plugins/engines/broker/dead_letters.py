@@ -14,14 +14,16 @@ import msgspec
 
 from kernel.contracts.message import Envelope
 
-Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
+Reason = Literal["rejected", "expired", "maxlen", "delivery_limit", "undeliverable"]
+"""RabbitMQ's, and one of ours: a consumer's protocol cannot carry the message."""
 
 
 def headers_of(envelope: Envelope) -> Mapping[str, Any]:
-    """Return the headers of a message; empty when it has none."""
+    """Return the headers of a message; empty when it has none, or something else under that name."""
     if not envelope.properties:
         return {}
-    return envelope.properties.get("headers") or {}
+    headers = envelope.properties.get("headers")
+    return headers if isinstance(headers, Mapping) else {}
 
 
 def deaths_of(envelope: Envelope) -> list[dict[str, Any]]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.page import Page
     from plugins.engines.broker.virtual_host import VirtualHost
 
+_LONGEST_EXPIRATION = 1 << 53
+"""Milliseconds: 285,000 years.  Some protocols have numbers that are too large for a float."""
 _LARGEST_SHARE = 256
 """Messages that one of several consumers is handed before the next has its turn."""
 
@@ -65,6 +67,8 @@ class Queue:
         self.deleted = False
         self.last_used = now
         self.messages_in = self.messages_out = 0
+        self.undeliverable = 0
+        """Messages that a consumer's protocol could not carry."""
         self.called_at: float | None = None  # when the broker will call ``handle_timeout``
         self._touched = False
         self._limited = policy.max_length is not None or policy.max_length_bytes is not None
@@ -149,6 +153,22 @@ class Queue:
         """These were not wanted."""
         self.outstanding -= len(span)
         self._give_up(span, "rejected", now)
+
+    def give_up(self, span: Span, why: str, now: float) -> None:
+        """A consumer's protocol cannot carry these: to the dead-letter exchange, if there is one, and nowhere else.
+
+        Requeued they would meet the same consumer again and again.
+        """
+        count = len(span)
+        before, self.undeliverable = self.undeliverable, self.undeliverable + count
+        self.vhost.messages_undeliverable += count
+        if before.bit_length() != self.undeliverable.bit_length():  # each time that it has doubled
+            self.vhost.broker.report(
+                "undeliverable",
+                f"{self.undeliverable} messages of queue {self.name!r} in vhost {self.vhost.name!r} so far; "
+                f"the last with key {span.envelope.key!r:.80}: {why}",
+            )
+        self._give_up(span, "undeliverable", now)
 
     def requeue(self, span: Span) -> None:
         """These come back to their place."""
@@ -296,7 +316,8 @@ class Queue:
         self._may_expire = True
         lives = self.policy.message_ttl
         if expiration is not None:
-            lives = expiration / 1000 if lives is None else min(lives, expiration / 1000)
+            seconds = min(expiration, _LONGEST_EXPIRATION) / 1000
+            lives = seconds if lives is None else min(lives, seconds)
         return None if lives is None else now + lives
 
     def _expire(self, now: float) -> None:

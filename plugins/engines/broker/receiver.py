@@ -171,6 +171,23 @@ class Receiver:
             self._release(handed)
             handed.queue.reject(handed.span, now)
 
+    def give_up(
+        self, queue: Queue, first_tag: int, span: Span, why: str, now: float, *, settled: bool
+    ) -> None:
+        """The client's protocol cannot carry these messages, which it was to be handed under tags from the first on.
+
+        Nothing of them was sent.  They leave the queue as undeliverable; their tags are given to nothing else.
+        ``settled``: they counted as acknowledged when they were handed out.
+        """
+        if settled:
+            queue.give_up(span, why, now)
+            return
+        handed, _ = self.settle(first_tag, first_tag + len(span) - 1, multiple=False)
+        for one in handed:
+            self._release(one)
+            queue.outstanding -= len(one)
+            queue.give_up(one.span, why, now)
+
     def recover(self) -> None:
         """Requeue all that is outstanding, for this receiver or any other."""
         self._requeue(self.ledger.settle_all())

@@ -58,7 +58,7 @@ class VirtualHost:
         """Queues to be looked after in this turn."""
         self.routes = Routes(name, self.exchanges, self.queues, self.store.check_envelope)
         self._owned: dict[object, list[Queue]] = {}
-        self.messages_in = self.messages_unrouted = 0
+        self.messages_in = self.messages_unrouted = self.messages_undeliverable = 0
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r}: {len(self.exchanges)} exchanges, {len(self.queues)} queues>"
@@ -410,6 +410,7 @@ class VirtualHost:
         return {
             "messages_in": self.messages_in,
             "messages_unrouted": self.messages_unrouted,
+            "messages_undeliverable": self.messages_undeliverable,
             "exchanges": len(self.exchanges),
             "queues": {name: queue.statistics() for name, queue in self.queues.copy().items()},
         }

@@ -21,7 +21,7 @@ from plugins.protocols.amqp091.events import (
     OpenRequested,
 )
 from plugins.protocols.amqp091.field_tables import NO_ARGUMENTS
-from plugins.protocols.amqp091.message_encoder import Delivery
+from plugins.protocols.amqp091.message_encoder import Delivery, NotCarried
 from plugins.protocols.amqp091.methods import channel, connection
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, CommonOptions, ServerOptions
@@ -181,15 +181,16 @@ class ServerConnection(Conversation):
         """Send a batch with basic.deliver, under consecutive delivery tags."""
         self.send_many_deliveries(channel, ((consumer_tag, first_delivery_tag, redelivered, batch),))
 
-    def send_many_deliveries(self, channel: int, deliveries: Iterable[Delivery]) -> None:
-        """The same with many batches on one channel, in their order."""
-        if self._sendable(channel) is not None:
-            self._encoder.deliver(channel, deliveries)
+    def send_many_deliveries(self, channel: int, deliveries: Iterable[Delivery]) -> list[NotCarried]:
+        """The same with many batches on one channel, in their order; return those that AMQP cannot carry."""
+        if self._sendable(channel) is None:
+            return []
+        return self._encoder.deliver(channel, deliveries)
 
     def send_get_ok(
         self, channel: int, delivery_tag: int, redelivered: bool, message_count: int, batch: Batch
     ) -> None:
-        """Send the one message of a batch with basic.get-ok."""
+        """Send the one message of a batch with basic.get-ok.  Raises ``CannotCarry``."""
         if len(batch) != 1:
             raise LocalProtocolError(f"basic.get-ok carries one message, not {len(batch)}")
         if self._sendable(channel) is not None:

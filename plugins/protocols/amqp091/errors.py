@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+
+
+class CannotCarry(LocalProtocolError):
+    """An envelope has something that AMQP has no room or no type for; nothing of it was encoded."""
 
 
 class MalformedField(RemoteProtocolError):

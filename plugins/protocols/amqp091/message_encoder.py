@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from typing import TypeAlias
 
+from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope
 from plugins.protocols.amqp091.content import raw_properties
+from plugins.protocols.amqp091.errors import CannotCarry
 from plugins.protocols.amqp091.fields import short_string
 from plugins.protocols.amqp091.frames import BODY, END, END_OCTET, HEADER, METHOD, OVERHEAD, frame_header
 from plugins.protocols.amqp091.methods import basic
@@ -31,6 +33,9 @@ _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
 Delivery: TypeAlias = tuple[str, int, bool, Batch]
 """Consumer tag, delivery tag of the first message, whether they are redelivered, and the messages."""
+
+NotCarried: TypeAlias = tuple[int, str]
+"""The first delivery tag of a batch that was left out, and why."""
 
 
 class Prefix:
@@ -68,18 +73,19 @@ class MessageEncoder:
         self.largest_payload = frame_max - OVERHEAD if frame_max else 1 << 31
         self._copy_limit = min(COPY_LIMIT, self.largest_payload)
 
-    def deliver(self, channel: int, deliveries: Iterable[Delivery]) -> None:
-        """Encode batches with basic.deliver, each under consecutive tags."""
+    def deliver(self, channel: int, deliveries: Iterable[Delivery]) -> list[NotCarried]:
+        """Encode batches with basic.deliver, each under consecutive tags; return those that AMQP cannot carry."""
         prefixes = self._prefixes
         limit = self._copy_limit
         pieces: list[Buffer] = []
+        not_carried: list[NotCarried] = []
         for consumer_tag, first_tag, redelivered, batch in deliveries:
             key = (channel, consumer_tag, redelivered, batch.envelope)
             prefix = prefixes.get(key)
             if prefix is None:
-                prefix = self._remember(
-                    key, _deliver_prefix(channel, consumer_tag, redelivered, batch.envelope)
-                )
+                prefix = self._new_prefix(key, first_tag, not_carried)
+                if prefix is None:
+                    continue
             bodies = _bodies_of(batch) if batch.multipart else batch.bodies
             if len(bodies) == 1 and 0 < (size := len(bodies[0])) <= limit:
                 # Feeds with mixed keys come as batches of one: all of them make one buffer.
@@ -92,6 +98,7 @@ class MessageEncoder:
             self._deliver_batch(prefix, first_tag, bodies, batch.width)
         if pieces:
             self.out.append(b"".join(pieces))
+        return not_carried
 
     def _deliver_batch(self, prefix: Prefix, first_tag: int, bodies: Sequence[Buffer], width: int) -> None:
         if not bodies:
@@ -127,8 +134,9 @@ class MessageEncoder:
         self._constant(prefix, batch)
 
     def get_ok(self, channel: int, tag: int, redelivered: bool, message_count: int, batch: Batch) -> None:
-        """Encode the message of a batch with basic.get-ok."""
+        """Encode the message of a batch with basic.get-ok.  Raises ``CannotCarry``."""
         envelope = batch.envelope
+        _said(envelope)
         method = basic.GetOk(
             delivery_tag=tag,
             redelivered=redelivered,
@@ -145,6 +153,19 @@ class MessageEncoder:
             reply_code=code, reply_text=text, exchange=envelope.exchange, routing_key=envelope.key
         )
         self._constant(_whole_prefix(channel, method.encode(), envelope), batch)
+
+    def _new_prefix(
+        self, key: tuple[int, str, bool, Envelope], first_tag: int, not_carried: list[NotCarried]
+    ) -> Prefix | None:
+        """Return what precedes the bodies of a flow that is new; None: AMQP cannot carry it, and that is noted.
+
+        So the question is asked once an envelope, and costs nothing a message.
+        """
+        try:
+            return self._remember(key, _deliver_prefix(*key))
+        except CannotCarry as refusal:
+            not_carried.append((first_tag, str(refusal)))
+            return None
 
     def _remember(self, key: tuple[int, str, bool, Envelope], prefix: Prefix) -> Prefix:
         if len(self._prefixes) >= MAXIMUM_TEMPLATES:
@@ -206,9 +227,20 @@ def _bodies_of(batch: Batch) -> Sequence[Buffer]:
 
 def _deliver_prefix(channel: int, consumer_tag: str, redelivered: bool, envelope: Envelope) -> Prefix:
     before = _DELIVER + short_string(consumer_tag)
-    rest = bytes((redelivered,)) + short_string(envelope.exchange) + short_string(envelope.key)
+    exchange_and_key, raw = _said(envelope)
+    rest = bytes((redelivered,)) + exchange_and_key
     frame = frame_header.pack(METHOD, channel, len(before) + 8 + len(rest)) + before
-    return Prefix(channel, frame, rest + END_OCTET, raw_properties(envelope))
+    return Prefix(channel, frame, rest + END_OCTET, raw)
+
+
+def _said(envelope: Envelope) -> tuple[bytes, bytes]:
+    """Return exchange and key, and the properties, as AMQP writes them; raises ``CannotCarry``."""
+    try:
+        return short_string(envelope.exchange) + short_string(envelope.key), raw_properties(envelope)
+    except LocalProtocolError as error:
+        raise CannotCarry(str(error)) from error
+    except Exception as error:  # properties are somebody's own mapping of anything
+        raise CannotCarry(f"{type(error).__name__}: {error}") from error
 
 
 def _publish_prefix(channel: int, mandatory: bool, envelope: Envelope) -> Prefix:

@@ -115,6 +115,7 @@ class BrokerEngine:
             now=now,
             clock=clock,
             exchange_types=self._exchange_types,
+            report=lambda what, detail: host.report(EngineEvent(engine=self.name, what=what, detail=detail)),
         )
         if self.kept is not None:
             self.kept.restore(self.broker, now)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sized
-from struct import error as StructError
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kernel.contracts.engine import Port
-from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Envelope, batch_of
-from plugins.protocols.amqp091.content import ContentProperties, raw_properties
-from plugins.protocols.amqp091.fields import short_string
+from plugins.engines.broker.errors import BrokerError
 
 if TYPE_CHECKING:
     from plugins.engines.broker.virtual_host import VirtualHost
@@ -113,9 +110,15 @@ class Feed:
         if self._last_as is None:
             self.messages_refused += len(batch.bodies)
             return
-        if batch.multipart:  # AMQP has no parts
+        if batch.multipart:  # messages in queues have one part
             batch = batch_of([b"".join(parts) for parts in batch.bodies])
-        accepted = self.vhost.publish(batch.under(self._last_as), now)
+        try:
+            accepted = self.vhost.publish(batch.under(self._last_as), now)
+        except BrokerError as refusal:  # what was only for routes before may be for the store now
+            self._last_as = None
+            self.messages_refused += len(batch.bodies)
+            self._on_refused(refusal.text)
+            return
         if accepted is not None:
             self._count_refused(self._last_as, len(batch.bodies) - accepted)
 
@@ -130,9 +133,9 @@ class Feed:
         self._refusing = refused > 0
 
     def _admit(self, envelope: Envelope) -> Envelope | None:
-        """Return the envelope to publish under, or None if AMQP cannot say it or there is no such exchange.
+        """Return the envelope to publish under, or None if it cannot be routed or stored.
 
-        What other protocols put into an envelope is found out here, not when a queue hands it to a client.
+        Whether a consumer's protocol can carry it, is found out for each consumer when a queue hands it out.
         """
         exchanges = self.vhost.exchanges
         exchange = envelope.exchange
@@ -141,12 +144,11 @@ class Feed:
         if exchange not in exchanges:
             self._on_refused(f"there is no exchange {exchange!r}")
             return None
+        if exchange != envelope.exchange:
+            envelope = msgspec.structs.replace(envelope, exchange=exchange)
         try:
-            short_string(envelope.key)
-            raw = raw_properties(envelope)
-        except (LocalProtocolError, AttributeError, TypeError, ValueError, StructError) as error:
-            self._on_refused(f"an envelope with key {envelope.key[:80]!r} cannot be sent over AMQP: {error}")
+            self.vhost.routes.find(envelope)  # it is remembered there
+        except Exception as error:  # an application may have put anything into it, a key of octets, say
+            self._on_refused(f"messages with key {envelope.key!r:.80}: {error}")
             return None
-        if exchange == envelope.exchange and isinstance(envelope.properties, ContentProperties):
-            return envelope
-        return msgspec.structs.replace(envelope, exchange=exchange, properties=ContentProperties(raw))
+        return envelope

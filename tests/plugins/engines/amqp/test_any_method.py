@@ -134,7 +134,7 @@ class Conversation:
         for _ in range(8):
             self.send()
             self.broker.settle(self.now)
-            self.session.finish()
+            self.session.finish(0.0)
             self.session.window.refill(WINDOW_BYTES, self.now)
             events += self.client.receive_data(b"".join(map(bytes, self.server.data_to_send())), self.now)
         return events

@@ -92,7 +92,7 @@ class Wire:
         self.session.handle(self.server.receive_data(waiting + octets, 0.0), 0.0)
 
     def to_client(self) -> list[Event]:
-        self.session.finish()
+        self.session.finish(0.0)
         self.session.window.refill(WINDOW_BYTES, 0.0)
         return self.client.receive_data(b"".join(map(bytes, self.server.data_to_send())), 0.0)
 

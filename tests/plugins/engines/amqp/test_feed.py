@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from kernel.contracts.message import Envelope, batch_of
 from plugins.engines.broker.host.options import ExchangeOptions, QueueOptions
+from plugins.engines.broker.queue import Queue
 from plugins.protocols.amqp091.events import Acknowledged, Returned
 from plugins.protocols.amqp091.methods import basic, confirm, queue
 from tests.plugins.engines.amqp.conftest import Server
@@ -110,17 +112,35 @@ def test_the_parts_of_a_message_from_a_route_are_joined(serve: Callable[..., Ser
 @pytest.mark.parametrize(
     "envelope",
     [
-        Envelope(key="k" * 256),
-        Envelope(key="q", properties={"headers": {"object": object()}}),
-        Envelope(key="q", properties={"content_type": 5}),
-        Envelope(key="q", properties={"headers": "no table"}),
+        Envelope(key="q", properties={"content_type": "c" * 300, "headers": {"h" * 300: 1 << 100}}),
+        Envelope(key="q", properties={"user_properties": [("a", "1")], "headers": "no table"}),
         Envelope(key="q", properties={"timestamp": "yesterday"}),
     ],
 )
-def test_what_amqp_cannot_say_is_refused_and_reported(
+def test_what_amqp_cannot_carry_is_published_all_the_same(
     serve: Callable[..., Server], envelope: Envelope
 ) -> None:
     server = serve(queues=(QueueOptions(name="q"),))
+    server.feed_port.waiting.append(batch_of([b"body"], envelope))
+    server.host.call(server.engine.on_output)
+    assert server.engine.statistics()["routed_in_refused"] == 0
+    assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        Envelope(key="q", properties={"headers": {"object": object()}}, persistent=True),
+        Envelope(key="q", properties={"user_properties": {1, 2}}),
+        Envelope(key=b"q", exchange="amq.topic"),  # type: ignore[arg-type]
+        Envelope(key="q", exchange="amq.topic", properties=5),  # type: ignore[arg-type]
+    ],
+)
+def test_what_can_be_neither_stored_nor_routed_is_refused_and_reported(
+    serve: Callable[..., Server], tmp_path: Path, envelope: Envelope
+) -> None:
+    server = serve(queues=(QueueOptions(name="q", durable=False),), data_dir=str(tmp_path))
+    server.host.call(lambda: server.engine.broker.vhost("/").bind("amq.topic", *_queue_and_key(server)))
     server.feed_port.wants_confirm = True
     server.feed_port.waiting.extend(
         [batch_of([b"bad", b"bad"], envelope), batch_of([b"good"], Envelope(key="q"))]
@@ -130,6 +150,10 @@ def test_what_amqp_cannot_say_is_refused_and_reported(
     assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1
     assert [event.what for event in server.host.events] == ["refused"]
     assert server.feed_port.confirmed_in == 3
+
+
+def _queue_and_key(server: Server) -> tuple[Queue, str]:
+    return server.engine.broker.vhost("/").queues["q"], "q"
 
 
 def test_what_a_full_queue_refuses_of_a_route_is_counted_and_reported_once(

@@ -54,7 +54,7 @@ class HalfOpen:
         if deadline is not None and deadline <= now:
             self.session.handle(self.server.handle_timeout(now), now)
         self.broker.settle(now)
-        self.session.finish()
+        self.session.finish(0.0)
 
 
 def test_two_intervals_of_silence_free_what_was_held() -> None:
