@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kernel.contracts.message import Buffer
-from kernel.contracts.spelling import AMQP, Spelling
+from kernel.contracts.spelling import DOTTED, Spelling
 from kernel.contracts.word_trie import WordTrie
 
-PREFIX = AMQP.prefix
+PREFIX = DOTTED.prefix
 _REMEMBERED = 16_384
 
 V = TypeVar("V")
@@ -27,7 +27,7 @@ V = TypeVar("V")
 class KeyTrie(Generic[V]):
     """Patterns to values, and keys to the values whose patterns match."""
 
-    def __init__(self, spelling: Spelling = AMQP) -> None:
+    def __init__(self, spelling: Spelling = DOTTED) -> None:
         self._spelling = spelling
         self._separator = spelling.separator
         self._hidden = spelling.hidden

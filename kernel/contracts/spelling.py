@@ -59,7 +59,7 @@ class Spelling(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"pattern {text!r}: {self.any_words!r} may only be the last word")
 
 
-AMQP: Final = Spelling()
+DOTTED: Final = Spelling()
 """Words with dots between them, ``*``, ``#``, and ``prefix:`` patterns."""
 
 MQTT: Final = Spelling(separator="/", one_word="+", any_words="#", prefix="", hidden="$", strict=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.key_trie import KeyTrie, key_of_bytes, prefix_of_bytes
-from kernel.contracts.spelling import AMQP, MQTT, Spelling, Wildcard
+from kernel.contracts.spelling import DOTTED, MQTT, Spelling, Wildcard
 
 
 def words_match(pattern: list[str], words: list[str], one: str, many: str) -> bool:
@@ -86,7 +86,7 @@ def test_a_refused_filter_leaves_the_trie_as_it_was() -> None:
 
 
 def test_a_wildcard_inside_a_word_is_part_of_the_word_in_amqp() -> None:
-    assert AMQP.pattern("a*.#b.*.#") == ("a*", "#b", Wildcard.ONE_WORD, Wildcard.ANY_WORDS)
+    assert DOTTED.pattern("a*.#b.*.#") == ("a*", "#b", Wildcard.ONE_WORD, Wildcard.ANY_WORDS)
 
 
 _AMQP_WORDS = ["a", "b", "*", "#", "+", "$a", ""]
@@ -103,7 +103,7 @@ _mqtt_topics = st.lists(st.sampled_from(["a", "b", "*", ".", "$a", ""]), min_siz
 
 @given(st.lists(_amqp_patterns, max_size=12), st.lists(_amqp_keys, min_size=1, max_size=8))
 def test_the_trie_agrees_with_a_naive_matcher_for_amqp(patterns: list[str], keys: list[str]) -> None:
-    _compare(AMQP, patterns, keys)
+    _compare(DOTTED, patterns, keys)
 
 
 @given(st.lists(_mqtt_patterns, max_size=12), st.lists(_mqtt_topics, min_size=1, max_size=8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from kernel.contracts.spelling import AMQP, Word
+from kernel.contracts.spelling import DOTTED, Word
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.contract import LooksAt
@@ -17,7 +17,7 @@ def words_of(key: str) -> list[str]:
 
 
 def _pattern_of(key: str) -> tuple[Word, ...]:
-    return AMQP.pattern(key) if key else ()
+    return DOTTED.pattern(key) if key else ()
 
 
 class TopicMatcher:
