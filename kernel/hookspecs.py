@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         ThreadKind,
         WalkKind,
     )
+    from kernel.topology.plan import Plan
+    from kernel.topology.system import Kernel
 
 
 @hookspec
@@ -74,15 +76,15 @@ def register_walks() -> Iterable[WalkKind]:  # type: ignore[empty-body]
 
 
 @hookspec
-def check_plan(plan: Any) -> Iterable[str]:  # type: ignore[empty-body]
+def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
     """Return complaints about a checked topology; any complaint stops the start.  Main thread."""
 
 
 @hookspec
-def kernel_started(kernel: Any) -> None:
+def kernel_started(kernel: Kernel) -> None:
     """All engines are up.  Main thread."""
 
 
 @hookspec
-def kernel_stopping(kernel: Any, reason: str) -> None:
+def kernel_stopping(kernel: Kernel, reason: str) -> None:
     """The kernel is about to stop; also called after a crash.  Main thread."""

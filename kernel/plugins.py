@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pluggy
@@ -41,6 +41,10 @@ from kernel.contracts.kinds import (
     ThreadKind,
     WalkKind,
 )
+
+if TYPE_CHECKING:
+    from kernel.topology.plan import Plan
+    from kernel.topology.system import Kernel
 
 GROUP = "kernel.plugins"
 OUR_DISTRIBUTION = "messaging-kernel"
@@ -334,7 +338,7 @@ class PluginRegistry:
 
     # ------------------------------------------------------------------ the other hooks, one function each
 
-    def check_plan(self, plan: Any) -> list[str]:
+    def check_plan(self, plan: Plan) -> list[str]:
         """Ask all plugins for complaints about a plan."""
         return [
             f"{complaint} ({origin})"
@@ -342,11 +346,11 @@ class PluginRegistry:
             for complaint in (answer if isinstance(answer, list | tuple) else [f"{answer}"])
         ]
 
-    def kernel_started(self, kernel: Any) -> None:
+    def kernel_started(self, kernel: Kernel) -> None:
         """Tell all plugins that the engines are up."""
         self._ask("kernel_started", kernel=kernel)
 
-    def kernel_stopping(self, kernel: Any, reason: str) -> None:
+    def kernel_stopping(self, kernel: Kernel, reason: str) -> None:
         """Tell all plugins that the kernel is about to stop."""
         self._ask("kernel_stopping", kernel=kernel, reason=reason)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup
+
+if TYPE_CHECKING:
+    from kernel import Plan
 
 
 @hookimpl
@@ -26,7 +29,7 @@ def register_engines() -> list[EngineKind]:
 
 
 @hookimpl
-def check_plan(plan: Any) -> list[str]:
+def check_plan(plan: Plan) -> list[str]:
     """Complain about links without a broker of a name, or without a route to it."""
     engines = {engine.name: engine for engine in plan.engines}
     return [

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
 from kernel.contracts.errors import PluginError
 from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup
+
+if TYPE_CHECKING:
+    from kernel import Plan
 
 _KINDS = ("journal", "journal-replay")
 _WITHOUT_PYARROW = "a journal needs pyarrow: pip install messaging-kernel[journal]"
@@ -45,7 +48,7 @@ def register_commands() -> Iterable[CommandKind]:
 
 
 @hookimpl
-def check_plan(plan: Any) -> Iterable[str]:
+def check_plan(plan: Plan) -> Iterable[str]:
     """Complain once if pyarrow is missing."""
     used = [engine.name for engine in plan.engines if engine.kind in _KINDS]
     if used and not has_pyarrow():
