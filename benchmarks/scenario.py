@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Figures = dict[str, float]
-"""What one batch of one side found out, by name: ``{"rate": 2.1e6}``, ``{"p50": 61.5, "p99": 120.0}`` ..."""
+"""What one run of one side found out, by name: ``{"rate": 2.1e6}``, ``{"p50": 61.5, "p99": 120.0}`` ..."""
 
 
 class Unavailable(Exception):
@@ -21,7 +21,7 @@ class Side:
 
     name: str
     measure: Callable[[float], Figures]
-    """Run once; the argument scales how many messages are sent (1.0: a batch takes one to two seconds)."""
+    """Run once; the argument scales how many messages are sent (1.0: a run takes one to two seconds)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The RabbitMQ of a whole batch: started once, when the first side wants it, and gone when the batch ends, whyever."""
+"""The RabbitMQ of a whole run: started once, when the first side wants it, and gone when the run ends."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from benchmarks.peers import pyzmq_sockets
 from benchmarks.processes import one_way
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
-# size -> (name, messages of ours, of pyzmq's), so that a batch takes one to two seconds each
+# size -> (name, messages of ours, of pyzmq's), so that a run takes one to two seconds each
 _SIZES = {
     1: ("1B", 3_000_000, 1_500_000),
     100: ("100B", 3_000_000, 1_500_000),
