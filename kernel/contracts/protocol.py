@@ -7,9 +7,11 @@ A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, runtime_checkable
 from typing import Protocol as Interface
+
+import msgspec
 
 from kernel.contracts.message import Batch, Buffer
 
@@ -77,11 +79,64 @@ class Subscribing(Interface):
 
 
 @runtime_checkable
+class Named(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: who the peer says it is.
+
+    Looked at once, when ``ready_to_send`` is True for the first time.  For the listening side, which opens a port for each peer.
+    """
+
+    peer_name: str
+    """The port's name is the engine's, a slash, and this; empty: the peer's address instead.
+
+    Peers choose it: two may have the same.  ``router = "reply"`` then finds the one that came last.
+    """
+    peer_options: Mapping[str, Any]
+    """Options for the port, which reach the routers of the routes that lead to it: what the peer has said of itself."""
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer wants to be let in with."""
+
+    mechanism: str
+    """As its protocol names it: ``PLAIN`` ..."""
+    user: str = ""
+    secret: bytes = b""
+    """Password, key or token, as the peer has sent it."""
+    peer: str = ""
+    """The peer's address; the host fills it in."""
+    facts: Mapping[str, Any] = {}
+    """What else there is to go by: a virtual host, a certificate ..."""
+
+
+@runtime_checkable
+class Authenticating(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: to have somebody decide whether the peer is let in.
+
+    ``ready_to_send`` is False until then.  Messages that the peer sends before are dropped if it is not let in.
+    """
+
+    def login(self) -> Login | None:
+        """Return what is to be decided now, once; None: nothing yet, nothing more, or nothing at all.
+
+        The host asks after input and after a deadline.
+        """
+        ...
+
+    def decide(self, reason: str | None, now: float) -> None:
+        """None: the peer is let in.  Otherwise it is refused for this reason: say so in ``data_to_send``, and be ``closed``.
+
+        Called after ``login``, maybe much later, and not at all if the conversation ends before.  ``handle_timeout`` sees
+        to it that a peer does not wait for ever.
+        """
+        ...
+
+
+@runtime_checkable
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).
 
-    All methods are called by one thread, the host's, and never wait.  A protocol may be ``LargeBodies``, ``Refusing``
-    and ``Crediting`` as well.
+    All methods are called by one thread, the host's, and never wait.  A protocol may offer one or more of the interfaces
+    above as well.
     """
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:

@@ -8,12 +8,24 @@ taken from the pipes, and while a pipe is full nothing is read from the socket: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
 
 from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch
-from kernel.contracts.protocol import Crediting, LargeBodies, Refusing, StreamProtocol, Subscribing
+from kernel.contracts.protocol import (
+    Authenticating,
+    Crediting,
+    LargeBodies,
+    Login,
+    Named,
+    Refusing,
+    StreamProtocol,
+    Subscribing,
+)
 from kernel.contracts.router import Outlet
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.peer_patterns import PeerPatterns
@@ -27,9 +39,18 @@ BATCHES_A_TURN = 8
 """How many batches one connection may write before its neighbours have their turn."""
 
 
+Decide: TypeAlias = Callable[[str | None], None]
+"""Lets a peer in (None), or refuses it for a reason.  Once, from the host's thread, at once or later."""
+
+
+def _refuse_login(_: Login, decide: Decide) -> None:
+    decide("nobody here decides who is let in")
+
+
 class StreamHost(ConnectionOwner):
     """One conversation.  ``on_end(reason)`` is called once, when it is over, for whatever reason.
 
+    ``on_login(login, decide)`` is called when an ``Authenticating`` protocol has a login; without it every login is refused.
     ``on_refused(why)`` is called at the first message that is not sent because the peer would not take it.
     """
 
@@ -58,6 +79,7 @@ class StreamHost(ConnectionOwner):
         on_refused: Callable[[str], Any] | None = None,
         patterns: PeerPatterns | None = None,
         forward_subscriptions: bool = True,
+        on_login: Callable[[Login, Decide], Any] | None = None,
     ) -> None:
         self.peer = peer
         self._host = host
@@ -70,6 +92,9 @@ class StreamHost(ConnectionOwner):
         self._refusing = protocol if isinstance(protocol, Refusing) else None
         self._crediting = protocol if isinstance(protocol, Crediting) else None
         self._subscribing = protocol if forward_subscriptions and isinstance(protocol, Subscribing) else None
+        self._authenticating = protocol if isinstance(protocol, Authenticating) else None
+        self._on_login = on_login or _refuse_login
+        self._let_in = True  # False from the peer's login until it is accepted
         self._patterns = patterns or PeerPatterns()
         self._port: Port | None = None
         self._held: list[Batch] = []  # received before the port was there
@@ -83,6 +108,16 @@ class StreamHost(ConnectionOwner):
     def ended(self) -> bool:
         """Whether the conversation is over."""
         return self._connection.ended
+
+    @property
+    def peer_name(self) -> str:
+        """Who the peer says it is, else its address."""
+        return (self._protocol.peer_name if isinstance(self._protocol, Named) else "") or self.peer
+
+    @property
+    def peer_options(self) -> dict[str, Any]:
+        """What the peer has said of itself: options for its port."""
+        return dict(self._protocol.peer_options) if isinstance(self._protocol, Named) else {}
 
     def start(self) -> None:
         """Begin the conversation."""
@@ -213,6 +248,8 @@ class StreamHost(ConnectionOwner):
     def _after(self) -> None:
         """What follows input or a deadline: opening, subscriptions, confirmations, answers."""
         protocol = self._protocol
+        if self._authenticating is not None and self._port is None:
+            self._look_for_login(self._authenticating)
         if self._port is None and protocol.ready_to_send():
             self._open()
         elif protocol.closed():
@@ -250,6 +287,30 @@ class StreamHost(ConnectionOwner):
         self._deliver_held()
         self.on_output()
 
+    def _look_for_login(self, protocol: Authenticating) -> None:
+        login = protocol.login()
+        if login is not None:
+            self._let_in = False
+            decided = False
+
+            def decide(reason: str | None) -> None:
+                nonlocal decided
+                if not decided:
+                    decided = True
+                    self._host.soon(partial(self._on_decision, protocol, reason))
+
+            self._on_login(msgspec.structs.replace(login, peer=self.peer), decide)
+
+    def _on_decision(self, protocol: Authenticating, reason: str | None) -> None:
+        if self.ended:
+            return
+        protocol.decide(reason, self._host.now())
+        if reason is None:
+            self._let_in = True
+            self._after()
+        else:
+            self._close(f"refused: {reason}")
+
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """A reader of the peer's messages has subscribed or unsubscribed: the peer hears of the first and of the last."""
         port, protocol = self._port, self._subscribing
@@ -268,6 +329,8 @@ class StreamHost(ConnectionOwner):
         """Pass on what came before there was a port, even if the conversation is over by now."""
         if self._held:
             held, self._held = self._held, []
+            if not self._let_in:
+                return
             if self._port is None:
                 self._port = self._open_port(self)
             self._pass_on(self._port, held)

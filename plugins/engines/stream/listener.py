@@ -5,14 +5,16 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
-from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.errors import ConnectionLost, KernelError
 from kernel.contracts.kinds import EngineSetup
+from kernel.contracts.protocol import Login
 from kernel.hosting.address import parse_address
 from kernel.hosting.listener import Listener
-from kernel.hosting.stream_host import StreamHost
+from kernel.hosting.stream_host import Decide, StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.tls import handshake, server_context
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
@@ -28,6 +30,7 @@ class StreamListener:
         self._options = setup.options
         self._address = parse_address(setup.options.address)
         self._bound = setup.bound
+        self._system = setup.system
         self._make_protocol = setup.make_protocol
         self._counters = StreamStatistics()
         self._connections: dict[StreamHost, Port | None] = {}
@@ -109,16 +112,38 @@ class StreamListener:
                 EngineEvent(engine=self._name, what="refused", peer=peer, detail=why)
             ),
             forward_subscriptions=self._options.forward_subscriptions,
+            on_login=self._on_login if self._options.authenticator else None,
         )
         self._connections[connection] = None
         connection.start()
 
     def _open_port(self, connection: StreamHost) -> Port:
-        port = self._host.port(f"{self._name}/{connection.peer}", connection)
+        name = f"{self._name}/{connection.peer_name}"
+        port = self._host.port(name, connection, connection.peer_options)
         if self._options.stamp_reply_to:
             port = ReplyStamp(port)
         self._connections[connection] = port
         return port
+
+    def _on_login(self, login: Login, decide: Decide) -> None:
+        """Ask the engine that decides on logins; until it has answered the protocol waits."""
+        system = self._system
+        if system is None:
+            decide("there is no kernel to ask")
+            return
+
+        def done(_: Any, failure: KernelError | None) -> None:
+            if failure is not None:
+                self._refused += 1
+                text = f"login of {login.user!r}: {failure}"
+                self._host.report(
+                    EngineEvent(engine=self._name, what="refused", peer=login.peer, detail=text)
+                )
+            decide(None if failure is None else "login refused")
+
+        system.operate(
+            self._options.authenticator, "authenticate", msgspec.structs.asdict(login), self._host, done
+        )
 
     def _on_end(self, connection: StreamHost, reason: str) -> None:
         port = self._connections.pop(connection, None)

@@ -38,6 +38,10 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     forward_subscriptions: bool = True
     """Whether what readers here subscribe to is subscribed to at the peer, where its protocol can; with false only what the
     protocol's own options name."""
+    authenticator: str = ""
+    """A listener's: the engine that decides on the logins of peers, for protocols that have logins.  It is asked to
+    ``operate("authenticate", login)`` with ``mechanism``, ``user``, ``secret`` (bytes), ``peer`` and ``facts``, and lets a peer
+    in unless it raises ``KernelError``.  Empty: every login is refused."""
     stamp_reply_to: bool = False
     """A listener marks every message with the connection that it came from (``envelope.reply_to``), so that a
     route with ``router = "reply"`` can take the answer back."""
