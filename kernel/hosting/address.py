@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 SOCKET_TRANSPORTS = ("tcp", "tls", "unix")
-STREAM_TRANSPORTS = (*SOCKET_TRANSPORTS, "inproc")
+WEB_TRANSPORTS = ("ws", "wss")
+STREAM_TRANSPORTS = (*SOCKET_TRANSPORTS, *WEB_TRANSPORTS, "inproc")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -18,13 +19,23 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def host(self) -> str:
         """The host of a ``host:port`` place; empty for every interface."""
-        host = self.place.rpartition(":")[0]
+        host = self.authority.rpartition(":")[0]
         return host[1:-1] if host.startswith("[") else host
 
     @property
     def port(self) -> int:
         """The port of a ``host:port`` place."""
-        return int(self.place.rpartition(":")[2])
+        return int(self.authority.rpartition(":")[2])
+
+    @property
+    def authority(self) -> str:
+        """The place without the path of a WebSocket: ``host:port``."""
+        return self.place.partition("/")[0] if self.transport in WEB_TRANSPORTS else self.place
+
+    @property
+    def path(self) -> str:
+        """The path of a WebSocket, ``/`` if none is named."""
+        return "/" + self.place.partition("/")[2]
 
     def __str__(self) -> str:
         return f"{self.protocol}+{self.transport}://{self.place}"
@@ -50,10 +61,11 @@ def parse_address(
         raise ValueError(f"{text!r}: an address here begins with one of {known}")
     if transport not in transports:
         raise ValueError(f"{text!r}: there is no transport {transport!r} here, only {', '.join(transports)}")
-    if transport in ("tcp", "tls"):
-        host, colon, port = place.rpartition(":")
+    address = Address(protocol, transport, place)
+    if transport in ("tcp", "tls", *WEB_TRANSPORTS):
+        host, colon, port = address.authority.rpartition(":")
         if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ValueError(f"{text!r}: {place!r} is no host:port")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
             raise ValueError(f"{text!r}: an IPv6 host stands in brackets, as in [::1]:{port}")
-    return Address(protocol, transport, place)
+    return address

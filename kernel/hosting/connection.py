@@ -191,6 +191,7 @@ class Connection:
     def start(self) -> None:
         """Begin to read."""
         self._watch()
+        self._look_for_early_data()
 
     # ------------------------------------------------------------------ reading
 
@@ -207,6 +208,16 @@ class Connection:
             if not self.paused and not self.ended:
                 self._owner.on_not_read(self._host.now())
                 self._watch()
+                self._look_for_early_data()
+
+    def _look_for_early_data(self) -> None:
+        """Read what came together with a handshake below us; the descriptor does not tell of it."""
+        if self.wire.has_early_data:
+            self._host.soon(self._on_early_data)
+
+    def _on_early_data(self) -> None:
+        if not self.ended and not self.paused:
+            self._on_readable()
 
     def _on_readable(self) -> None:
         asked = min(self._read_size, self.largest_read)

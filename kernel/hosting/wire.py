@@ -16,11 +16,23 @@ BUFFERS_A_CALL = 512
 class Wire(Protocol):
     """What a stream host needs of one.  ``OSError`` says that the connection is lost."""
 
-    at_end: bool
-    """Whether the end of the stream came together with the last bytes received.
+    @property
+    def connected(self) -> socket.socket | None:
+        """The socket under it; None for a wire without one."""
+        ...
 
-    The descriptor tells nothing of such an end, and ``receive`` is not called for it.
-    """
+    @property
+    def at_end(self) -> bool:
+        """Whether the end of the stream came together with the last bytes received.
+
+        The descriptor tells nothing of such an end, and ``receive`` is not called for it.
+        """
+        ...
+
+    @property
+    def has_early_data(self) -> bool:
+        """Whether ``receive`` has something of which the descriptor does not tell, from a handshake before."""
+        ...
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -46,35 +58,36 @@ class Wire(Protocol):
 class PlainWire:
     """tcp and unix."""
 
-    __slots__ = ("_begun", "_socket")
+    __slots__ = ("_begun", "connected")
     at_end = False  # a plain socket stays readable at its end
+    has_early_data = False
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
-        self._socket = connected
+        self.connected = connected
         self._begun: list[Buffer] = []
 
     def fileno(self) -> int:
         """The descriptor to watch."""
-        return self._socket.fileno()
+        return self.connected.fileno()
 
     def receive(self, most: int) -> bytes | None:
         """Up to ``most`` bytes."""
         try:
-            return self._socket.recv(most)
+            return self.connected.recv(most)
         except (BlockingIOError, InterruptedError):
             return None
 
     def receive_into(self, room: memoryview) -> int | None:
         """Receive into ``room``."""
         try:
-            return self._socket.recv_into(room)
+            return self.connected.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return None
 
     def send(self, buffers: deque[Buffer]) -> bool:
         """Write as much as goes; one buffer by send, several by sendmsg."""
-        sock = self._socket
+        sock = self.connected
         try:
             while buffers:
                 if len(buffers) == 1:
@@ -88,27 +101,28 @@ class PlainWire:
 
     def shut_down(self) -> None:
         """Send no more."""
-        self._socket.shutdown(socket.SHUT_WR)
+        self.connected.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Hang up."""
-        self._socket.close()
+        self.connected.close()
         self._begun.clear()
 
 
 class TlsWire:
     """TLS over tcp, after the handshake."""
 
-    __slots__ = ("_begun", "_socket", "at_end")
+    __slots__ = ("_begun", "at_end", "connected")
+    has_early_data = False
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         self.at_end: bool = False
-        self._socket = connected
+        self.connected = connected
         self._begun: list[Buffer] = []
 
     def fileno(self) -> int:
         """The descriptor to watch."""
-        return self._socket.fileno()
+        return self.connected.fileno()
 
     def receive(self, most: int) -> bytes | None:
         """Up to ``most`` bytes: everything that TLS has decrypted, since no descriptor tells of what it keeps."""
@@ -116,15 +130,15 @@ class TlsWire:
         size = 0
         try:
             while size < most:
-                data = self._socket.recv(65536)
+                data = self.connected.recv(65536)
                 if not data:
                     # The peer's close_notify.  It need not close its socket as well, and may wait for ours.
                     self.at_end = True
                     break
                 received.append(data)
                 size += len(data)
-                if size >= most and self._socket.pending():
-                    most = size + self._socket.pending()
+                if size >= most and self.connected.pending():
+                    most = size + self.connected.pending()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return b"".join(received) if received else None
         except ssl.SSLEOFError:
@@ -142,7 +156,7 @@ class TlsWire:
                     joined = b"".join(buffers)
                     buffers.clear()
                     buffers.append(joined)
-                drop_sent(buffers, self._socket.send(buffers[0]), self._begun)
+                drop_sent(buffers, self.connected.send(buffers[0]), self._begun)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         return True
@@ -150,14 +164,14 @@ class TlsWire:
     def shut_down(self) -> None:
         """Send our close_notify (RFC 8446, section 6.1), and no more.  What is received from now on is ciphertext."""
         try:
-            self._socket.unwrap()
+            self.connected.unwrap()
         except OSError:  # it wants the peer's close_notify now; we do not wait for that
             pass
-        self._socket.shutdown(socket.SHUT_WR)
+        self.connected.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Hang up, without waiting for the peer's close_notify."""
-        self._socket.close()
+        self.connected.close()
         self._begun.clear()
 
 

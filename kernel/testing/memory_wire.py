@@ -35,6 +35,8 @@ class MemoryWire:
     def __init__(self, host: VirtualHost, split: int, delay: float, capacity: int) -> None:
         self.peer: MemoryWire
         self.at_end = False
+        self.has_early_data = False
+        self.connected = None
         self.cut = False
         """Reading and writing raise ``ConnectionResetError`` from now on."""
         self.written: int = 0

@@ -63,13 +63,16 @@ class Transport:
         self._folder = folder
         self._listens = listens
         self._dials = dials
+        self._path = "/feed" if kind in ("ws", "wss") else ""
 
     def listener(self, **options: Any) -> EnginePlan:
-        place = f"{self._folder}/s" if self.kind == "unix" else "127.0.0.1:0"
+        place = f"{self._folder}/s" if self.kind == "unix" else f"127.0.0.1:0{self._path}"
         return listener(address=f"backend+{self.kind}://{place}", **self._listens, **options)
 
     def dialler(self, server: Kernel, **options: Any) -> EnginePlan:
-        return dialler(f"backend+{self.kind}://{server.address_of('net')}", **self._dials, **options)
+        return dialler(
+            f"backend+{self.kind}://{server.address_of('net')}{self._path}", **self._dials, **options
+        )
 
 
 class Certificates:
@@ -93,11 +96,11 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(params=["tcp", "unix", "tls"])
+@pytest.fixture(params=["tcp", "unix", "tls", "ws", "wss"])
 def transport(request: pytest.FixtureRequest, tmp_path: Path) -> Transport:
     listens: dict[str, Any] = {}
     dials: dict[str, Any] = {}
-    if request.param == "tls":
+    if request.param in ("tls", "wss"):
         files: Certificates = request.getfixturevalue("certificates")
         trust = {"authorities": files.authorities}
         listens = {"tls": {"certificate": files.server, "require_client_certificate": True, **trust}}

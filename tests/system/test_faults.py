@@ -276,7 +276,7 @@ def test_connections_that_shake_hands_count_from_the_moment_they_are_accepted(
         end.settimeout(60)
         closed += end.recv(10) == b""
     assert closed == 3
-    assert server.statistics()["refused"] == 3
+    assert server.statistics()["refused"] == 3 + 1, "one more has failed to shake hands"
     server.close()
 
 

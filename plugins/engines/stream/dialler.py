@@ -15,8 +15,6 @@ from kernel.hosting.backoff import Backoff
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_host import StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
-from kernel.hosting.tls import client_context, handshake
-from kernel.hosting.wire import PlainWire, TlsWire, Wire
 from plugins.engines.stream.sockets import connect
 
 
@@ -37,7 +35,7 @@ class StreamDialler:
         self._over = trio.Event()
         self._reason = ""
         self._opened_at: float | None = None
-        self._tls = client_context(setup.options.tls) if self._address.transport == "tls" else None
+        self._handshakes = setup.options.handshakes(self._address, server_side=False)
         self._make_protocol(
             self._address.protocol, setup.options.protocol, "client"
         )  # wrong options fail now
@@ -70,7 +68,7 @@ class StreamDialler:
     async def _one_connection(self) -> None:
         peer = str(self._address)
         try:
-            wire = await self._connect()
+            wire = await self._handshakes.shake(await connect(self._address, self._options))
         except ConnectionLost as error:
             self._reason = str(error)
         else:
@@ -102,21 +100,6 @@ class StreamDialler:
             EngineEvent(engine=self._name, what="retrying", peer=peer, detail=self._reason, next_try=wait)
         )
         await trio.sleep(wait)
-
-    async def _connect(self) -> Wire:
-        connected = await connect(self._address, self._options)
-        if self._tls is None:
-            return PlainWire(connected)
-        name = self._options.tls.server_name or self._address.host or "localhost"
-        return TlsWire(
-            await handshake(
-                connected,
-                self._tls,
-                server_side=False,
-                server_name=name,
-                seconds=self._options.connect_timeout,
-            )
-        )
 
     def _lend_port(self, _: StreamHost) -> Port:
         assert self._port is not None

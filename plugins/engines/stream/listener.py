@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import socket
+from functools import partial
 from typing import Any
 
 import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
-from kernel.contracts.errors import ConnectionLost, KernelError
+from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import EngineSetup
 from kernel.contracts.protocol import Login
+from kernel.hosting.acceptor import Acceptor
 from kernel.hosting.address import parse_address
-from kernel.hosting.listener import Listener
 from kernel.hosting.stream_host import Decide, StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
-from kernel.hosting.tls import handshake, server_context
-from kernel.hosting.wire import PlainWire, TlsWire, Wire
+from kernel.hosting.wire import Wire
 from plugins.engines.stream.reply_stamp import ReplyStamp
 from plugins.engines.stream.sockets import prepare
 
@@ -34,10 +33,8 @@ class StreamListener:
         self._make_protocol = setup.make_protocol
         self._counters = StreamStatistics()
         self._connections: dict[StreamHost, Port | None] = {}
-        self._shaking = 0
-        self._refused = 0
-        self._accepted = 0
-        self._tls = server_context(setup.options.tls) if self._address.transport == "tls" else None
+        self._acceptor: Acceptor | None = None
+        self._handshakes = setup.options.handshakes(self._address, server_side=True)
         make_protocol = setup.make_protocol
         make_protocol(
             self._address.protocol, setup.options.protocol, "server"
@@ -46,12 +43,21 @@ class StreamListener:
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled."""
         self._host = host
-        listener = Listener(host, self._name, self._address, self._on_accept, bound=self._bound)
+        acceptor = self._acceptor = Acceptor(
+            host,
+            self._name,
+            self._address,
+            self._handshakes,
+            admits=lambda under_way: len(self._connections) + under_way < self._options.max_connections,
+            on_wire=self._begin,
+            prepare=partial(prepare, options=self._options),
+            bound=self._bound,
+        )
         try:
-            task_status.started(listener.address)
+            task_status.started(acceptor.address)
             await trio.sleep_forever()
         finally:
-            listener.close()
+            acceptor.close()
             for connection in list(self._connections):
                 connection.close("the listener is shut down")
 
@@ -64,39 +70,9 @@ class StreamListener:
         return {
             **self._counters.as_dict(),
             "connections": len(self._connections),
-            "accepted": self._accepted,
-            "refused": self._refused,
+            "accepted": 0 if self._acceptor is None else self._acceptor.accepted,
+            "refused": 0 if self._acceptor is None else self._acceptor.refused,
         }
-
-    def _on_accept(self, connected: socket.socket, peer: str) -> None:
-        if len(self._connections) + self._shaking >= self._options.max_connections:
-            self._refused += 1
-            connected.close()
-            return
-        self._accepted += 1
-        prepare(connected, self._options)
-        if self._tls is None:
-            self._begin(PlainWire(connected), peer)
-        else:
-            self._shaking += 1  # at once: others are accepted before the task begins
-            self._host.nursery.start_soon(self._shake_hands, connected, peer)
-
-    async def _shake_hands(self, connected: socket.socket, peer: str) -> None:
-        assert self._tls is not None
-        try:
-            wrapped = await handshake(
-                connected,
-                self._tls,
-                server_side=True,
-                server_name=None,
-                seconds=self._options.connect_timeout,
-            )
-        except ConnectionLost as error:
-            self._host.report(EngineEvent(engine=self._name, what="refused", peer=peer, detail=str(error)))
-            return
-        finally:
-            self._shaking -= 1
-        self._begin(TlsWire(wrapped), peer)
 
     def _begin(self, wire: Wire, peer: str) -> None:
         connection = StreamHost(

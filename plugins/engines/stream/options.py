@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from kernel.hosting.address import parse_address
+from kernel.hosting.address import Address, parse_address
 from kernel.hosting.backoff import BackoffOptions
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_options import WebOptions
+
+if TYPE_CHECKING:
+    from kernel.hosting.handshakes import Handshakes
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Any stream protocol over tcp, unix or tls, dialling or listening."""
+    """Any stream protocol over tcp, unix, tls or WebSocket, dialling or listening."""
 
     address: str
     """``protocol+transport://place``: ``backend+tcp://127.0.0.1:5555``, ``backend+unix:///run/feed.sock`` ...  With a transport of
@@ -24,11 +28,13 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     protocol: dict[str, Any] = {}
     """Options of the protocol that the address names."""
     tls: TlsOptions = TlsOptions()
-    """For ``tls`` addresses."""
+    """For ``tls`` and ``wss`` addresses."""
+    web: WebOptions = WebOptions()
+    """For ``ws`` and ``wss`` addresses."""
     reconnect: BackoffOptions = BackoffOptions()
     """How a dialler spaces its attempts."""
     connect_timeout: Seconds = 10.0
-    """Seconds that one attempt to connect, or a TLS handshake, may take."""
+    """Seconds that one attempt to connect, or a handshake of TLS or WebSocket, may take."""
     max_connections: Count = 10_000
     """Connections that a listener has at once; more are closed at once, and counted."""
     send_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -45,6 +51,14 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     stamp_reply_to: bool = False
     """A listener marks every message with the connection that it came from (``envelope.reply_to``), so that a
     route with ``router = "reply"`` can take the answer back."""
+
+    def handshakes(self, address: Address, *, server_side: bool) -> Handshakes:
+        """Return what follows a connection on the address."""
+        from kernel.hosting.handshakes import Handshakes
+
+        return Handshakes(
+            address, server_side=server_side, tls=self.tls, seconds=self.connect_timeout, web=self.web
+        )
 
     def __post_init__(self) -> None:
         try:

@@ -50,7 +50,7 @@ def test_local_addresses_are_read(text: str, transport: str, place: str) -> None
         ("+tcp://h:1", "is no address"),
         ("backend+tcp://", "is no address"),
         ("backend+://h:1", "no transport ''"),
-        ("backend+sctp://h:1", "only tcp, tls, unix, inproc"),
+        ("backend+sctp://h:1", "only tcp, tls, unix, ws, wss, inproc"),
         ("backend+tcp://host", "no host:port"),
         ("backend+tcp://host:", "no host:port"),
         ("backend+tcp://host:-1", "no host:port"),

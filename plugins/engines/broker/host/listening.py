@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel.contracts.engine import EngineEvent
-from kernel.contracts.errors import ConnectionLost
-from kernel.hosting.listener import Listener
-from kernel.hosting.tls import handshake, server_context
-from kernel.hosting.wire import PlainWire, TlsWire, Wire
+from kernel.hosting.acceptor import Acceptor
+from kernel.hosting.handshakes import Handshakes
+from kernel.hosting.wire import Wire
 from plugins.engines.broker.front_end import Client
 from plugins.engines.broker.host.options import ListenerOptions, listener_address
 from plugins.engines.broker.host.origin import certified_name, is_on_this_machine
@@ -55,29 +52,37 @@ class StreamFrontEnd:
         self._options = options
         self._begin = begin
         self._address = listener_address(options.address, protocol)
-        self._tls = server_context(options.tls) if self._address.transport == "tls" else None
-        self._shaking = 0
-        """Connections whose TLS handshake is not over."""
-        self._listener: Listener | None = None
+        self._handshakes = Handshakes(
+            self._address, server_side=True, tls=options.tls, seconds=options.handshake_seconds
+        )
+        self._acceptor: Acceptor | None = None
         self._rate: Bucket | None = None
-        self._accepted = self._refused = 0
 
     def start(self) -> str:
         """Listen; return the address with the port that the system chose."""
         host, rate = self._engine.host, self._options.connections_per_second
         self._rate = Bucket(rate, host.now()) if rate else None
-        self._listener = Listener(host, self._engine.name, self._address, self._on_accept)
-        return self._listener.address
+        self._acceptor = Acceptor(
+            host,
+            self._engine.name,
+            self._address,
+            self._handshakes,
+            admits=self._admits,
+            on_wire=self._on_wire,
+        )
+        return self._acceptor.address
 
     def stop(self) -> None:
         """Accept nobody any more."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        if self._acceptor is not None:
+            self._acceptor.close()
 
     def statistics(self) -> dict[str, int]:
         """How many connections were accepted, and how many closed at once."""
-        return {"accepted": self._accepted, "refused": self._refused}
+        acceptor = self._acceptor
+        if acceptor is None:
+            return {"accepted": 0, "refused": 0}
+        return {"accepted": acceptor.accepted, "refused": acceptor.refused}
 
     def begin(self, accepted: Accepted) -> None:
         """Make a client of a connection."""
@@ -88,38 +93,15 @@ class StreamFrontEnd:
     def _on_ended(self) -> None:
         self.clients -= 1
 
-    def _on_accept(self, connected: socket.socket, peer: str) -> None:
-        full = self.clients + self._shaking >= self._options.max_connections
-        if full or (self._rate is not None and not self._rate.take_one(self._engine.host.now())):
-            self._refused += 1
-            connected.close()
-            return
-        self._accepted += 1
-        if connected.family in (socket.AF_INET, socket.AF_INET6):
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is None:
-            loopback = is_on_this_machine(connected)
-            self.begin(Accepted(PlainWire(connected), peer, loopback=loopback, certified=None))
-        else:
-            self._shaking += 1  # at once: others are accepted before the task begins
-            self._engine.host.nursery.start_soon(self._shake_hands, connected, peer, self._tls)
+    def _admits(self, under_way: int) -> bool:
+        if self.clients + under_way >= self._options.max_connections:
+            return False
+        return self._rate is None or self._rate.take_one(self._engine.host.now())
 
-    async def _shake_hands(self, connected: socket.socket, peer: str, context: ssl.SSLContext) -> None:
-        """TLS first; the conversation begins after it."""
-        loopback = is_on_this_machine(connected)
-        seconds = self._options.handshake_seconds
-        try:
-            wrapped = await handshake(connected, context, server_side=True, server_name=None, seconds=seconds)
-        except ConnectionLost as error:
-            self._refused += 1
-            event = EngineEvent(engine=self._engine.name, what="refused", peer=peer, detail=str(error))
-            self._engine.host.report(event)
-            return
-        finally:
-            self._shaking -= 1
-        if self._listener is None:  # stopped in the very turn in which the handshake was done
-            wrapped.close()
-            return
-        self.begin(
-            Accepted(TlsWire(wrapped), peer, loopback=loopback, certified=certified_name(wrapped)),
-        )
+    def _on_wire(self, wire: Wire, peer: str) -> None:
+        connected = wire.connected
+        assert connected is not None
+        loopback, certified = is_on_this_machine(connected), None
+        if isinstance(connected, ssl.SSLSocket):
+            certified = certified_name(connected)
+        self.begin(Accepted(wire, peer, loopback=loopback, certified=certified))

@@ -1,0 +1,86 @@
+"""Acceptor: a listener, and the handshakes that make a wire of each connection."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from kernel.contracts.engine import EngineEvent, Host
+from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.kinds import BoundSockets
+from kernel.hosting.address import Address
+from kernel.hosting.connecting import prepare
+from kernel.hosting.handshakes import Handshakes
+from kernel.hosting.listener import Listener
+from kernel.hosting.wire import PlainWire, Wire
+
+
+class Acceptor:
+    """Listens from its making on, in the host's thread.
+
+    ``admits(under_way)`` says whether one more connection may come, while ``under_way`` handshakes are not over.  ``on_wire``
+    gets each wire and the name of its peer.  ``prepare`` sets options of a new socket.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        engine: str,
+        address: Address,
+        handshakes: Handshakes,
+        *,
+        admits: Callable[[int], bool],
+        on_wire: Callable[[Wire, str], None],
+        prepare: Callable[[socket.socket], None] = prepare,
+        bound: BoundSockets | None = None,
+    ) -> None:
+        self.accepted = 0
+        """Connections that were admitted."""
+        self.refused = 0
+        """Connections that were not admitted, or failed to shake hands."""
+        self._host = host
+        self._engine = engine
+        self._handshakes = handshakes
+        self._admits = admits
+        self._on_wire = on_wire
+        self._prepare = prepare
+        self._under_way = 0
+        self._closed = False
+        self._listener = Listener(host, engine, address, self._on_accept, bound=bound)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that the system chose."""
+        return self._listener.address
+
+    def close(self) -> None:
+        """Accept nobody any more, and drop those whose handshake is not over."""
+        self._closed = True
+        self._listener.close()
+
+    def _on_accept(self, connected: socket.socket, peer: str) -> None:
+        if not self._admits(self._under_way):
+            self.refused += 1
+            connected.close()
+            return
+        self.accepted += 1
+        self._prepare(connected)
+        if self._handshakes.needed:
+            self._under_way += 1  # at once: others are accepted before the task begins
+            self._host.nursery.start_soon(self._shake_hands, connected, peer)
+        else:
+            self._on_wire(PlainWire(connected), peer)
+
+    async def _shake_hands(self, connected: socket.socket, peer: str) -> None:
+        try:
+            wire = await self._handshakes.shake(connected)
+        except ConnectionLost as error:
+            self.refused += 1
+            self._host.report(EngineEvent(engine=self._engine, what="refused", peer=peer, detail=str(error)))
+            return
+        finally:
+            self._under_way -= 1
+        if self._closed:  # in the very turn in which the handshake was done
+            wire.close()
+        else:
+            self._on_wire(wire, peer)

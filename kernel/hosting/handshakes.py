@@ -1,0 +1,79 @@
+"""Handshakes: from a connected socket to a wire, as an address says: nothing more, TLS, WebSocket, or both.
+
+Both ends and all engines use this, so that there is one place where TLS begins.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from kernel.hosting.address import Address
+from kernel.hosting.tls import client_context, handshake, server_context
+from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_options import WebOptions
+from kernel.hosting.wire import PlainWire, TlsWire, Wire
+
+
+class Handshakes:
+    """What follows the connection on one address, at one side.
+
+    Wrong options are found when it is made: ``ValueError``, ``OSError`` (a certificate that cannot be read).
+    ``seconds``: how long one handshake may take.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        server_side: bool,
+        tls: TlsOptions,
+        seconds: float,
+        web: WebOptions | None = None,
+    ) -> None:
+        self._address = address
+        self._server_side = server_side
+        self._tls_options = tls
+        self._seconds = seconds
+        self._context: ssl.SSLContext | None = None
+        self._web = None
+        if address.transport in ("tls", "wss"):
+            self._context = self._make_context()
+        if address.transport in ("ws", "wss"):
+            from kernel.hosting.web_socket import WebHandshake
+
+            self._web = WebHandshake(address, web or WebOptions(), server_side=server_side)
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is any, and so ``shake`` takes its time."""
+        return self._context is not None or self._web is not None
+
+    async def shake(self, connected: socket.socket) -> Wire:
+        """Shake hands; ``ConnectionLost`` says why there is no wire, and then the socket is closed."""
+        wire: Wire = PlainWire(connected) if self._context is None else await self._shake_tls(connected)
+        return wire if self._web is None else await self._web.shake(wire, self._seconds)
+
+    async def start_tls(self, connected: socket.socket) -> Wire:
+        """Begin TLS on a socket in the middle of its conversation, whatever the address says."""
+        if self._context is None:
+            self._context = self._make_context()
+        return await self._shake_tls(connected)
+
+    async def _shake_tls(self, connected: socket.socket) -> TlsWire:
+        assert self._context is not None
+        name = (
+            None if self._server_side else self._tls_options.server_name or self._address.host or "localhost"
+        )
+        return TlsWire(
+            await handshake(
+                connected,
+                self._context,
+                server_side=self._server_side,
+                server_name=name,
+                seconds=self._seconds,
+            )
+        )
+
+    def _make_context(self) -> ssl.SSLContext:
+        return server_context(self._tls_options) if self._server_side else client_context(self._tls_options)

@@ -1,0 +1,271 @@
+"""WebSocket (RFC 6455): a wire over another wire, and the handshake that begins it.
+
+The bytes of the conversation are the payload of binary messages.  How they are cut into messages means nothing, so that a
+stream protocol needs to know nothing of it.  Text messages are taken as their UTF-8.  Pings are answered, a close is answered
+with a close.  Frames are wsproto's affair (extra ``web``).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Iterator
+
+import trio
+
+from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.message import Buffer
+from kernel.hosting.address import Address
+from kernel.hosting.web_options import WebOptions
+from kernel.hosting.wire import Wire
+
+try:
+    from wsproto import ConnectionType, WSConnection
+    from wsproto.events import (
+        AcceptConnection,
+        BytesMessage,
+        CloseConnection,
+        Event,
+        Ping,
+        RejectConnection,
+        RejectData,
+        Request,
+        TextMessage,
+    )
+    from wsproto.frame_protocol import CloseReason
+    from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+except ImportError:
+    raise ValueError("ws and wss addresses need wsproto: pip install messaging-kernel[web]") from None
+
+FRAME_BYTES = 256 * 1024
+"""About how many bytes go into one message of ours.  The rest of what there is goes into the next."""
+
+UNREAD_CONTROL_BYTES = 64 * 1024
+"""Bytes of answers to pings that may wait for a peer which does not read."""
+
+READ_BYTES = 16 * 1024
+
+
+class WebSocketWire:
+    """A wire after the WebSocket handshake.  ``early``: payload that came with the handshake."""
+
+    __slots__ = ("_at_end", "_early", "_encoded", "_inner", "_max_message", "_message_size", "_ws")
+
+    def __init__(self, inner: Wire, ws: WSConnection, max_message: int, early: list[Event]) -> None:
+        self._inner = inner
+        self._ws = ws
+        self._max_message = max_message
+        self._message_size = 0
+        self._encoded: deque[Buffer] = deque()  # frames that the inner wire has not taken yet
+        self._at_end = False
+        self._early = early
+
+    @property
+    def connected(self) -> socket.socket | None:
+        """The socket under it."""
+        return self._inner.connected
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the peer's close came together with the last bytes."""
+        return self._at_end
+
+    @property
+    def has_early_data(self) -> bool:
+        """Whether something came together with the handshake, of which no descriptor tells."""
+        return bool(self._early)
+
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+        return self._inner.fileno()
+
+    def receive(self, most: int) -> bytes | None:
+        """The payload of about ``most`` bytes of frames."""
+        if self._early:
+            events, self._early = self._early, []
+            return self._payload(iter(events))
+        data = self._inner.receive(most)
+        if data is None:
+            return None
+        if not data:
+            return b""
+        try:
+            self._ws.receive_data(data)
+            payload = self._payload(self._ws.events())
+        except (LocalProtocolError, RemoteProtocolError) as error:
+            raise ConnectionAbortedError(f"WebSocket: {error}") from None
+        if self._inner.at_end:
+            self._at_end = True
+            return payload or b""
+        return payload
+
+    def _payload(self, events: Iterator[Event]) -> bytes | None:
+        """Answer what is to be answered; return the bytes of the conversation, ``b""`` at its end."""
+        pieces: list[bytes] = []
+        for event in events:
+            if isinstance(event, (BytesMessage, TextMessage)):
+                piece = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+                self._message_size += len(piece)
+                if self._message_size > self._max_message:
+                    self._say(CloseConnection(CloseReason.MESSAGE_TOO_BIG))
+                    raise ConnectionAbortedError(
+                        f"WebSocket: a message of more than {self._max_message} bytes (web.max_message)"
+                    )
+                if event.message_finished:
+                    self._message_size = 0
+                if piece:
+                    pieces.append(piece)
+            elif isinstance(event, Ping):
+                self._say(event.response())
+            elif isinstance(event, CloseConnection) and not self._at_end:
+                self._at_end = True
+                self._answer_close(event)
+        if pieces:
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"" if self._at_end else None
+
+    def _answer_close(self, event: CloseConnection) -> None:
+        try:
+            self._say(event.response())
+        except LocalProtocolError:  # it answers ours
+            pass
+
+    def _say(self, event: Event) -> None:
+        """Write a control frame now, or with what is sent next."""
+        self._encoded.append(self._ws.send(event))
+        if (
+            not self._inner.send(self._encoded)
+            and sum(map(len, self._encoded)) > UNREAD_CONTROL_BYTES + FRAME_BYTES
+        ):
+            raise ConnectionAbortedError("WebSocket: the peer does not read the answers to its pings")
+
+    def send(self, buffers: deque[Buffer]) -> bool:
+        """Write as much as goes.  Some of what was removed from ``buffers`` may wait here: True says that nothing does."""
+        inner, encoded = self._inner, self._encoded
+        while inner.send(encoded):
+            if not buffers:
+                return True
+            pieces, size = [], 0
+            while buffers and size < FRAME_BYTES:
+                first = buffers[0]
+                if len(first) > FRAME_BYTES:
+                    pieces.append(first[:FRAME_BYTES])
+                    buffers[0] = memoryview(first)[FRAME_BYTES:]
+                    size += FRAME_BYTES
+                else:
+                    pieces.append(buffers.popleft())
+                    size += len(first)
+            try:
+                encoded.append(self._ws.send(BytesMessage(b"".join(pieces))))
+            except LocalProtocolError as error:  # the peer has closed; what it reads no more is lost
+                raise ConnectionAbortedError(f"WebSocket: {error}") from None
+        return False
+
+    def shut_down(self) -> None:
+        """Send a close frame, whose answer is the end of what ``receive`` gives."""
+        try:
+            self._say(CloseConnection(CloseReason.NORMAL_CLOSURE))
+        except LocalProtocolError:  # the peer was first, and has its answer
+            self._inner.shut_down()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._inner.close()
+        self._encoded.clear()
+
+
+class WebHandshake:
+    """The HTTP request and its answer, at one side of one address."""
+
+    def __init__(self, address: Address, options: WebOptions, *, server_side: bool) -> None:
+        self._address = address
+        self._options = options
+        self._server_side = server_side
+
+    async def shake(self, inner: Wire, seconds: float) -> WebSocketWire:
+        """Shake hands over a wire, which is closed if that fails (``ConnectionLost``)."""
+        side = ConnectionType.SERVER if self._server_side else ConnectionType.CLIENT
+        ws = WSConnection(side)
+        try:
+            with trio.fail_after(seconds):
+                if self._server_side:
+                    early = await self._serve(inner, ws)
+                else:
+                    early = await self._ask(inner, ws)
+        except trio.TooSlowError:
+            inner.close()
+            raise ConnectionLost(f"no WebSocket handshake within {seconds} s") from None
+        except (OSError, LocalProtocolError, RemoteProtocolError) as error:
+            inner.close()
+            raise ConnectionLost(f"WebSocket handshake failed: {error}") from None
+        except BaseException:
+            inner.close()
+            raise
+        return WebSocketWire(inner, ws, self._options.max_message, early)
+
+    async def _ask(self, inner: Wire, ws: WSConnection) -> list[Event]:
+        address, offered = self._address, list(self._options.subprotocols)
+        host = address.authority if address.host else f"localhost:{address.port}"
+        await _write(inner, ws.send(Request(host=host, target=address.path, subprotocols=offered)))
+        events = await _events(inner, ws)
+        answer = events.pop(0)
+        if isinstance(answer, (RejectConnection, RejectData)):
+            status = f"status {answer.status_code}" if isinstance(answer, RejectConnection) else "an error"
+            raise ConnectionResetError(f"the server answers with {status}")
+        if not isinstance(answer, AcceptConnection):
+            raise ConnectionResetError(f"the server answers with {type(answer).__name__}")
+        if offered and answer.subprotocol is None:
+            raise ConnectionResetError(f"the server speaks none of {', '.join(offered)}")
+        return events
+
+    async def _serve(self, inner: Wire, ws: WSConnection) -> list[Event]:
+        try:
+            events = await _events(inner, ws)
+        except RemoteProtocolError as error:  # no request for a WebSocket
+            if isinstance(error.event_hint, RejectConnection):
+                await _write(inner, ws.send(error.event_hint))
+            raise
+        request = events.pop(0)
+        if not isinstance(request, Request):
+            raise ConnectionResetError(f"{type(request).__name__} instead of a request")
+        refusal, why = self._judge(request)
+        if refusal:
+            await _write(inner, ws.send(RejectConnection(status_code=refusal)))
+            raise ConnectionResetError(why)
+        chosen = next((each for each in self._options.subprotocols if each in request.subprotocols), None)
+        await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)))
+        return events + list(ws.events())  # a client in a hurry may have sent frames by now
+
+    def _judge(self, request: Request) -> tuple[int, str]:
+        """Return the HTTP status of a refusal, 0 for none, and why."""
+        options = self._options
+        path = request.target.partition("?")[0]
+        if path != self._address.path:
+            return 404, f"it asks for {path!r}, and {self._address.path!r} is here"
+        if options.subprotocols and not set(options.subprotocols) & set(request.subprotocols):
+            return 400, f"it speaks none of {', '.join(options.subprotocols)}"
+        origin = dict(request.extra_headers).get(b"origin", b"").decode("latin-1")
+        if origin and options.origins and origin not in options.origins:
+            return 403, f"it comes from {origin}, which is none of web.origins"
+        return 0, ""
+
+
+async def _events(inner: Wire, ws: WSConnection) -> list[Event]:
+    """Read until there is an event; more may have come in the same read."""
+    while True:
+        data = inner.receive(READ_BYTES)
+        if data is None:
+            await trio.lowlevel.wait_readable(inner.fileno())
+            continue
+        if not data:
+            raise ConnectionResetError("the peer hung up")
+        ws.receive_data(data)
+        events = list(ws.events())
+        if events:
+            return events
+
+
+async def _write(inner: Wire, data: bytes) -> None:
+    buffers: deque[Buffer] = deque([data])
+    while not inner.send(buffers):
+        await trio.lowlevel.wait_writable(inner.fileno())
