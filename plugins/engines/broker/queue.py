@@ -19,7 +19,7 @@ from plugins.engines.broker.dead_letters import Reason
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.storage.log import Kept, Log
+    from plugins.engines.broker.storage.log import Log, StoredQueue
     from plugins.engines.broker.storage.page import Page
     from plugins.engines.broker.virtual_host import VirtualHost
 
@@ -55,8 +55,8 @@ class Queue:
         self.backlog = Backlog(policy.max_priority, vhost.store.read)
         self.most_resident = vhost.store.most_resident(policy)
         """Octets of waiting bodies that may be in memory."""
-        self.kept: Kept | None = None  # what the store keeps of it, if it is durable
-        self.scratched: Kept | None = None  # what it wrote down for want of memory only
+        self.stored: StoredQueue | None = None  # what the durable log knows of it, if it is durable
+        self.overflow: StoredQueue | None = None  # what the overflow log knows of it
         self.consumers: list[deque[Consumer]] = []
         """Those of equal priority together, the highest first; each deque turns as it is served."""
         self.consumer_count = 0
@@ -109,7 +109,7 @@ class Queue:
         self.next_position += accepted
         self.messages_in += accepted
         self.backlog.append(span, batch.size)
-        if self.kept is not None and envelope.persistent:
+        if self.stored is not None and envelope.persistent:
             self.vhost.store.keep_messages(self, span)
         if not self._touched:
             self.touch()
@@ -195,9 +195,9 @@ class Queue:
         self.next_position = next_position
         self.touch()
 
-    def kept_in(self, log: Log) -> Kept | None:
+    def stored_in(self, log: Log) -> StoredQueue | None:
         """Return what one of the store's logs keeps of it."""
-        return self.kept if self.kept is not None and self.kept.log is log else self.scratched
+        return self.stored if self.stored is not None and self.stored.log is log else self.overflow
 
     def add_consumer(self, consumer: Consumer, now: float) -> None:
         """Take a consumer into the round of those of its priority."""
@@ -308,7 +308,7 @@ class Queue:
             self.outstanding += count
         else:
             for span in spans:
-                if span.place is not None:
+                if span.location is not None:
                     self._forget(span)
         receiver.hand(consumer, spans, count, size)
 
@@ -359,5 +359,5 @@ class Queue:
         self._forget(span)
 
     def _forget(self, item: Item) -> None:
-        if item.batch is None or item.place is not None:
+        if item.batch is None or item.location is not None:
             self.vhost.store.drop_messages(self, item)

@@ -12,7 +12,7 @@ import msgspec
 from kernel.contracts.message import Batch, Envelope
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.storage.place import Place
+    from plugins.engines.broker.storage.location import Location
 
 
 class Span(msgspec.Struct, gc=False):
@@ -24,7 +24,7 @@ class Span(msgspec.Struct, gc=False):
     stop: int
     expires_at: float | None = None
     redelivered: bool = False
-    place: Place | None = None
+    location: Location | None = None
     """Where it is written down, if it is."""
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Span(msgspec.Struct, gc=False):
     def split(self, count: int) -> Span:
         """Cut the first ``count`` messages off and return them as a span of their own."""
         cut = self.start + count
-        front = Span(self.base, self.batch, self.start, cut, self.expires_at, self.redelivered, self.place)
+        front = Span(self.base, self.batch, self.start, cut, self.expires_at, self.redelivered, self.location)
         self.start = cut
         return front
 
@@ -69,5 +69,6 @@ class Span(msgspec.Struct, gc=False):
             and self.base == before.base
             and self.redelivered == before.redelivered
             and self.expires_at == before.expires_at
-            and self.place is before.place  # one may have been written, or written again, without the other
+            and self.location
+            is before.location  # one may have been written, or written again, without the other
         )

@@ -1,7 +1,7 @@
 """Disk store: the broker's store on a disk.  Durable things are safe there, and long queues fit into memory.
 
-Two logs: one for what must survive, synced group by group, and a scratch one for messages that need not
-survive but are too many to be held.
+Two logs: the durable log for what has to survive, synced group by group, and the overflow log for messages that
+need not survive and are too many for the memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernel.contracts.message import Envelope
 from plugins.engines.broker.errors import PreconditionFailed
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.span import Span
-from plugins.engines.broker.storage.cleaner import Cleaner
+from plugins.engines.broker.storage.compactor import Compactor
 from plugins.engines.broker.storage.definition_records import (
     BindingDefinition,
     Definition,
@@ -28,7 +28,7 @@ from plugins.engines.broker.storage.definition_records import (
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import Files
 from plugins.engines.broker.storage.framing import Kind
-from plugins.engines.broker.storage.log import Kept, Log
+from plugins.engines.broker.storage.log import Log, StoredQueue
 from plugins.engines.broker.storage.page import Page
 from plugins.engines.broker.storage.paging import page_out, read_page, will_read
 from plugins.engines.broker.storage.sharing import share_memory
@@ -50,7 +50,7 @@ class DiskStore:
     def __init__(
         self,
         files: Files,
-        scratch_files: Files,
+        overflow_files: Files,
         writer: Writer,
         marker: bytes,
         options: StoreOptions,
@@ -78,7 +78,7 @@ class DiskStore:
         self._excess = 0
         self._restoring: int | None = None
         self.log = self._make_log(files, marker, clock_ahead, sync=options.fsync, durable=True)
-        self.scratch = self._make_log(scratch_files, marker, clock_ahead, sync=False, durable=False)
+        self.overflow = self._make_log(overflow_files, marker, clock_ahead, sync=False, durable=False)
 
     def _make_log(self, files: Files, marker: bytes, clock_ahead: float, *, sync: bool, durable: bool) -> Log:
         log = Log(
@@ -90,10 +90,10 @@ class DiskStore:
             segment_bytes=self.options.segment_bytes,
             clock_ahead=clock_ahead,
             preamble=self._preamble if durable else tuple,
-            on_done=self._on_safe if durable else self._on_scratched,
+            on_done=self._on_safe if durable else self._on_overflow_written,
             report=self.report,
         )
-        log.cleaner = Cleaner(log)
+        log.compactor = Compactor(log)
         return log
 
     # Definitions
@@ -125,19 +125,19 @@ class DiskStore:
         if queue.exclusive:  # goes with its connection, and so with this process
             return
         number = self._number_of(queue)
-        queue.kept = self.log.kept.get(number) or self.log.open_queue(number)
+        queue.stored = self.log.stored.get(number) or self.log.open_queue(number)
         self.queues[number] = queue
         self._define(self._definition_of(queue, number))
 
     def drop_queue(self, queue: Queue) -> None:
-        if queue.scratched is not None:
-            self.scratch.close_queue(queue.scratched)
-            self.scratch.cleaner.forget_dead()  # nothing is written about it that would have it look
-            queue.scratched = None
-        if queue.kept is not None:
-            self.queues.pop(queue.kept.number, None)
-            self.log.close_queue(queue.kept)
-            queue.kept = None
+        if queue.overflow is not None:
+            self.overflow.close_queue(queue.overflow)
+            self.overflow.compactor.forget_dead()  # nothing is written about it that would have it look
+            queue.overflow = None
+        if queue.stored is not None:
+            self.queues.pop(queue.stored.number, None)
+            self.log.close_queue(queue.stored)
+            queue.stored = None
             self._drop(queue)
 
     def keep_binding(self, vhost: str, binding: Binding) -> None:
@@ -211,16 +211,16 @@ class DiskStore:
             ) from None
 
     def keep_messages(self, queue: Queue, span: Span) -> None:
-        if queue.kept is not None:
-            self.log.keep(queue.kept, span)
+        if queue.stored is not None:
+            self.log.keep(queue.stored, span)
 
     def drop_messages(self, queue: Queue, held: Span | Page) -> None:
         if isinstance(held, Page):
             held.detach()
             for first, stop in held.ranges:
-                held.kept.log.settle(held.kept, first, stop)
-        elif held.place is not None and (kept := queue.kept_in(held.place.log)) is not None:
-            held.place.log.settle(kept, held.base + held.start, held.base + held.stop)
+                held.stored.log.settle(held.stored, first, stop)
+        elif held.location is not None and (stored := queue.stored_in(held.location.log)) is not None:
+            held.location.log.settle(stored, held.base + held.start, held.base + held.stop)
 
     def most_resident(self, policy: QueuePolicy) -> int:
         return self.options.lazy_bytes if policy.lazy else self.options.queue_bytes
@@ -253,16 +253,16 @@ class DiskStore:
         )
 
     def _write(self, queue: Queue, span: Span) -> None:
-        if span.place is not None:
-            log = span.place.log
-            kept = queue.kept_in(log)
-            assert kept is not None, "what has a place has been kept"
-            log.keep(kept, span)
+        if span.location is not None:
+            log = span.location.log
+            stored = queue.stored_in(log)
+            assert stored is not None, "what has a location has been stored"
+            log.keep(stored, span)
             return
-        if queue.scratched is None:
-            queue.scratched = self.scratch.open_queue(self._next_number)
+        if queue.overflow is None:
+            queue.overflow = self.overflow.open_queue(self._next_number)
             self._next_number += 1
-        self.scratch.keep(queue.scratched, span)
+        self.overflow.keep(queue.overflow, span)
 
     # Time
 
@@ -279,7 +279,7 @@ class DiskStore:
 
     @property
     def full(self) -> bool:
-        waiting = max(self.log.waiting_bytes + self.scratch.waiting_bytes, self._excess)
+        waiting = max(self.log.waiting_bytes + self.overflow.waiting_bytes, self._excess)
         return waiting > self.options.most_waiting_bytes
 
     def when_safe(self, callback: Callable[[], None]) -> None:
@@ -291,18 +291,18 @@ class DiskStore:
         elif self._over:
             self._look_at_memory()
         self.log.flush()
-        self.scratch.flush()
+        self.overflow.flush()
 
     def _on_safe(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for callback in waiting:
             callback()
-        self._on_scratched()
+        self._on_overflow_written()
 
-    def _on_scratched(self) -> None:
+    def _on_overflow_written(self) -> None:
         if self._over:
             self._page_out()
-            self.scratch.flush()
+            self.overflow.flush()
         self._on_done()
 
     # The end
@@ -313,11 +313,11 @@ class DiskStore:
         self._waiting.clear()
         self._over.clear()
         self.log.close(encode_ranges(delivered))
-        self.scratch.close(None)
+        self.overflow.close(None)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters of this moment; any thread."""
-        log, scratch = self.log, self.scratch
+        log, overflow = self.log, self.overflow
         return {
             "bytes": log.bytes_on_disk(),
             "segments": len(log.segments),
@@ -325,12 +325,12 @@ class DiskStore:
             "groups": log.safe,
             "fsyncs": log.counters.syncs,
             "last_fsync_seconds": round(log.counters.last_sync_seconds, 6),
-            "cleaned_segments": log.cleaner.cleaned,
-            "damaged_records": len(log.counters.damaged) + len(scratch.counters.damaged),
-            "lost_messages": log.counters.lost_messages + scratch.counters.lost_messages,
-            "write_failures": log.counters.write_failures + scratch.counters.write_failures,
-            "last_error": log.counters.last_error or scratch.counters.last_error,
-            "scratch_bytes": scratch.bytes_on_disk(),
+            "cleaned_segments": log.compactor.compacted,
+            "damaged_records": len(log.counters.damaged) + len(overflow.counters.damaged),
+            "lost_messages": log.counters.lost_messages + overflow.counters.lost_messages,
+            "write_failures": log.counters.write_failures + overflow.counters.write_failures,
+            "last_error": log.counters.last_error or overflow.counters.last_error,
+            "scratch_bytes": overflow.bytes_on_disk(),
         }
 
 
@@ -338,13 +338,13 @@ def _nothing() -> None:
     """Nobody is told any more."""
 
 
-def kept_ranges(kept: Kept, items: Iterable[Span | Page]) -> Iterator[tuple[int, int, int]]:
+def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Page]) -> Iterator[tuple[int, int, int]]:
     """Return (queue, first, stop) of those messages of a backlog that were delivered before."""
     for item in items:
         if not item.redelivered:
             continue
         if isinstance(item, Page):
-            if item.kept is kept:
-                yield from ((kept.number, first, stop) for first, stop in item.ranges)
-        elif item.place is not None and item.place.log is kept.log:
-            yield kept.number, item.first, item.base + item.stop
+            if item.stored is stored:
+                yield from ((stored.number, first, stop) for first, stop in item.ranges)
+        elif item.location is not None and item.location.log is stored.log:
+            yield stored.number, item.first, item.base + item.stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from plugins.engines.broker.storage.framing import HEADER_BYTES, Kind, header_of
-from plugins.engines.broker.storage.place import Place
+from plugins.engines.broker.storage.location import Location
 
 _SLIGHT = 4096
 """Octets that the operating system takes in some 10 us; the writer needs 80 to wake, write and tell."""
@@ -26,13 +26,13 @@ class Group:
         self.number = number
         self.chunks: list[bytes] = []
         self.size = 0
-        self.places: list[tuple[Place, int, int]] = []
+        self.locations: list[tuple[Location, int, int]] = []
         self.positions: list[tuple[int, int, int]] = []
         """(queue, first, stop) of all messages in it."""
         self.moved: list[Moved] = []
         self.demanded = False
         """Whether somebody waits until it is safe, whatever is in it."""
-        self.cleans = False
+        self.compacts = False
         """Whether it looks for what lives in a segment: then the next one, which does, too, follows at once."""
         self.attempts = 0
         self._marker = marker
@@ -48,7 +48,7 @@ class Group:
     @property
     def is_slight(self) -> bool:
         """Whether it has no messages, and is short: it is written where it is made, unless it is to be synced."""
-        return not (self.positions or self.cleans) and self.size <= _SLIGHT
+        return not (self.positions or self.compacts) and self.size <= _SLIGHT
 
     def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:
         """Add a record; return where it begins and ends."""

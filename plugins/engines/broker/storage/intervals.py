@@ -66,13 +66,13 @@ class Intervals:
         high = bisect_left(starts, stop)
         if low >= high:
             return
-        kept = []
+        stored = []
         if starts[low] < first:
-            kept.append((starts[low], first))
+            stored.append((starts[low], first))
         if stop < stops[high - 1]:
-            kept.append((stop, stops[high - 1]))
-        starts[low:high] = [start for start, _ in kept]
-        stops[low:high] = [end for _, end in kept]
+            stored.append((stop, stops[high - 1]))
+        starts[low:high] = [start for start, _ in stored]
+        stops[low:high] = [end for _, end in stored]
 
     def overlaps(self, first: int, stop: int) -> bool:
         """Whether any number from ``first`` up to ``stop`` is in the set."""

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from kernel.contracts.message import Batch
-from plugins.engines.broker.storage.attempt import Attempt
-from plugins.engines.broker.storage.collected import Collected, JoinedBatch
 from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
 from plugins.engines.broker.storage.envelopes import Codecs, Envelopes
 from plugins.engines.broker.storage.files import Files, Writable
 from plugins.engines.broker.storage.framing import Damage, Kind
 from plugins.engines.broker.storage.group import Group
 from plugins.engines.broker.storage.intervals import Intervals
+from plugins.engines.broker.storage.location import Location
 from plugins.engines.broker.storage.message_records import Entry, encode_messages
-from plugins.engines.broker.storage.place import Place
+from plugins.engines.broker.storage.pending import JoinedBatch, Pending
 from plugins.engines.broker.storage.segment import Segment
+from plugins.engines.broker.storage.write import Write
 from plugins.engines.broker.storage.writer import Writer
 
 if TYPE_CHECKING:
     from plugins.engines.broker.span import Span
-    from plugins.engines.broker.storage.cleaner import Cleaner
+    from plugins.engines.broker.storage.compactor import Compactor
 
 RETRY_SECONDS = 1.0
 _MOST_UNSYNCED_SECONDS = 1.0
@@ -60,8 +60,8 @@ class LogCounters(msgspec.Struct):
     last_error: str = ""
 
 
-class Kept:
-    """What a log keeps of one queue."""
+class StoredQueue:
+    """What a log knows of one queue."""
 
     __slots__ = ("live", "log", "number", "settled")
 
@@ -69,7 +69,7 @@ class Kept:
         self.log = log
         self.number = number
         self.live = Intervals()
-        """Positions of messages that were kept and not settled."""
+        """Positions of messages that were stored and not settled."""
         self.settled: list[tuple[int, int]] = []
         """What the next group says of it."""
 
@@ -80,7 +80,7 @@ class Kept:
 class Log:
     """The log of one directory.  All calls come from the broker's thread."""
 
-    cleaner: Cleaner
+    compactor: Compactor
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Log:
         self.marker = marker
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
-        self.kept: dict[int, Kept] = {}
+        self.stored: dict[int, StoredQueue] = {}
         self.codecs = codecs
         self.envelopes = Envelopes(codecs)
         self.safe = 0
@@ -123,50 +123,50 @@ class Log:
         self._unsynced: list[Group] = []  # written since the last sync: they only settle messages
         self._busy = False
         self._cannot_remove = False  # that is tried again when there is something to write, too
-        self._collected = Collected()
+        self._pending = Pending()
         self._removals: list[Segment] = []
 
     # What the broker tells
 
-    def open_queue(self, number: int) -> Kept:
+    def open_queue(self, number: int) -> StoredQueue:
         """Keep messages of a queue from now on."""
-        kept = self.kept[number] = Kept(self, number)
-        return kept
+        stored = self.stored[number] = StoredQueue(self, number)
+        return stored
 
-    def close_queue(self, kept: Kept) -> None:
+    def close_queue(self, stored: StoredQueue) -> None:
         """Forget a queue and all that is kept of it."""
-        self.kept.pop(kept.number, None)
-        self._collected.settling.pop(kept, None)
-        kept.live = Intervals()
+        self.stored.pop(stored.number, None)
+        self._pending.settling.pop(stored, None)
+        stored.live = Intervals()
 
     def note(self, kind: Kind, payload: bytes) -> None:
         """Write down a definition.  Twice: without its queue a message is nobody's."""
-        self._collected.notes += ((kind, payload), (kind, payload))
+        self._pending.notes += ((kind, payload), (kind, payload))
 
-    def keep(self, kept: Kept, span: Span) -> None:
+    def keep(self, stored: StoredQueue, span: Span) -> None:
         """Write down messages."""
         batch = span.batch
-        collected = self._collected
-        if batch is not collected.last_batch:
-            collected.last_batch = batch
-            collected.batches.append((batch, [], Place(self)))
+        pending = self._pending
+        if batch is not pending.last_batch:
+            pending.last_batch = batch
+            pending.batches.append((batch, [], Location(self)))
             self.waiting_bytes += batch.size
-        _, entries, place = collected.batches[-1]
+        _, entries, location = pending.batches[-1]
         base, start, stop = span.base, span.start, span.stop
         expires = 0.0 if span.expires_at is None else span.expires_at + self.clock_ahead
-        entries.append((kept, Entry(kept.number, base, start, stop, expires)))
-        span.place = place
-        kept.live.add(base + start, base + stop)
+        entries.append((stored, Entry(stored.number, base, start, stop, expires)))
+        span.location = location
+        stored.live.add(base + start, base + stop)
 
-    def settle(self, kept: Kept, first: int, stop: int) -> None:
+    def settle(self, stored: StoredQueue, first: int, stop: int) -> None:
         """Write down that messages are not needed any more."""
-        kept.live.remove(first, stop)
-        settled = kept.settled
+        stored.live.remove(first, stop)
+        settled = stored.settled
         if settled and settled[-1][1] == first:
             settled[-1] = settled[-1][0], stop
         else:
             settled.append((first, stop))
-            self._collected.settling[kept] = None
+            self._pending.settling[stored] = None
 
     @property
     def mark(self) -> int:
@@ -175,13 +175,13 @@ class Log:
 
     def demand(self) -> int:
         """Return ``mark``, and have all so far synced even if it only settles messages, or was written before."""
-        self._collected.demanded = True
+        self._pending.demanded = True
         return self.mark
 
     @property
     def dirty(self) -> bool:
         """Whether something is in no group yet."""
-        return bool(self._collected) or (self._collected.demanded and bool(self._unsynced))
+        return bool(self._pending) or (self._pending.demanded and bool(self._unsynced))
 
     # Groups
 
@@ -189,27 +189,27 @@ class Log:
         """Have written what was collected, unless the writer is busy."""
         if self._busy:
             return
-        cleaning = self.cleaner.wanted()
-        if not (self.dirty or cleaning or (self._removals and not self._cannot_remove)):
+        compacting = self.compactor.wanted()
+        if not (self.dirty or compacting or (self._removals and not self._cannot_remove)):
             return
         group = Group(self._next_group, self.marker)
         self._next_group += 1
-        self._collect(group)
-        if cleaning:
-            group.cleans = True
-            self.cleaner.step(group)
+        self._take_pending(group)
+        if compacting:
+            group.compacts = True
+            self.compactor.step(group)
         self._submit(group)
 
-    def _collect(self, group: Group) -> None:
-        collected, self._collected = self._collected, Collected()
-        group.demanded = collected.demanded or bool(collected.notes)
-        for kind, payload in collected.notes:
+    def _take_pending(self, group: Group) -> None:
+        pending, self._pending = self._pending, Pending()
+        group.demanded = pending.demanded or bool(pending.notes)
+        for kind, payload in pending.notes:
             group.add(kind, payload)
-        for joined in collected.joined():
+        for joined in pending.joined():
             self._add_batch(group, joined)
-        for kept in collected.settling:
-            ranges = [(kept.number, first, stop) for first, stop in Intervals(kept.settled).ranges()]
-            kept.settled = []
+        for stored in pending.settling:
+            ranges = [(stored.number, first, stop) for first, stop in Intervals(stored.settled).ranges()]
+            stored.settled = []
             for index in range(0, len(ranges), _MOST_RANGES):
                 group.add(Kind.SETTLED, encode_ranges(ranges[index : index + _MOST_RANGES]))
 
@@ -217,7 +217,7 @@ class Log:
         envelope = joined.batch.envelope
         octets = self.envelopes.encode(envelope)  # it was checked when the messages were published
         start, stop = self.add_messages(group, joined.entries, joined.batch, octets, envelope.priority)
-        group.places += [(place, start, stop) for place in joined.places]
+        group.locations += [(location, start, stop) for location in joined.locations]
 
     def add_messages(
         self, group: Group, entries: list[Entry], batch: Batch, envelope: bytes, priority: int
@@ -245,40 +245,40 @@ class Log:
         removals, self._removals = self._removals, []
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
-        attempt = Attempt(self.files, group, segment, file, head, removals, before=before, sync=sync)
+        write = Write(self.files, group, segment, file, head, removals, before=before, sync=sync)
         if group.is_slight and not (sync or head or removals or group.attempts):
-            attempt.run(self._on_attempted)()
+            write.run(self._on_write_done)()
         else:
             delay = RETRY_SECONDS if group.attempts else 0.0
-            self._writer.submit(lambda: attempt.run(self._on_attempted), delay)
+            self._writer.submit(lambda: write.run(self._on_write_done), delay)
 
-    def _on_attempted(self, attempt: Attempt) -> None:
+    def _on_write_done(self, write: Write) -> None:
         self._busy = False
-        self._cannot_remove = attempt.error is None and bool(attempt.removals)
-        self._removals = attempt.removals + self._removals
-        attempt.group.attempts += 1
-        if attempt.error is not None:
-            if attempt.head is not None:
+        self._cannot_remove = write.error is None and bool(write.removals)
+        self._removals = write.removals + self._removals
+        write.group.attempts += 1
+        if write.error is not None:
+            if write.head is not None:
                 # Were it not deleted at once, it would outlive what settles its messages.
-                self._removals.append(attempt.segment)
-            self._on_failed(attempt.group, attempt.error)
+                self._removals.append(write.segment)
+            self._on_failed(write.group, write.error)
             return
-        segment = attempt.segment
-        if attempt.head is not None:
-            segment.size = segment.head = attempt.head.size
+        segment = write.segment
+        if write.head is not None:
+            segment.size = segment.head = write.head.size
             self.segments.append(segment)
             self._current = segment
-            self._file = attempt.file
-        if attempt.group.attempts > 1:
-            self._report("can write", f"again, at attempt {attempt.group.attempts}")
-        if self._sync and not attempt.sync:
-            self._unsynced.append(attempt.group)
-        if attempt.sync:
+            self._file = write.file
+        if write.group.attempts > 1:
+            self._report("can write", f"again, at attempt {write.group.attempts}")
+        if self._sync and not write.sync:
+            self._unsynced.append(write.group)
+        if write.sync:
             self._unsynced = []
             self.counters.syncs += 1
             self.counters.synced_at = monotonic()
-            self.counters.last_sync_seconds = attempt.seconds
-        self._on_written(attempt.group, segment)
+            self.counters.last_sync_seconds = write.seconds
+        self._on_written(write.group, segment)
 
     def _on_failed(self, group: Group, error: OSError) -> None:
         self.counters.last_error = str(error)
@@ -299,13 +299,13 @@ class Log:
         self.counters.written_bytes += group.size
         for queue, first, stop in group.positions:
             segment.has(queue, first, stop)
-        for place, start, stop in group.places:
-            place.segment = segment
-            place.start, place.stop = at + start, at + stop
+        for location, start, stop in group.locations:
+            location.segment = segment
+            location.start, location.stop = at + start, at + stop
         self.safe = group.number
-        self.waiting_bytes = sum(batch.size for batch, _, _ in self._collected.batches)
-        self.cleaner.has_moved(group, segment, at)
-        self.cleaner.forget_dead()
+        self.waiting_bytes = sum(batch.size for batch, _, _ in self._pending.batches)
+        self.compactor.has_moved(group, segment, at)
+        self.compactor.forget_dead()
         self._on_done()
         self.flush()
 
@@ -318,7 +318,7 @@ class Log:
         self.flush()
         self._writer.wait()
         if last is not None and not self.dirty:
-            self._collected.notes.append((Kind.CLEAN, last))
+            self._pending.notes.append((Kind.CLEAN, last))
             self.flush()
             self._writer.wait()
         if self._file is not None:
@@ -344,12 +344,12 @@ class Log:
             self.counters.damaged.add((segment.number, damage.start))
             self._report("damaged", f"{segment.name}: no record in octets {damage.start} to {damage.stop}")
 
-    def has_lost(self, kept: Kept, lost: Intervals, why: str) -> None:
+    def has_lost(self, stored: StoredQueue, lost: Intervals, why: str) -> None:
         """Messages cannot be read back."""
         for first, stop in lost.ranges():
-            kept.live.remove(first, stop)
+            stored.live.remove(first, stop)
         self.counters.lost_messages += len(lost)
-        self._report("lost", f"{len(lost)} messages of queue number {kept.number}: {why}")
+        self._report("lost", f"{len(lost)} messages of queue number {stored.number}: {why}")
 
     def bytes_on_disk(self) -> int:
         """Return the size of all segments."""

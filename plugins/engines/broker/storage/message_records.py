@@ -70,8 +70,8 @@ def encode_messages(entries: Sequence[Entry], batch: Batch, envelope: bytes, pri
         else:
             size, sizes = _SIZES_DIFFER, pack(f">{count}I", *each)
     head = _HEAD.pack(len(entries), count, len(envelope), size, max(0, min(priority, 255)))
-    places = [_ENTRY.pack(*entry) for entry in entries]
-    return b"".join([head, *places, envelope, sizes, *bodies])
+    locations = [_ENTRY.pack(*entry) for entry in entries]
+    return b"".join([head, *locations, envelope, sizes, *bodies])
 
 
 def decode_head(payload: memoryview) -> Head:

@@ -14,7 +14,7 @@ from plugins.engines.broker.storage.definition_records import (
     QueueDefinition,
 )
 from plugins.engines.broker.storage.directory import lock_directory, read_marker
-from plugins.engines.broker.storage.disk_store import DiskStore, Report, kept_ranges
+from plugins.engines.broker.storage.disk_store import DiskStore, Report, delivered_ranges
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import DirectoryFiles
 from plugins.engines.broker.storage.paging import weigh
@@ -48,14 +48,14 @@ class OpenStore:
         self._lock = lock_directory(directory)
         try:
             files = DirectoryFiles(directory)
-            scratch_files = DirectoryFiles(directory / "paged")
+            overflow_files = DirectoryFiles(directory / "paged")
             marker = read_marker(files)
-            for name in scratch_files.names():
-                scratch_files.remove(name)
+            for name in overflow_files.names():
+                overflow_files.remove(name)
             self._writer = WriterThread(f"store {directory.name}", post)
             self.store = DiskStore(
                 files,
-                scratch_files,
+                overflow_files,
                 self._writer,
                 marker,
                 options,
@@ -86,7 +86,7 @@ class OpenStore:
         self._closed = True
         self._writer.close()
         self.store.log.files.close()
-        self.store.scratch.files.close()
+        self.store.overflow.files.close()
         self._lock.release()
 
 
@@ -95,7 +95,7 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
     recovery = Recovery(store.log, store.report)
     recovery.read()
     found = recovery.found
-    store.begin_numbers(after=max([0, *found.definitions, *found.dropped, *store.log.kept]))
+    store.begin_numbers(after=max([0, *found.definitions, *found.dropped, *store.log.stored]))
     for number, definition in sorted(found.definitions.items()):
         if number in found.dropped:
             continue
@@ -105,12 +105,12 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
         except BrokerError as refusal:  # a plugin is missing, say: with it, the next start will do better
             store.report("not restored", f"{definition.vhost}: {refusal.text}")
             store.remember(definition)
-            if number in store.log.kept:
-                recovery.backlog_of(store.log.kept[number])
-    for number in set(store.log.kept) - set(found.definitions) | set(store.log.kept) & found.dropped:
+            if number in store.log.stored:
+                recovery.backlog_of(store.log.stored[number])
+    for number in set(store.log.stored) - set(found.definitions) | set(store.log.stored) & found.dropped:
         if number not in found.dropped:
             store.report("lost", f"the definition of queue number {number}, and so its messages")
-        store.log.close_queue(store.log.kept[number])
+        store.log.close_queue(store.log.stored[number])
 
 
 def close(store: DiskStore, broker: Broker) -> None:
@@ -119,9 +119,9 @@ def close(store: DiskStore, broker: Broker) -> None:
     store.close(
         one
         for queue in queues
-        if queue.kept is not None
+        if queue.stored is not None
         for lane in queue.backlog.lanes
-        for one in kept_ranges(queue.kept, lane)
+        for one in delivered_ranges(queue.stored, lane)
     )
 
 
@@ -151,8 +151,8 @@ def _define_queue(vhost: VirtualHost, definition: QueueDefinition, recovery: Rec
         auto_delete=definition.auto_delete,
         arguments=definition.arguments,
     )
-    assert queue.kept is not None, "the store keeps what it restores"
-    pages, next_position = recovery.backlog_of(queue.kept)
+    assert queue.stored is not None, "the store keeps what it restores"
+    pages, next_position = recovery.backlog_of(queue.stored)
     if queue.policy.max_length_bytes is not None:
         # By an estimate it would shed, or refuse, what it has room for.
         for _, page in pages:

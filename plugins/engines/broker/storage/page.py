@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.storage.log import Kept
+    from plugins.engines.broker.storage.log import StoredQueue
     from plugins.engines.broker.storage.segment import Segment
 
 LARGEST = 256 * 1024
@@ -20,7 +20,7 @@ _OVERHEAD = 64
 """What a message is worth besides its body."""
 
 
-class Piece(NamedTuple):
+class Extent(NamedTuple):
     """Octets ``start`` up to ``stop`` of a segment."""
 
     segment: Segment
@@ -31,23 +31,23 @@ class Piece(NamedTuple):
 class Page:
     """Messages at ``ranges`` of positions, ``count`` of them with bodies of ``size`` octets."""
 
-    __slots__ = ("count", "expires_at", "kept", "mortal", "pieces", "ranges", "redelivered", "size")
+    __slots__ = ("count", "expires_at", "extents", "mortal", "ranges", "redelivered", "size", "stored")
 
     batch: None = None
     """What tells it from a span."""
 
     def __init__(
         self,
-        kept: Kept,
-        piece: Piece,
+        stored: StoredQueue,
+        extent: Extent,
         ranges: list[tuple[int, int]],
         size: int,
         *,
         expires_at: float | None,
         redelivered: bool,
     ) -> None:
-        self.kept = kept
-        self.pieces = [piece]
+        self.stored = stored
+        self.extents = [extent]
         self.ranges = ranges
         self.count = sum(stop - first for first, stop in ranges)
         self.size = size
@@ -73,17 +73,17 @@ class Page:
         """The position behind the last message."""
         return self.ranges[-1][1]
 
-    def extend(self, piece: Piece, first: int, stop: int, size: int, *, mortal: bool) -> bool:
+    def extend(self, extent: Extent, first: int, stop: int, size: int, *, mortal: bool) -> bool:
         """Take in messages that follow, if it pays to read them together; return whether they were taken."""
-        (segment, start, end) = self.pieces[-1]
-        if piece.segment is not segment or piece.start < start or first < self.stop:
+        (segment, start, end) = self.extents[-1]
+        if extent.segment is not segment or extent.start < start or first < self.stop:
             return False
-        if piece.stop > end:
-            span = piece.stop - start
+        if extent.stop > end:
+            span = extent.stop - start
             wanted = self.size + size + _OVERHEAD * (self.count + stop - first)
             if span > LARGEST or span > 8 * wanted + _WORTH_READING:
                 return False
-            self.pieces[-1] = Piece(segment, start, piece.stop)
+            self.extents[-1] = Extent(segment, start, extent.stop)
         if first == self.stop:
             self.ranges[-1] = self.ranges[-1][0], stop
         else:
@@ -100,23 +100,23 @@ class Page:
         if ranges[0][0] != self.first:
             expires_at = 0.0 if self.mortal else None
         page = Page(
-            self.kept,
-            self.pieces[0],
+            self.stored,
+            self.extents[0],
             ranges,
             self.size * count // self.count,
             expires_at=expires_at,
             redelivered=redelivered,
         )
         page.mortal = self.mortal
-        page.pieces = list(self.pieces)
+        page.extents = list(self.extents)
         return page
 
     def attach(self) -> None:
         """Have the segments know of this page, so that it hears when they are moved."""
-        for piece in self.pieces:
-            piece.segment.pages[self] = None
+        for extent in self.extents:
+            extent.segment.pages[self] = None
 
     def detach(self) -> None:
         """The page has been read, or is not wanted any more."""
-        for piece in self.pieces:
-            piece.segment.pages.pop(self, None)
+        for extent in self.extents:
+            extent.segment.pages.pop(self, None)

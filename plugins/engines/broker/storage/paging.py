@@ -14,33 +14,33 @@ from kernel.contracts.message import batch_of
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.framing import Damage, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
+from plugins.engines.broker.storage.location import Location
 from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, decode_head, decode_messages
-from plugins.engines.broker.storage.page import Page, Piece
-from plugins.engines.broker.storage.place import Place
+from plugins.engines.broker.storage.page import Extent, Page
 
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
-    from plugins.engines.broker.storage.log import Kept
+    from plugins.engines.broker.storage.log import StoredQueue
 
-Found: TypeAlias = "tuple[int, list[bytes], bytes, float, Piece]"
+Found: TypeAlias = "tuple[int, list[bytes], bytes, float, Extent]"
 """First position, bodies, envelope, expiry (time of day; 0: never), and where it was."""
 
 
 def read_page(page: Page) -> list[Span]:
     """Return a page's messages; those that cannot be read any more are missing, and reported."""
-    kept = page.kept
+    stored = page.stored
     wanted = Intervals(page.ranges)
     found: list[Found] = []
     why = "not where they were written"
-    for piece in page.pieces:
+    for extent in page.extents:
         try:
-            found += _found_in(piece, kept, wanted)
+            found += _found_in(extent, stored, wanted)
         except OSError as error:
             why = str(error)
-            kept.log.counters.last_error = why
+            stored.log.counters.last_error = why
     page.detach()
     if wanted:
-        kept.log.has_lost(kept, wanted, why)
+        stored.log.has_lost(stored, wanted, why)
     found.sort(key=lambda one: one[0])
     return _spans(page, _joined(found))
 
@@ -49,7 +49,7 @@ def weigh(page: Page) -> int:
     """Return how large the bodies of a page's messages are together; if they cannot be read, what it says itself."""
     wanted = Intervals(page.ranges)
     try:
-        found = [one for piece in page.pieces for one in _found_in(piece, page.kept, wanted)]
+        found = [one for extent in page.extents for one in _found_in(extent, page.stored, wanted)]
     except OSError:
         return page.size  # told when it is read
     return sum(len(body) for _, bodies, *_ in found for body in bodies)
@@ -57,23 +57,23 @@ def weigh(page: Page) -> int:
 
 def will_read(page: Page) -> None:
     """Have the operating system fetch a page."""
-    files = page.kept.log.files
+    files = page.stored.log.files
     try:
-        for segment, start, stop in page.pieces:
+        for segment, start, stop in page.extents:
             files.will_read(segment.name, start, stop - start)
     except OSError:
         return  # told when it is read
 
 
-def _found_in(piece: Piece, kept: Kept, wanted: Intervals) -> list[Found]:
-    log, number = kept.log, kept.number
-    segment = piece.segment
+def _found_in(extent: Extent, stored: StoredQueue, wanted: Intervals) -> list[Found]:
+    log, number = stored.log, stored.number
+    segment = extent.segment
     found: list[Found] = []
 
     def read(offset: int, length: int) -> bytes:
         return log.files.read(segment.name, offset, length)
 
-    for record in RecordReader(read, log.marker, piece.start, piece.stop):
+    for record in RecordReader(read, log.marker, extent.start, extent.stop):
         if isinstance(record, Damage):
             log.has_damage(segment, record)
             continue
@@ -84,7 +84,7 @@ def _found_in(piece: Piece, kept: Kept, wanted: Intervals) -> list[Found]:
             continue
         messages = decode_messages(record.payload)
         envelope = log.current_envelope(record.kind, messages.envelope)
-        at = Piece(segment, record.start, record.stop)
+        at = Extent(segment, record.start, record.stop)
         for entry in entries:
             for first, stop in wanted.within(entry.first, entry.last):
                 wanted.remove(first, stop)
@@ -97,28 +97,28 @@ def _joined(found: list[Found]) -> list[Found]:
     """Make one of neighbours that have everything in common: single messages become batches again."""
     joined: list[Found] = []
     for one in found:
-        first, bodies, envelope, expires, piece = one
+        first, bodies, envelope, expires, extent = one
         if joined:
-            before, others, its_envelope, its_expires, its_piece = joined[-1]
-            follows = before + len(others) == first and its_piece.segment is piece.segment
+            before, others, its_envelope, its_expires, its_extent = joined[-1]
+            follows = before + len(others) == first and its_extent.segment is extent.segment
             if follows and its_expires == expires and its_envelope == envelope:
                 others += bodies
-                start, stop = min(its_piece.start, piece.start), max(its_piece.stop, piece.stop)
-                joined[-1] = before, others, envelope, expires, Piece(piece.segment, start, stop)
+                start, stop = min(its_extent.start, extent.start), max(its_extent.stop, extent.stop)
+                joined[-1] = before, others, envelope, expires, Extent(extent.segment, start, stop)
                 continue
         joined.append(one)
     return joined
 
 
 def _spans(page: Page, found: list[Found]) -> list[Span]:
-    log = page.kept.log
+    log = page.stored.log
     spans: list[Span] = []
-    for first, bodies, octets, expires, piece in found:
+    for first, bodies, octets, expires, extent in found:
         batch = batch_of(bodies, log.envelopes.decode(octets))
         span = Span(
             first, batch, 0, len(bodies), expires - log.clock_ahead if expires else None, page.redelivered
         )
-        span.place = Place(log, *piece)
+        span.location = Location(log, *extent)
         spans.append(span)
     return spans
 
@@ -138,7 +138,9 @@ def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
             tail.append(item)
             if isinstance(item, Span):
                 excess -= item.size()
-                if item.place is None or (item.place.segment is not None and item.place.segment.gone):
+                if item.location is None or (
+                    item.location.segment is not None and item.location.segment.gone
+                ):
                     write(item)
                 waits = waits or not _readable(item)
         backlog.paged += _put_back(lane, tail, queue)
@@ -163,31 +165,31 @@ def _put_back(lane: deque[Span | Page], tail: list[Span | Page], queue: Queue) -
 
 
 def _readable(span: Span) -> bool:
-    return span.place is not None and span.place.readable
+    return span.location is not None and span.location.readable
 
 
-def _piece_of(span: Span) -> Piece:
-    place = span.place
-    assert place is not None
-    assert place.segment is not None
-    return Piece(place.segment, place.start, place.stop)
+def _extent_of(span: Span) -> Extent:
+    location = span.location
+    assert location is not None
+    assert location.segment is not None
+    return Extent(location.segment, location.start, location.stop)
 
 
 def _extend(page: Page, span: Span, size: int) -> bool:
-    assert span.place is not None
-    if page.kept.log is not span.place.log or page.redelivered != span.redelivered:
+    assert span.location is not None
+    if page.stored.log is not span.location.log or page.redelivered != span.redelivered:
         return False
     mortal = span.expires_at is not None
-    return page.extend(_piece_of(span), span.first, span.base + span.stop, size, mortal=mortal)
+    return page.extend(_extent_of(span), span.first, span.base + span.stop, size, mortal=mortal)
 
 
 def _page_of(span: Span, size: int, queue: Queue) -> Page:
-    assert span.place is not None
-    kept = queue.kept_in(span.place.log)
-    assert kept is not None, "what has a place has been kept"
+    assert span.location is not None
+    stored = queue.stored_in(span.location.log)
+    assert stored is not None, "what has a location has been stored"
     return Page(
-        kept,
-        _piece_of(span),
+        stored,
+        _extent_of(span),
         [(span.first, span.base + span.stop)],
         size,
         expires_at=span.expires_at,

@@ -25,9 +25,9 @@ from plugins.engines.broker.storage.definition_records import (
 from plugins.engines.broker.storage.envelopes import MissingCodec
 from plugins.engines.broker.storage.framing import Damage, Kind, Record, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
-from plugins.engines.broker.storage.log import Kept, Log
+from plugins.engines.broker.storage.log import Log, StoredQueue
 from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, decode_head
-from plugins.engines.broker.storage.page import Page, Piece
+from plugins.engines.broker.storage.page import Extent, Page
 from plugins.engines.broker.storage.segment import Segment, segment_numbers
 
 _HEAD_KINDS = (Kind.SEGMENT, Kind.DEFINITION, *DEFINITION_KINDS_1)
@@ -172,19 +172,19 @@ class Recovery:
             self.log.codecs.require(head.codec)
         else:
             self.log.codecs.require_format_1()
-        piece = Piece(segment, record.start, record.stop)
+        extent = Extent(segment, record.start, record.stop)
         for queue, base, start, stop, expires in head.entries:
             segment.has(queue, base + start, base + stop)
             size = head.size * (stop - start) // head.messages
             priority = min(head.priority, self._highest.get(queue, head.priority))
             latest = self._latest.get((queue, priority))
             first, last = base + start, base + stop
-            if latest is not None and latest.extend(piece, first, last, size, mortal=bool(expires)):
+            if latest is not None and latest.extend(extent, first, last, size, mortal=bool(expires)):
                 continue
-            kept = self.log.kept.get(queue) or self.log.open_queue(queue)
+            stored = self.log.stored.get(queue) or self.log.open_queue(queue)
             page = Page(
-                kept,
-                piece,
+                stored,
+                extent,
                 [(first, last)],
                 size,
                 expires_at=expires - self.log.clock_ahead if expires else None,
@@ -193,20 +193,20 @@ class Recovery:
             self._latest[queue, priority] = page
             self.found.pages.setdefault(queue, []).append((priority, page))
 
-    def backlog_of(self, kept: Kept) -> Backlogs:
+    def backlog_of(self, stored: StoredQueue) -> Backlogs:
         """Return the messages of a queue that live; the log knows them then."""
-        gone = self.found.settled.get(kept.number) or Intervals()
-        highest = self._highest.get(kept.number, 0)
+        gone = self.found.settled.get(stored.number) or Intervals()
+        highest = self._highest.get(stored.number, 0)
         living: list[tuple[int, Page]] = []
         # The latest first: of a message that was written again, this is the one.
-        for priority, page in reversed(self.found.pages.get(kept.number, [])):
+        for priority, page in reversed(self.found.pages.get(stored.number, [])):
             ranges = [gap for first, stop in page.ranges for gap in gone.missing(first, stop)]
             for first, stop in page.ranges:
                 gone.add(first, stop)
             living += [(min(priority, highest), part) for part in self._parts(page, ranges)]
         living.sort(key=_first)
         living = _untangled(living)
-        kept.live = Intervals(sorted(one for _, page in living for one in page.ranges))
+        stored.live = Intervals(sorted(one for _, page in living for one in page.ranges))
         for _, page in living:
             page.attach()
         return Backlogs(living, gone.stops[-1] if gone else 0)
@@ -218,7 +218,7 @@ class Recovery:
         page = page.of(ranges, redelivered=True)
         if self.found.clean is None:  # nobody knows what a client has seen
             return [page]
-        seen = self.found.clean.get(page.kept.number) or Intervals()
+        seen = self.found.clean.get(page.stored.number) or Intervals()
         again = [one for first, stop in ranges for one in seen.within(first, stop)]
         fresh = [one for first, stop in ranges for one in seen.missing(first, stop)]
         parts = [page.of(again, redelivered=True)] if again else []

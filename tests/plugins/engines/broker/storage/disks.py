@@ -97,11 +97,11 @@ class MemoryDisk:
         disk = MemoryDisk()
         for name in sorted(self.named):
             octets, safe = self.contents[name], self.synced.get(name, b"")
-            kept = bytearray(octets[: random.randint(len(safe), max(len(safe), len(octets)))])
-            for block in range(len(safe), len(kept), 64):
+            stored = bytearray(octets[: random.randint(len(safe), max(len(safe), len(octets)))])
+            for block in range(len(safe), len(stored), 64):
                 if random.random() < 0.3:
-                    kept[block : block + 64] = bytes(len(kept[block : block + 64]))
-            disk.contents[name] = kept
+                    stored[block : block + 64] = bytes(len(stored[block : block + 64]))
+            disk.contents[name] = stored
         return self._left(disk)
 
     def _left(self, disk: MemoryDisk) -> MemoryDisk:

@@ -33,12 +33,12 @@ class DurableBroker:
         **options: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
-        self.scratch = MemoryDisk()
+        self.overflow = MemoryDisk()
         self.writer = StepWriter(at_once=at_once)
         self.reports: list[tuple[str, str]] = []
         self.store = DiskStore(
             self.disk,
-            self.scratch,
+            self.overflow,
             self.writer,
             MARKER,
             StoreOptions(**options),

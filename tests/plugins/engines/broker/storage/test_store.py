@@ -470,7 +470,7 @@ def test_transient_messages_are_paged_as_well() -> None:
         broker.settle()
     assert queue.backlog.size - queue.backlog.paged <= 1100
     assert [body[:2] for body in broker.take_all()] == [b"%02d" % number for number in range(100)]
-    assert broker.scratch.syncs == 0
+    assert broker.overflow.syncs == 0
 
 
 @pytest.mark.parametrize("how", ["purge", "delete"])
@@ -480,14 +480,14 @@ def test_a_queue_that_goes_gives_back_what_it_had_on_the_disk(how: str) -> None:
     for _ in range(100):
         broker.vhost.publish(run(b"x" * 100), 0.0)
         broker.settle()
-    assert broker.scratch.used() > 10_000
+    assert broker.overflow.used() > 10_000
     if how == "purge":
         queue.purge(0.0)
     else:
         broker.vhost.delete_queue("q", None, 0.0)
     broker.settle()
-    assert broker.scratch.used() < 2000
-    assert len(broker.scratch.names()) <= 2
+    assert broker.overflow.used() < 2000
+    assert len(broker.overflow.names()) <= 2
 
 
 @pytest.mark.parametrize("durable", [True, False])

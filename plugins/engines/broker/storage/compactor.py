@@ -1,4 +1,4 @@
-"""Cleaner: keeps a log from growing beyond about twice what lives in it.
+"""Compactor: keeps a log from growing beyond about twice what lives in it.
 
 The oldest segment goes as soon as nothing in it lives.  When most of the log is dead, but something in the
 oldest segment is not, then what lives there is written again with the next groups, a piece each.
@@ -15,7 +15,7 @@ from plugins.engines.broker.storage.framing import Damage, Record, RecordReader
 from plugins.engines.broker.storage.group import Group, Moved
 from plugins.engines.broker.storage.intervals import Intervals
 from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, Entry, decode_head, decode_messages
-from plugins.engines.broker.storage.page import Page, Piece
+from plugins.engines.broker.storage.page import Extent, Page
 from plugins.engines.broker.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ _NEAR = 64 * 1024
 
 class _Home(NamedTuple):
     old_start: int
-    piece: Piece
+    extent: Extent
 
 
-class Cleaner:
-    """The cleaner of one log."""
+class Compactor:
+    """The compactor of one log."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.cleaned = 0
+        self.compacted = 0
         """Segments that were written again."""
         self._source: Segment | None = None
         self._records: Iterator[Record | Damage] = iter(())
@@ -99,7 +99,8 @@ class Cleaner:
         if self._source is None:
             return
         self._homes += [
-            _Home(moved.old_start, Piece(segment, at + moved.start, at + moved.stop)) for moved in group.moved
+            _Home(moved.old_start, Extent(segment, at + moved.start, at + moved.stop))
+            for moved in group.moved
         ]
         if self._exhausted:
             self._finish(self._source)
@@ -116,12 +117,12 @@ class Cleaner:
 
     def _save(self, record: Record, group: Group) -> None:
         """Write what lives of a message record again, each stretch of it as a record."""
-        kept = self.log.kept
+        stored = self.log.stored
         alive = [
             (entry, first - entry.base, stop - entry.base)
             for entry in decode_head(record.payload).entries
-            if entry.queue in kept
-            for first, stop in kept[entry.queue].live.within(entry.first, entry.last)
+            if entry.queue in stored
+            for first, stop in stored[entry.queue].live.within(entry.first, entry.last)
         ]
         if not alive:
             return
@@ -144,41 +145,41 @@ class Cleaner:
         starts = [home.old_start for home in self._homes]
         for page in list(source.pages):
             page.detach()
-            page.pieces = self._new_pieces(page, source, starts)
+            page.extents = self._new_extents(page, source, starts)
             page.attach()
         self._source = None
         self._homes = []
         self._witness = None
-        self.cleaned += 1
+        self.compacted += 1
         if 2 * self._saved < source.content:  # it was worth it: the next one may be, too
             self._groups = _LOOK_AFTER_GROUPS
         self.log.forget(source)
 
-    def _new_pieces(self, page: Page, source: Segment, starts: list[int]) -> list[Piece]:
-        pieces: list[Piece] = []
-        for piece in page.pieces:
-            if piece.segment is not source:
-                pieces.append(piece)
+    def _new_extents(self, page: Page, source: Segment, starts: list[int]) -> list[Extent]:
+        extents: list[Extent] = []
+        for extent in page.extents:
+            if extent.segment is not source:
+                extents.append(extent)
                 continue
-            low, high = bisect_left(starts, piece.start), bisect_left(starts, piece.stop)
+            low, high = bisect_left(starts, extent.start), bisect_left(starts, extent.stop)
             for home in self._homes[low:high]:
-                new = home.piece
-                last = pieces[-1] if pieces else None
+                new = home.extent
+                last = extents[-1] if extents else None
                 if last and last.segment is new.segment and 0 <= new.start - last.stop <= _NEAR:
-                    pieces[-1] = Piece(new.segment, last.start, new.stop)
+                    extents[-1] = Extent(new.segment, last.start, new.stop)
                 else:
-                    pieces.append(new)
-        return pieces
+                    extents.append(new)
+        return extents
 
     def _lives(self, segment: Segment) -> bool:
         """Whether anything in a segment may live; the queue that said so last is asked first."""
-        kept = self.log.kept
+        stored = self.log.stored
         if self._witness is not None and self._witness[0] is segment:
             queue = self._witness[1]
-            if queue in kept and kept[queue].live.overlaps(*segment.ranges[queue]):
+            if queue in stored and stored[queue].live.overlaps(*segment.ranges[queue]):
                 return True
         for queue, (first, stop) in segment.ranges.items():
-            if queue in kept and kept[queue].live.overlaps(first, stop):
+            if queue in stored and stored[queue].live.overlaps(first, stop):
                 self._witness = segment, queue
                 return True
         return False
@@ -192,10 +193,10 @@ class Cleaner:
         return 2 * sum(map(self._living_bytes, log.segments)) < size - log.segment_bytes
 
     def _living_bytes(self, segment: Segment) -> int:
-        kept = self.log.kept
+        stored = self.log.stored
         count = sum(
-            kept[queue].live.count(first, stop)
+            stored[queue].live.count(first, stop)
             for queue, (first, stop) in segment.ranges.items()
-            if queue in kept
+            if queue in stored
         )
         return segment.content * min(count, segment.entries) // segment.entries if segment.entries else 0

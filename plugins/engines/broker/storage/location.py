@@ -1,4 +1,4 @@
-"""Place: where a stored batch lies, once that is known; shared by all spans of the batch in all queues."""
+"""Location: where a stored batch lies, once that is known; shared by all spans of the batch in all queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.segment import Segment
 
 
-class Place(msgspec.Struct, eq=False, gc=False):
+class Location(msgspec.Struct, eq=False, gc=False):
     """Octets ``start`` up to ``stop`` of a segment; no segment: not safe on disk yet."""
 
     log: Log

@@ -1,4 +1,4 @@
-"""Attempt: one try to write a group, in the writer's thread."""
+"""Write: one attempt to write a group, in the writer's thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plugins.engines.broker.storage.group import Group
 from plugins.engines.broker.storage.segment import Segment
 
 
-class Attempt:
+class Write:
     """What is to be written, and what came of it.  Between the threads it belongs to one at a time."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Attempt:
         self._files = files
         self.sync = sync
 
-    def run(self, done: Callable[[Attempt], Any]) -> Callable[[], None]:
+    def run(self, done: Callable[[Write], Any]) -> Callable[[], None]:
         """Write; return what is to be called in the broker's thread."""
         began = monotonic()
         try:

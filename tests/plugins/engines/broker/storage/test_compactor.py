@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugins.engines.broker.storage import cleaner
+from plugins.engines.broker.storage import compactor
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.durable import DurableBroker
 
@@ -31,7 +31,7 @@ def test_a_steady_stream_leaves_little_behind() -> None:
         publish(broker, number)
         broker.client.receiver.take_one(queue, 0.0, settled=True)
     assert broker.disk.used() < 3 * SMALL
-    assert broker.store.log.cleaner.cleaned == 0  # there was nothing to save
+    assert broker.store.log.compactor.compacted == 0  # there was nothing to save
 
 
 def test_one_message_that_nobody_wants_does_not_hold_the_rest() -> None:
@@ -43,7 +43,7 @@ def test_one_message_that_nobody_wants_does_not_hold_the_rest() -> None:
         publish(broker, number)
         broker.client.receiver.take_one(queue, 0.0, settled=True)
         assert broker.disk.used() < 12 * SMALL
-    assert broker.store.log.cleaner.cleaned > 3
+    assert broker.store.log.compactor.compacted > 3
     assert numbers(broker.reopened(segment_bytes=SMALL).take_all("old")) == [1]
     assert numbers(broker.take_all("old")) == [1]
 
@@ -68,7 +68,7 @@ def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_cras
                     left.remove(int(bytes(one[1].as_batch().bodies[0]).partition(b":")[0]))
             receiver.recover()
     broker.settle()
-    assert broker.store.log.cleaner.cleaned > 10
+    assert broker.store.log.compactor.compacted > 10
     live = sum(150 for _ in left)
     assert broker.disk.used() < 6 * live + 12 * SMALL
     assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == left
@@ -77,8 +77,8 @@ def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_cras
 
 
 def test_a_page_follows_its_messages_into_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaner, "_PIECE", 200)  # a few records with each group
-    monkeypatch.setattr(cleaner, "_NEAR", 0)
+    monkeypatch.setattr(compactor, "_PIECE", 200)  # a few records with each group
+    monkeypatch.setattr(compactor, "_NEAR", 0)
     most_pieces = 0
     broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
     queue, busy = broker.declare(), broker.declare("busy")
@@ -89,11 +89,11 @@ def test_a_page_follows_its_messages_into_several_segments(monkeypatch: pytest.M
     for number in range(1500):
         publish(broker, number, "busy", size=300)
         broker.client.receiver.take_one(busy, 0.0, settled=True)
-        most_pieces = max(most_pieces, *(len(page.pieces) for page in pages))
-    assert broker.store.log.cleaner.cleaned > 3
+        most_pieces = max(most_pieces, *(len(page.extents) for page in pages))
+    assert broker.store.log.compactor.compacted > 3
     assert most_pieces > 2
     assert queue.backlog.paged == queue.backlog.size
-    assert not any(piece.segment.gone for page in pages for piece in page.pieces)
+    assert not any(extent.segment.gone for page in pages for extent in page.extents)
     assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == list(range(100))
     assert numbers(broker.take_all()) == list(range(100))
 
@@ -104,11 +104,14 @@ def test_what_was_moved_while_a_client_had_it_is_paged_out_again() -> None:
     for number in range(20):
         publish(broker, number)
     taken = [broker.client.receiver.take_one(queue, 0.0, settled=False) for _ in range(20)]
-    places = [one[1].place for one in taken if one is not None]
+    locations = [one[1].location for one in taken if one is not None]
     for number in range(1500):
         publish(broker, number, "busy", size=300)
         broker.client.receiver.take_one(busy, 0.0, settled=True)
-    assert all(place is not None and place.segment is not None and place.segment.gone for place in places)
+    assert all(
+        location is not None and location.segment is not None and location.segment.gone
+        for location in locations
+    )
     broker.client.receiver.recover()
     broker.settle()
     broker.settle()
@@ -132,11 +135,11 @@ def test_what_is_shared_is_moved_once() -> None:
     for number in range(2000):
         publish(broker, number, "busy")
         broker.client.receiver.take_one(busy, 0.0, settled=True)
-    assert broker.store.log.cleaner.cleaned > 1
+    assert broker.store.log.compactor.compacted > 1
     assert broker.disk.used() < 20 * SMALL
     after = broker.reopened(segment_bytes=SMALL)
-    for place, name in enumerate(names):
-        assert numbers(after.take_all(name)) == ([1, 2, 3] if place % 2 else [2, 3])
+    for location, name in enumerate(names):
+        assert numbers(after.take_all(name)) == ([1, 2, 3] if location % 2 else [2, 3])
 
 
 def test_many_small_segments_become_few() -> None:
@@ -191,7 +194,7 @@ def test_halves_of_a_batch_that_come_back_one_by_one_are_both_found_again() -> N
 
 
 def test_a_long_stretch_of_dead_records_is_passed_over_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaner, "_PIECE", 16)  # a record with each group
+    monkeypatch.setattr(compactor, "_PIECE", 16)  # a record with each group
     broker = DurableBroker(segment_bytes=100_000, at_once=False)
     queue = broker.declare()
     broker.declare("old")
@@ -205,5 +208,5 @@ def test_a_long_stretch_of_dead_records_is_passed_over_in_many_turns(monkeypatch
     pass_through(400)
     publish(broker, 1, "old")
     pass_through(10_000)
-    assert broker.store.log.cleaner.cleaned > 0
+    assert broker.store.log.compactor.compacted > 0
     assert numbers(broker.take_all("old")) == [1]
