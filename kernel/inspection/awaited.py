@@ -1,4 +1,4 @@
-"""Numbered things that were sent, and how long their answers took."""
+"""Numbered requests, and how long their answers took."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import deque
 from kernel.inspection.durations import Durations
 
 REMEMBERED = 10_000
-"""Of more, the oldest are not measured."""
+"""Requests that are remembered; older ones are not measured."""
 
 
 class Awaited:
-    """Numbers go up."""
+    """Requests with ascending numbers that wait for an answer. Times are seconds."""
 
     def __init__(self, durations: Durations | None = None) -> None:
         self.durations: Durations = durations or Durations()
         self._waiting: deque[tuple[int, float | None]] = deque(maxlen=REMEMBERED)
 
     def sent(self, number: int, time: float) -> None:
-        """Wait for this one's answer."""
+        """Record that a request was sent."""
         self._waiting.append((number, time))
 
     def do_not_measure(self, number: int) -> None:
-        """It was sent again: nobody could say what is answered (Karn)."""
+        """Do not measure this request: it was repeated, and an answer could belong to either (Karn's rule)."""
         for at, (each, _) in enumerate(self._waiting):
             if each >= number:
                 if each == number:
@@ -30,7 +30,7 @@ class Awaited:
                 return
 
     def answered(self, number: int, time: float) -> None:
-        """Take an answer to this one alone."""
+        """Process the answer to one request."""
         for at, (each, sent) in enumerate(self._waiting):
             if each >= number:
                 if each == number:
@@ -39,14 +39,17 @@ class Awaited:
                 return
 
     def answered_up_to(self, number: int, time: float) -> None:
-        """Take an answer to all up to this one; what is measured is the last of them, which the answer did not wait for."""
+        """Process an answer to all requests up to this one.
+
+        Only the last is measured: the answer did not wait for the others.
+        """
         sent: float | None = None
         while self._waiting and self._waiting[0][0] <= number:
             sent = self._waiting.popleft()[1]
         self._measure(sent, time)
 
     def forget(self) -> None:
-        """Do not wait any more."""
+        """Forget all requests."""
         self._waiting.clear()
 
     def _measure(self, sent: float | None, time: float) -> None:

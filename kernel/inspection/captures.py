@@ -1,4 +1,4 @@
-"""Captures: files of pcap and pcapng, and interfaces; scapy opens them, and nobody else here knows it."""
+"""Captures: pcap and pcapng files, and network interfaces. Only this file knows scapy's readers."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from kernel.contracts.errors import KernelError, PluginError
 from kernel.inspection.ip_packets import ETHERNET, RAW
 
 MOST = 256 * 1024
-"""Bytes of a packet that are looked at: more than any interface gives out, also one that joins segments."""
+"""Bytes of a packet that are examined: more than any interface delivers, including ones that merge segments.
+"""
 _READ_MOST = 16 << 20
-"""No record of a capture is larger."""
+"""The largest record of a capture file."""
 _BEGINNINGS = (4, 16)
-"""Bytes that are read first of a record, in pcapng and pcap: there a file may end."""
+"""Sizes that are read first of a record, in pcapng and pcap: a file may end there."""
 _RECEIVE_BUFFER_FORCE, _BUFFER = 33, 64 << 20
-"""SO_RCVBUFFORCE, which is not in Python's ``socket``; scapy's 64 KiB are less than one burst."""
+"""SO_RCVBUFFORCE, which Python's ``socket`` lacks. scapy's buffer of 64 KiB is less than one burst."""
 _PACKET, _STATISTICS, _DROPS = 263, 6, Struct("II")
-"""SOL_PACKET, PACKET_STATISTICS: packets that have come, and that were dropped."""
+"""SOL_PACKET, PACKET_STATISTICS: counts of received and dropped packets."""
 _LIKE_ETHERNET = (1, 772)
-"""Hardware types (ARPHRD) of Ethernet, and of the loopback interface."""
+"""Hardware types (ARPHRD) of Ethernet and of the loopback interface."""
 _WITHOUT_SCAPY = "kernel inspect needs scapy: pip install messaging-kernel[inspect]"
 
 
 class Packet(msgspec.Struct, frozen=True):
-    """What an interface saw."""
+    """A captured packet."""
 
     link: int
-    """Type of the link (LINKTYPE)."""
+    """Link type (LINKTYPE)."""
     data: bytes
     time: float
     """Seconds since the first packet."""
@@ -44,33 +45,33 @@ class Packet(msgspec.Struct, frozen=True):
 
 
 class CaptureError(KernelError):
-    """A capture cannot be read; the text names it and says what to do."""
+    """A capture cannot be read. The message names it, and says what to do."""
 
 
 def need_scapy() -> None:
-    """Raise ``PluginError``, which says what to install, if scapy is missing."""
+    """Raise ``PluginError`` with what to install if scapy is missing."""
     if importlib.util.find_spec("scapy") is None:
         raise PluginError(_WITHOUT_SCAPY)
 
 
 class CaptureFile:
-    """A file; "-" is standard input.  Packets are read one by one, whatever size the file has."""
+    """A capture file; "-" is standard input. Packets are read one by one, so that the file may have any size."""
 
     def __init__(self, path: str) -> None:
         self.complaint: str = ""
-        """Why there was an end before the end, if so."""
+        """The reason for an early end, if there was one."""
         self._path = path
         self._file = _open(path)
         self._source = _Source(_unpacked(self._file))
         self.size: int = 0 if path == "-" else Path(path).stat().st_size
-        """Bytes of the file; 0: not known."""
+        """Bytes of the file; 0: unknown."""
 
     def progress(self) -> int:
         """Return how many bytes were read."""
         return self._source.position
 
     def packets(self) -> Iterator[Packet]:
-        """Give all that can be read."""
+        """Yield all packets that can be read."""
         import zlib
 
         from scapy.error import Scapy_Exception
@@ -86,7 +87,7 @@ class CaptureFile:
                 link, at = _place(reader, facts)
             except EOFError:
                 break
-            except Exception as error:  # scapy on bytes that somebody has made up
+            except Exception as error:  # scapy may raise anything on forged input
                 self._source.fault = self._source.fault or f"{type(error).__name__}: {error}"
                 break
             if begun is None:
@@ -133,7 +134,10 @@ def _open(path: str) -> BufferedReader:
 
 
 def _unpacked(file: BufferedReader) -> IO[bytes]:
-    """Return what reads the file, or what was packed into it; there may be no way back in it: it may be a pipe."""
+    """Return a reader of the file, or of what is compressed in it.
+
+    It may be a pipe, so that there is no seeking.
+    """
     import gzip
 
     packed = file.peek(2)[:2] == b"\x1f\x8b"
@@ -141,7 +145,7 @@ def _unpacked(file: BufferedReader) -> IO[bytes]:
 
 
 class _Source:
-    """What scapy reads from: never gives it more than a record can have."""
+    """The file object for scapy; it never returns more than a record can have."""
 
     name = "capture"
 
@@ -162,7 +166,7 @@ class _Source:
         return data
 
     def more(self) -> bool:
-        """Whether there is anything left."""
+        """Whether there is more to read."""
         try:
             return bool(self._file.read(1))
         except Exception:  # a damaged gzip
@@ -173,7 +177,7 @@ class _Source:
 
 
 def _place(reader: Any, facts: Any) -> tuple[int, float]:
-    """Return the type of the link and the time of a packet."""
+    """Return link type and time of a packet."""
     if hasattr(facts, "tsresol"):
         ticks = 0 if facts.tshigh is None else (facts.tshigh << 32) + facts.tslow
         return facts.linktype, ticks / facts.tsresol
@@ -181,7 +185,7 @@ def _place(reader: Any, facts: Any) -> tuple[int, float]:
 
 
 class LiveCapture:
-    """What comes and goes at an interface.  Takes the right to open raw sockets."""
+    """The packets of an interface. Needs the right to open raw sockets."""
 
     size = 0
 
@@ -193,15 +197,15 @@ class LiveCapture:
 
     @property
     def complaint(self) -> str:
-        """What the system had no room for, if anything."""
+        """The number of packets for which the system had no room, as text; empty: none."""
         return f"{self._dropped} packets came faster than they could be read" if self._dropped else ""
 
     def progress(self) -> int:
-        """Return 0: there is no end to measure by."""
+        """Return 0: an interface has no end to measure progress by."""
         return 0
 
     def packets(self) -> Iterator[Packet]:
-        """Give packets as they come, for so many seconds or for ever."""
+        """Yield packets as they arrive, for ``seconds`` or without end."""
         until = None if self._seconds is None else time.monotonic() + self._seconds
         begun: float | None = None
         while until is None or time.monotonic() < until:
@@ -209,14 +213,14 @@ class LiveCapture:
             if not select.select([self._socket.ins], [], [], wait)[0]:
                 return
             _, frame, at = self._socket.recv_raw(MOST)
-            if frame is None:  # on the loopback interface, what goes out comes in again
+            if frame is None:  # on the loopback interface every packet is seen twice, going out and coming in
                 continue
             if begun is None:
                 begun = at
             yield Packet(self._link, frame, at - begun, 0)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop capturing."""
         self._dropped = _DROPS.unpack(self._socket.ins.getsockopt(_PACKET, _STATISTICS, _DROPS.size))[1]
         self._socket.close()
 
@@ -225,7 +229,8 @@ def _listen(interface: str) -> Any:
     import logging
     import socket
 
-    logging.getLogger("scapy").setLevel(logging.ERROR)  # it need not know the type of the link; we do
+    # It warns of link types that it does not know, and we do.
+    logging.getLogger("scapy").setLevel(logging.ERROR)
     known = [name for _, name in socket.if_nameindex()]
     if interface not in known:
         raise CaptureError(f"there is no interface {interface!r}; there are: {', '.join(known)}")
@@ -244,6 +249,6 @@ def _listen(interface: str) -> Any:
     for option in (socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE):
         try:
             opened.ins.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-        except PermissionError:  # without CAP_NET_ADMIN, what net.core.rmem_max allows
+        except PermissionError:  # without CAP_NET_ADMIN: what net.core.rmem_max allows
             pass
     return opened

@@ -1,4 +1,4 @@
-"""A TCP connection and the dissector that reads it, as soon as it is known which."""
+"""A TCP connection, and the dissector that reads it once its protocol is recognised."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Any
 
 from kernel.contracts.dissector import Line, StreamDissector
 from kernel.contracts.kinds import DissectorKind
-from kernel.inspection.recognition import ENOUGH, Recognition
-from kernel.inspection.tcp import Piece, Segment, TcpConversation
+from kernel.inspection.recognition import RECOGNITION_BYTES, Recognition
+from kernel.inspection.tcp import Chunk, Segment, TcpConversation
 
-UNDECIDED_PIECES = 8
+UNDECIDED_CHUNKS = 8
 
 
 class Conversation:
-    """Between a client and a server."""
+    """A connection between a client and a server."""
 
     def __init__(self, segment: Segment, recognition: Recognition) -> None:
         self.kind: DissectorKind | None = None
         self.tcp: TcpConversation = TcpConversation(*_client_and_server(segment, recognition))
         self.ignored: bool = False
-        """Whether it is nothing that is to be shown."""
+        """Whether it is not to be shown."""
         self.number = 0
-        """Of this protocol's conversations; given by the owner."""
+        """Number among this protocol's conversations, given by the owner."""
         self._recognition = recognition
         self._dissector: StreamDissector | None = None
-        self._undecided: list[Piece] = []
+        self._undecided: list[Chunk] = []
         self._first = [b"", b""]
         ports = (self.tcp.server[1], self.tcp.client[1])
         if recognition.is_meant(*ports):
             self._decide(recognition.of_ports("stream", *ports))
 
     def take(self, segment: Segment) -> Iterator[Line]:
-        """Take a segment; give what it completes."""
+        """Process a segment; yield the lines that it completes."""
         if not self.ignored:
             yield from self._read(self.tcp.take(segment), segment.time)
 
     def finish(self, time: float) -> Iterator[Line]:
-        """Give what still waits for bytes that will not come."""
+        """Yield lines for what still waits for bytes that will not arrive."""
         if not self.ignored:
             yield from self._read(self.tcp.finish(), time)
             if self.kind is None and self._undecided:
@@ -45,7 +45,7 @@ class Conversation:
                 yield from self._decided(time)
 
     def row(self) -> dict[str, Any]:
-        """Return the figures; only of one whose ``kind`` is known."""
+        """Return the figures of a conversation whose ``kind`` is known."""
         assert self.kind is not None
         assert self._dissector is not None
         return {
@@ -56,24 +56,24 @@ class Conversation:
             **self.tcp.figures(),
         }
 
-    def _read(self, pieces: Iterable[Piece], time: float) -> Iterator[Line]:
-        for piece in pieces:
+    def _read(self, chunks: Iterable[Chunk], time: float) -> Iterator[Line]:
+        for chunk in chunks:
             if self.ignored:
                 return
             if self._dissector is not None:
-                yield from self._dissect(piece, time)
+                yield from self._dissect(chunk, time)
             else:
-                self._undecided.append(piece)
-                self._recognise(piece)
+                self._undecided.append(chunk)
+                self._recognise(chunk)
                 yield from self._decided(time)
 
-    def _recognise(self, piece: Piece) -> None:
-        first = (self._first[piece.sender] + piece.data)[:ENOUGH]
-        self._first[piece.sender] = first
+    def _recognise(self, chunk: Chunk) -> None:
+        first = (self._first[chunk.sender] + chunk.data)[:RECOGNITION_BYTES]
+        self._first[chunk.sender] = first
         found = self._recognition.of_bytes("stream", first)
         if found is not None:
             self._decide(found)
-        elif len(first) >= ENOUGH or len(self._undecided) >= UNDECIDED_PIECES:
+        elif len(first) >= RECOGNITION_BYTES or len(self._undecided) >= UNDECIDED_CHUNKS:
             self._guess()
 
     def _guess(self) -> None:
@@ -88,30 +88,30 @@ class Conversation:
         self._dissector = kind.create()
 
     def _decided(self, time: float) -> Iterator[Line]:
-        """Read what has waited for the decision."""
+        """Dissect the bytes that arrived before the protocol was recognised."""
         if self._dissector is not None:
-            pieces, self._undecided = self._undecided, []
-            for piece in pieces:
-                yield from self._dissect(piece, time)
+            chunks, self._undecided = self._undecided, []
+            for chunk in chunks:
+                yield from self._dissect(chunk, time)
 
-    def _dissect(self, piece: Piece, time: float) -> Sequence[Line]:
+    def _dissect(self, chunk: Chunk, time: float) -> Sequence[Line]:
         assert self._dissector is not None
         try:
-            if piece.data:
-                return self._dissector.receive(piece.sender, piece.data, time)
-            return self._dissector.lose(piece.sender, piece.lost, time)
+            if chunk.data:
+                return self._dissector.receive(chunk.sender, chunk.data, time)
+            return self._dissector.lose(chunk.sender, chunk.lost, time)
         except Exception as error:
             self.ignored = True
             return [failed(error)]
 
 
 def failed(error: Exception) -> Line:
-    """Return the line that tells of a dissector's own fault, which is no reason not to show the others."""
+    """Return a line that reports a fault of a dissector: other conversations are still shown."""
     return Line("dissector failed", {"error": f"{type(error).__name__}: {error}"})
 
 
 def endpoint(address: str, port: int) -> str:
-    """Return an address and a port as people write them; port 0 is none."""
+    """Return an address and a port as text; port 0 is omitted."""
     if not port:
         return address
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

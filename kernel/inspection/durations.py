@@ -1,4 +1,4 @@
-"""How long something took: any number of durations in a bounded number of buckets."""
+"""Durations: any number of them, in a bounded number of buckets."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from math import ceil, log
 from typing import Any
 
 WIDTH = 1.05
-"""Each bucket is so many times as wide as the one before: that is how exact a percentile is."""
+"""Each bucket is wider than the one before by this factor, which is the precision of a percentile."""
 _SHORTEST = 1e-6
 _LONGEST = 1e6
 
 
 class Durations:
-    """Seconds, asked for in milliseconds."""
+    """Durations in seconds; reports are in milliseconds."""
 
     def __init__(self) -> None:
         self.count: int = 0
@@ -20,14 +20,14 @@ class Durations:
         self._buckets: dict[int, int] = {}
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Add a duration."""
         self.count += 1
         self.longest = max(self.longest, seconds)
         bucket = round(log(min(max(seconds, _SHORTEST), _LONGEST) / _SHORTEST, WIDTH))
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def percentile(self, share: float) -> float:
-        """Return the duration, in seconds, that this share of all does not exceed; 0 of none."""
+        """Return the duration in seconds that this share of all does not exceed; 0 if there are none."""
         left = ceil(share * self.count)
         for bucket in sorted(self._buckets):
             left -= self._buckets[bucket]
@@ -36,7 +36,10 @@ class Durations:
         return 0.0
 
     def facts(self, name: str) -> dict[str, Any]:
-        """Return median, 99th percentile and maximum in milliseconds, under names that begin so; nothing of none."""
+        """Return median, 99th percentile and maximum in milliseconds, under names with this prefix.
+
+        Nothing if there are none.
+        """
         if not self.count:
             return {}
         values = {"p50": self.percentile(0.5), "p99": self.percentile(0.99), "max": self.longest}

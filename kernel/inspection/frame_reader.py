@@ -1,4 +1,4 @@
-"""One sender's bytes to frames, whatever was not captured."""
+"""Splits one sender's bytes into frames, even if some were not captured."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
 
-KEPT = 64 * 1024
-"""Bytes of a frame that are kept; of a larger one, the rest is only counted."""
+MAX_KEPT = 64 * 1024
+"""Bytes of a frame that are kept; the rest of a larger one is only counted."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -19,28 +19,30 @@ class Frame(msgspec.Struct, frozen=True):
     size: int
     """Bytes on the wire."""
     whole: bool = True
-    """Whether ``data`` is all of it."""
+    """Whether ``data`` is the whole frame."""
 
 
 Measure = Callable[[bytes, int], int]
-"""``measure(data, at)`` returns the size of the frame that begins at ``at``, 0 if more has to be seen of it, and raises
+"""``measure(data, at)`` returns the size of the frame at ``at``, 0 if more bytes are needed, and raises
 ``RemoteProtocolError`` where no frame can begin."""
 Find = Callable[[bytes], int]
-"""``find(data)`` returns where in these bytes a frame begins, -1 if that is not to be seen.  ``data`` is what one TCP segment
-brought, which with most senders begins where a frame does."""
+"""``find(data)`` returns the offset where a frame begins, or -1.
+
+``data`` is one TCP segment, which with most senders begins with a frame.
+"""
 
 
 class FrameReader:
-    """Cuts at what ``measure`` says; after a loss goes on where ``find`` does.
+    """Splits bytes as ``measure`` says, and resynchronizes with ``find`` after missing bytes.
 
-    A hole inside of a frame whose size is known does no harm to those that follow.
+    Bytes that are missing inside a frame of known size do not harm the frames after it.
     """
 
     def __init__(self, measure: Measure, find: Find | None = None) -> None:
         self.in_step: bool = True
-        """Whether it is known where frames begin."""
+        """Whether the position of the next frame is known."""
         self.skipped: int = 0
-        """Bytes that were captured and could not be read."""
+        """Bytes that were captured and could not be decoded."""
         self._measure = measure
         self._find = find or self._fits
         self._head = bytearray()
@@ -48,7 +50,10 @@ class FrameReader:
         self._got = 0
 
     def receive(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes; give the frames that they complete.  A fault raises ``RemoteProtocolError`` after those before it."""
+        """Process bytes; yield the frames that they complete.
+
+        Raises ``RemoteProtocolError`` after the frames before the fault.
+        """
         at = 0
         if not self.in_step:
             at = self._find(data)
@@ -89,16 +94,16 @@ class FrameReader:
                 return
             if at + size > end:
                 self._size, self._got = size, end - at
-                self._head += data[at : at + KEPT]
+                self._head += data[at : at + MAX_KEPT]
                 return
-            yield Frame(data[at : at + min(size, KEPT)], size, size <= KEPT)
+            yield Frame(data[at : at + min(size, MAX_KEPT)], size, size <= MAX_KEPT)
             at += size
 
     def _fill(self, data: bytes, at: int) -> int:
-        """Give the begun frame its bytes; return where the next begins."""
+        """Add bytes to the incomplete frame; return the offset of the next one."""
         take = min(self._size - self._got, len(data) - at)
-        if len(self._head) == self._got:  # else there is a hole, or enough
-            self._head += data[at : at + min(take, KEPT - len(self._head))]
+        if len(self._head) == self._got:  # else bytes are missing, or enough are kept
+            self._head += data[at : at + min(take, MAX_KEPT - len(self._head))]
         self._got += take
         return at + take
 
@@ -112,7 +117,7 @@ class FrameReader:
         self._size = self._got = 0
 
     def _fits(self, data: bytes) -> int:
-        """Believe that a frame begins here if whole frames fill the segment."""
+        """Return 0 if whole frames fill the segment exactly, else -1."""
         at = 0
         try:
             while at < len(data):

@@ -1,4 +1,4 @@
-"""FramedDissector: what dissectors of protocols that consist of frames in a stream have in common."""
+"""The common part of dissectors for protocols that consist of frames in a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernel.inspection.frame_reader import Find, Frame, FrameReader
 
 
 class FramedDissector(ABC):
-    """A ``kernel.contracts.dissector.StreamDissector`` that is given whole frames, and finds back into step after losses."""
+    """A stream dissector that gets whole frames. After missing bytes it resynchronizes."""
 
     def __init__(self, find: Find | None = None) -> None:
         self.readers: tuple[FrameReader, ...] = tuple(
@@ -21,26 +21,29 @@ class FramedDissector(ABC):
         )
         self._skipped = [0, 0]
         self.malformed: int = 0
-        """Times that bytes made no sense."""
+        """Number of malformed frames."""
 
     @abstractmethod
     def measure(self, sender: int, data: bytes, at: int) -> int:
-        """Return the size of the frame at ``at``, 0 if more of it has to be seen; ``RemoteProtocolError``: it is none."""
+        """Return the size in bytes of the frame at ``at``, or 0 if more bytes are needed.
+
+        Raises ``RemoteProtocolError``.
+        """
 
     @abstractmethod
     def frame(self, sender: int, frame: Frame, time: float) -> Sequence[Line]:
-        """Take a frame; return what it says.  ``RemoteProtocolError``: nothing, for it is malformed."""
+        """Process a frame; return its lines. Raises ``RemoteProtocolError`` if it is malformed."""
 
     def end_of_segment(self, sender: int) -> Sequence[Line]:
-        """Return what was held back to be told together."""
+        """Return lines that were delayed to be reported together."""
         return ()
 
     def lost(self, sender: int) -> Sequence[Line]:
-        """The frames of a sender do not go on where they were; return what is left unfinished."""
+        """Return the lines of what stays unfinished: the sender's frames do not continue where they were."""
         return ()
 
     def receive(self, sender: int, data: bytes, time: float) -> list[Line]:
-        """Take the sender's next bytes; return what they complete."""
+        """Process the sender's next bytes; return the lines that they complete."""
         reader = self.readers[sender]
         out_of_step = not reader.in_step
         lines: list[Line] = []
@@ -61,7 +64,7 @@ class FramedDissector(ABC):
         return lines
 
     def lose(self, sender: int, count: int | None, time: float) -> list[Line]:
-        """Skip bytes that were not captured."""
+        """Skip bytes that were not captured; None: nobody knows how many."""
         reader = self.readers[sender]
         reader.lose(count)
         if count is None:
@@ -70,7 +73,7 @@ class FramedDissector(ABC):
         return lines if reader.in_step else [*lines, *self.lost(sender)]
 
     def own_figures(self) -> Mapping[str, Any]:
-        """Return what is counted here."""
+        """Return the counters of this class."""
         return {"malformed": self.malformed, "skipped_bytes": sum(reader.skipped for reader in self.readers)}
 
     def _malformed(self, error: RemoteProtocolError) -> Line:

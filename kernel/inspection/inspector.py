@@ -1,4 +1,4 @@
-"""Inspector: packets in, lines out, and tables of all conversations at the end."""
+"""The inspector: packets in, lines out, and tables of all conversations at the end."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kernel.inspection.recognition import Recognition
 from kernel.inspection.tcp import Segment
 
 CONVERSATIONS = 4096
-"""TCP connections that are followed at a time; that which was silent for the longest is given up for another."""
+"""TCP connections that are followed at the same time; beyond that the longest silent one is given up."""
 FLOWS = 4096
-"""Pairs of UDP ports of which it is remembered what is spoken there."""
+"""Pairs of UDP ports whose protocol is remembered."""
 ROWS = 10_000
-"""Conversations that tables have in all."""
+"""Rows of all tables together."""
 TRIES = 8
-"""Datagrams of a flow that are looked at, to find out what it is."""
+"""Datagrams of a flow that are examined to recognise its protocol."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A line, and where it belongs."""
+    """A line, and the conversation that it belongs to."""
 
     time: float
     protocol: str
@@ -44,30 +44,30 @@ class _Flow:
 
 
 class Inspector:
-    """Everything of one capture."""
+    """The contents of one capture."""
 
     def __init__(self, recognition: Recognition) -> None:
         self.left_out: int = 0
-        """Conversations that tables have no room for."""
+        """Conversations for which the tables had no room."""
         self._recognition = recognition
         self._conversations: Latest[Any, Conversation] = Latest(CONVERSATIONS, self._forgotten)
         self._flows: Latest[Any, _Flow] = Latest(FLOWS)
         self._datagrams: dict[str, DatagramDissector] = {}
         self._rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-        """Number and figures of conversations that are over, by protocol."""
+        """Number and figures of ended conversations, by protocol."""
         self._numbers: dict[str, int] = {}
         self._time = 0.0
 
     # ------------------------------------------------------------------ packets
 
     def segment(self, segment: Segment) -> Iterator[Shown]:
-        """Take a TCP segment."""
+        """Process a TCP segment."""
         self._time = segment.time
         if not self._recognition.ports_wanted(segment.source[1], segment.destination[1]):
             return
         key = tuple(sorted((segment.source, segment.destination)))
         conversation = self._conversations.get(key)
-        if conversation is None or conversation.tcp.begins_anew(segment):
+        if conversation is None or conversation.tcp.starts_new_connection(segment):
             if conversation is not None:
                 yield from self._end(conversation)
             conversation = Conversation(segment, self._recognition)
@@ -76,7 +76,7 @@ class Inspector:
         yield from self._shown(conversation, conversation.take(segment), source, destination)
 
     def datagram(self, ip_protocol: int, datagram: Datagram) -> Iterator[Shown]:
-        """Take what was in UDP, or in IP under a number of its own."""
+        """Process the payload of UDP, or of IP with a protocol number of its own."""
         self._time = datagram.time
         if datagram.source_port or datagram.destination_port:
             kind = self._of_udp(datagram)
@@ -104,12 +104,12 @@ class Inspector:
             )
 
     def finish(self) -> Iterator[Shown]:
-        """Give what is left; the capture is over."""
+        """Yield the remaining lines at the end of the capture."""
         for conversation in self._conversations.values():
             yield from self._end(conversation)
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of all conversations by protocol; to be asked after ``finish``."""
+        """Return the rows of all conversations by protocol. Call it after ``finish``."""
         tables = {name: [row for _, row in sorted(rows, key=_number)] for name, rows in self._rows.items()}
         for name, dissector in self._datagrams.items():
             rows = [{"session": session, **facts} for session, facts in dissector.sessions().items()]
@@ -151,7 +151,7 @@ class Inspector:
             )
 
     def _number(self, conversation: Conversation) -> int:
-        """Count conversations of a protocol from 1, in the order in which they were recognised."""
+        """Return the conversation's number, counted from 1 per protocol in the order of recognition."""
         if not conversation.number:
             assert conversation.kind is not None
             name = conversation.kind.name
@@ -165,7 +165,7 @@ class Inspector:
         self._forgotten(conversation)
 
     def _forgotten(self, conversation: Conversation) -> None:
-        """Keep the figures of a conversation that is over."""
+        """Keep the figures of an ended conversation."""
         if conversation.kind is None:
             return
         self._number(conversation)

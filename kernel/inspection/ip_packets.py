@@ -15,10 +15,11 @@ from kernel.inspection.tcp import Segment
 ETHERNET, RAW, NULL, LOOP = 1, 101, 0, 108
 LINUX_COOKED, LINUX_COOKED_2 = 113, 276
 IPV4_ONLY, IPV6_ONLY = 228, 229
-"""Types of links (https://www.tcpdump.org/linktypes.html)."""
+"""Link types (https://www.tcpdump.org/linktypes.html)."""
 TCP, UDP, FRAGMENT, NO_NEXT = 6, 17, 44, 59
 _EXTENSIONS = frozenset((0, 43, 60, 135))
-"""Headers of IPv6 that have a length in units of eight bytes: hop-by-hop, routing, destination options, mobility."""
+"""IPv6 extension headers whose length is in units of eight bytes: hop-by-hop, routing, destination options,
+mobility."""
 _AUTHENTICATION = 51
 _VLAN = frozenset((0x8100, 0x88A8, 0x9100))
 _IPV4_TYPE, _IPV6_TYPE = 0x0800, 0x86DD
@@ -32,28 +33,28 @@ _U16 = Struct(">H")
 
 
 class _NotIp(Exception):
-    """Neither IPv4 nor IPv6, or less than its header."""
+    """The packet is neither IPv4 nor IPv6, or shorter than its header."""
 
 
 class _Fragment(Exception):
-    """A piece of a packet."""
+    """The packet is a fragment."""
 
 
 Read = tuple[int, Segment | Datagram]
-"""The protocol's number in IP, and what was in it."""
+"""The IP protocol number, and the payload."""
 
 
 class IpPackets:
-    """Packets of interfaces to what is in them; what cannot be shown is counted."""
+    """Extracts segments and datagrams from packets of an interface, and counts what cannot be shown."""
 
     def __init__(self) -> None:
         self.fragments: int = 0
-        """Fragments of IP, which are not put together."""
+        """IP fragments, which are not reassembled."""
         self.other: int = 0
-        """Neither IP nor readable."""
+        """Packets that are not IP, or unreadable."""
 
     def read(self, link: int, packet: bytes, time: float, cut: int) -> Read | None:
-        """Take a packet of a link of that type, of which ``cut`` bytes at the end were not captured."""
+        """Process a packet of a link type, of which ``cut`` bytes at the end were not captured."""
         try:
             return _read(packet[_LINKS.get(link, _unknown)(packet) :], time, cut)
         except _Fragment:
@@ -102,7 +103,7 @@ def _read(packet: bytes, time: float, cut: int) -> Read:
         number, source, destination, at, end = _ipv6(packet)
     else:
         raise _NotIp
-    if end is not None:  # beyond is Ethernet's filling: nothing is missing of which only that was cut off
+    if end is not None:  # what follows is Ethernet's padding: if only that was cut off, nothing is missing
         cut = min(cut, max(end - len(packet), 0))
     payload = packet[at:end]
     if number == TCP:
@@ -110,7 +111,7 @@ def _read(packet: bytes, time: float, cut: int) -> Read:
     ports = [0, 0]
     if number == UDP:
         *ports, length = _UDP.unpack_from(payload)
-        payload = payload[8 : length or None]  # 0: more than 16 bits can say
+        payload = payload[8 : length or None]  # 0: longer than 16 bits can express
     return number, Datagram(
         time=time,
         source=source,
@@ -123,19 +124,22 @@ def _read(packet: bytes, time: float, cut: int) -> Read:
 
 
 def _ipv4(packet: bytes) -> tuple[int, str, str, int, int | None]:
-    """Return the protocol's number, source, destination, and where what is carried begins and ends (None: with the packet)."""
+    """Return protocol number, source, destination, and the bounds of the payload.
+
+    An end of None is the end of the packet.
+    """
     first, total, fragment, number, source, destination = _IPV4.unpack_from(packet)
-    if fragment & 0x3FFF:  # more follow, or others came before
+    if fragment & 0x3FFF:  # more fragments follow, or others came before
         raise _Fragment
     head = (first & 15) * 4
     if head < 20:
         raise _NotIp
-    # 0: the network card cuts it later (TSO)
+    # 0: the network card splits the packet later (TSO)
     return number, inet_ntoa(source), inet_ntoa(destination), head, total or None
 
 
 def _ipv6(packet: bytes) -> tuple[int, str, str, int, int | None]:
-    """Return the same of version 6."""
+    """Return the same for IPv6."""
     size, number, source, destination = _IPV6.unpack_from(packet)
     at, end = 40, 40 + size if size else None
     for _ in range(_MOST_EXTENSIONS):
@@ -164,5 +168,5 @@ def _segment(source: str, destination: str, payload: bytes, time: float, cut: in
         syn=bool(flags & 0x02),
         reset=bool(flags & 0x04),
         data=payload[head:],
-        cut=max(cut - max(head - len(payload), 0), 0),  # less what was cut off of the header
+        cut=max(cut - max(head - len(payload), 0), 0),  # without what was cut off the header
     )

@@ -1,4 +1,4 @@
-"""A dictionary that forgets what was not asked for the longest, once it is full."""
+"""A dictionary with a limit: the least recently used entry is removed (LRU)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Value = TypeVar("Value")
 
 
 class Latest(Generic[Key, Value]):
-    """At most ``most`` entries; ``on_forgotten`` gets the values that had to go."""
+    """At most ``most`` entries; ``on_forgotten`` gets the values that are removed."""
 
     def __init__(self, most: int, on_forgotten: Callable[[Value], object] | None = None) -> None:
         self.forgotten: int = 0
-        """How many had to go."""
+        """How many entries were removed."""
         self._most = most
         self._on_forgotten = on_forgotten
         self._entries: OrderedDict[Key, Value] = OrderedDict()
 
     def get(self, key: Key) -> Value | None:
-        """Return the value, which counts as a use of it."""
+        """Return the value, and count that as a use."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
@@ -43,11 +43,11 @@ class Latest(Generic[Key, Value]):
         return self._entries.pop(key, None)
 
     def items(self) -> list[tuple[Key, Value]]:
-        """Return all of them, that which was not used for the longest first."""
+        """Return all entries, the least recently used first."""
         return list(self._entries.items())
 
     def values(self) -> list[Value]:
-        """Return their values, in the same order."""
+        """Return all values, in the same order."""
         return list(self._entries.values())
 
     def __contains__(self, key: Key) -> bool:

@@ -1,4 +1,4 @@
-"""Lines and tables, for people or as JSON.  What comes from the network is never written to a terminal as it is."""
+"""Lines and tables, as text or JSON. Bytes from the network are never written to a terminal unchanged."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from kernel.inspection.inspector import Shown
 
 DEEPEST = 10
-"""Tables within tables that are shown."""
+"""Depth of nested tables that is shown."""
 SIDE_BY_SIDE = 5
-"""So many sessions are columns of a table."""
+"""Sessions up to which each is a column of the table; more are rows."""
 
 
 def for_people(shown: Shown) -> str:
-    """Return one line: when, whose, from where to where, what, and what it says."""
+    """Return a line of text: time, session, endpoints, name and facts."""
     line = shown.line
     facts = " ".join(f"{name}={_fact(plain(value))}" for name, value in line.facts.items())
     where = f"{shown.source} > {shown.destination}"
@@ -25,7 +25,7 @@ def for_people(shown: Shown) -> str:
 
 
 def as_json(shown: Shown) -> str:
-    """Return the same for programs."""
+    """Return a line as JSON."""
     line = {
         "time": round(shown.time, 9),
         "protocol": shown.protocol,
@@ -39,12 +39,12 @@ def as_json(shown: Shown) -> str:
 
 
 def row_as_json(protocol: str, row: Mapping[str, Any]) -> str:
-    """Return a row of a table for programs."""
+    """Return a row of a table as JSON."""
     return json.dumps({"summary": protocol, **plain(row)})
 
 
 def printable(text: str) -> str:
-    """Return text without anything that a terminal would obey."""
+    """Return text without control characters that a terminal would obey."""
     if text.isprintable():
         return text
     return "".join(
@@ -54,7 +54,7 @@ def printable(text: str) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return columns, and rows of them: of a few sessions, a column each; of many, a row each."""
+    """Return columns and their rows: few sessions are columns, many are rows."""
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if _says(name, rows)]
     if len(rows) > SIDE_BY_SIDE:
         return names, [{name: _cell(row.get(name)) for name in names} for row in rows]
@@ -71,7 +71,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, 
 
 
 def _says(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a figure is worth its place: some row has more than nothing."""
+    """Whether a figure is worth a column: some row has a value other than nothing."""
     return any(row.get(name) for row in rows)
 
 
@@ -80,7 +80,7 @@ def _cell(value: Any) -> Any:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON can have it, whatever somebody has put into somebody's tables."""
+    """Return a value that JSON can represent, whatever is nested in a table of the peer's."""
     if depth > DEEPEST:
         return "..."
     if isinstance(value, Mapping):
@@ -95,7 +95,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _fact(value: Any) -> str:
-    """Return a plain value as people read it."""
+    """Return a simple value as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Which protocol is this?  Told by the user, seen in the first bytes, or guessed from a well-known port."""
+"""Which protocol a conversation speaks: as the user says, by its first bytes, or by a well-known port."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import msgspec
 
 from kernel.contracts.kinds import DissectorKind
 
-ENOUGH = 16
-"""Bytes after which a sender has said what it speaks."""
+RECOGNITION_BYTES = 16
+"""Bytes of a sender after which its protocol must have been recognised."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What the user wants to see."""
 
     protocols: Collection[str] = ()
-    """Names of dissectors; none: all."""
+    """Names of dissectors; empty: all."""
     ports: Collection[int] = ()
-    """Of either side, TCP's or UDP's; none: all."""
+    """TCP or UDP ports of either side; empty: all."""
     meant: Mapping[int, str] = {}
-    """What is spoken on a port, whatever it looks like."""
+    """The protocol of a port, by the user's word."""
 
 
 class Recognition:
-    """The dissectors that there are, and how to choose one."""
+    """The available dissectors, and the choice among them."""
 
     def __init__(self, kinds: Sequence[DissectorKind], wanted: Wanted) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
@@ -36,14 +36,14 @@ class Recognition:
         return not self._wanted.ports or any(port in self._wanted.ports for port in ports)
 
     def over_ip(self, number: int) -> DissectorKind | None:
-        """Return what is carried by IP under that number."""
+        """Return the dissector for an IP protocol number, or None."""
         for kind in self._chosen:
             if kind.carries == "datagram" and kind.ip_protocol == number:
                 return kind
         return None
 
     def of_ports(self, carries: str, *ports: int) -> DissectorKind | None:
-        """Return what the user says is spoken there, or else what is usual there."""
+        """Return the dissector that the user named for one of these ports, or else the usual one."""
         for port in ports:
             if port in self._wanted.meant:
                 kind = self._kinds[self._wanted.meant[port]]
@@ -54,16 +54,16 @@ class Recognition:
         return None
 
     def is_meant(self, *ports: int) -> bool:
-        """Whether the user has said what is spoken there."""
+        """Whether the user has named the protocol of one of these ports."""
         return any(port in self._wanted.meant for port in ports)
 
     def of_bytes(self, carries: str, first: bytes) -> DissectorKind | None:
-        """Return what begins like this."""
+        """Return the dissector that recognises these first bytes, or None."""
         for kind in self._chosen:
             if kind.carries == carries and kind.recognises(first):
                 return kind
         return None
 
     def is_known_port(self, port: int) -> bool:
-        """Whether servers listen there."""
+        """Whether this is a server's port."""
         return port in self._wanted.meant or any(port in kind.ports for kind in self._kinds.values())

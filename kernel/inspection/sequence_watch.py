@@ -1,4 +1,4 @@
-"""Which numbers of a sequence were seen: the holes in it, and what came again."""
+"""Which numbers of a sequence were seen: gaps and repetitions."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from enum import Enum
 from kernel.inspection.latest import Latest
 
 HOLES = 10_000
-"""So many single missing numbers are remembered; what is older counts as missing for good."""
+"""Missing numbers that are remembered. Older ones stay counted as missing."""
 
 
 class Seen(Enum):
-    """What a number is to those before it."""
+    """What a number is, compared with earlier ones."""
 
     NEW = "higher than all before"
-    LATE = "one that was missing"
+    LATE = "fills a gap"
     AGAIN = "seen before"
 
 
 class SequenceWatch:
-    """A sequence of so many bits, which wraps around."""
+    """A sequence of so many bits, which wraps."""
 
     def __init__(self, bits: int = 32) -> None:
         self.missing: int = 0
@@ -31,7 +31,7 @@ class SequenceWatch:
         self._holes: Latest[int, bool] = Latest(HOLES)
 
     def see(self, number: int) -> Seen:
-        """Take the next number as it is on the wire."""
+        """Process the next number as it is on the wire."""
         if self._highest is None:
             self._highest = self._first = number
             return Seen.NEW
@@ -49,6 +49,6 @@ class SequenceWatch:
         return Seen.LATE if whole < self._first else Seen.AGAIN
 
     def unwrapped(self, number: int) -> int:
-        """Return the integer nearest to the highest that has these bits."""
+        """Return the integer nearest to the highest number that has these low bits."""
         highest = self._highest or 0
         return highest + ((number - highest + self._half) & self._mask) - self._half

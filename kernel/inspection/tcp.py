@@ -1,4 +1,4 @@
-"""TCP as somebody sees it who only listens: both senders' bytes in order, and what was not captured (RFC 9293)."""
+"""TCP as an observer sees it: the bytes of both senders in order, and what was not captured (RFC 9293)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernel.contracts.dissector import CLIENT, SERVER
 
 WAITING_SEGMENTS = 256
 WAITING_BYTES = 4 << 20
-"""So much waits for what comes before it; then that counts as not captured."""
+"""Bytes that wait for earlier ones; beyond that the earlier ones count as not captured."""
 _MASK = 0xFFFF_FFFF
 _HALF = 0x8000_0000
 
@@ -32,8 +32,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes at the end that were not captured."""
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """What comes next of a sender: bytes, or (``data`` empty) so many that were not captured; None: nobody knows how many."""
+class Chunk(msgspec.Struct, frozen=True):
+    """A sender's next bytes.
+
+    If ``data`` is empty, ``lost`` bytes were not captured; None: nobody knows how many.
+    """
 
     sender: int
     data: bytes = b""
@@ -41,7 +44,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class _Half:
-    """One sender."""
+    """One sender of a connection."""
 
     def __init__(self, sender: int) -> None:
         self.sender = sender
@@ -51,15 +54,15 @@ class _Half:
         self._waiting: dict[int, tuple[bytes, int]] = {}
 
     def begin(self, number: int) -> None:
-        """Take the number of the first byte, unless it is known."""
+        """Set the sequence number of the first byte, unless it is known."""
         if self._next is None:
             self._next = number
 
-    def take(self, number: int, data: bytes, cut: int) -> Iterator[Piece]:
-        """Take a segment's bytes, and how many more it had."""
+    def take(self, number: int, data: bytes, cut: int) -> Iterator[Chunk]:
+        """Process a segment's bytes, and how many more it had."""
         if self._next is None:
             self._next = number
-            yield Piece(self.sender, lost=None)
+            yield Chunk(self.sender, lost=None)
         ahead = _difference(number, self._next)
         if ahead > 0:
             self._wait(number, data, cut)
@@ -69,13 +72,13 @@ class _Half:
         yield from self._deliver(data, cut, -ahead)
         yield from self._drain()
 
-    def acknowledged(self, number: int) -> Iterator[Piece]:
-        """The other side has all before ``number``: what we have not seen of it we shall not see."""
+    def acknowledged(self, number: int) -> Iterator[Chunk]:
+        """Record an acknowledgement: bytes before ``number`` that were not seen will not be seen any more."""
         while self._waiting and _difference(number, self._first_waiting()) >= 0:
             yield from self._jump()
 
-    def finish(self) -> Iterator[Piece]:
-        """Nothing more comes."""
+    def finish(self) -> Iterator[Chunk]:
+        """Give up waiting: nothing more arrives."""
         while self._waiting:
             yield from self._jump()
 
@@ -94,17 +97,17 @@ class _Half:
         begin = self._next
         return min(self._waiting, key=lambda number: _difference(number, begin))
 
-    def _jump(self) -> Iterator[Piece]:
-        """Give up what is before the first that waits."""
+    def _jump(self) -> Iterator[Chunk]:
+        """Skip the bytes before the first that waits."""
         assert self._next is not None
         first = self._first_waiting()
         lost = _difference(first, self._next)
         self.lost += lost
         self._next = first
-        yield Piece(self.sender, lost=lost)
+        yield Chunk(self.sender, lost=lost)
         yield from self._drain()
 
-    def _drain(self) -> Iterator[Piece]:
+    def _drain(self) -> Iterator[Chunk]:
         while self._waiting and self._next is not None:
             first = self._first_waiting()
             behind = _difference(self._next, first)
@@ -112,23 +115,23 @@ class _Half:
                 return
             yield from self._deliver(*self._waiting.pop(first), behind)
 
-    def _deliver(self, data: bytes, cut: int, known: int) -> Iterator[Piece]:
-        """Give bytes, of which the first ``known`` were given before."""
+    def _deliver(self, data: bytes, cut: int, known: int) -> Iterator[Chunk]:
+        """Yield bytes, of which the first ``known`` were yielded before."""
         assert self._next is not None
         self.repeated += min(known, len(data))
         rest = data[known:]
         cut -= max(known - len(data), 0)
         if rest:
             self._next = (self._next + len(rest)) & _MASK
-            yield Piece(self.sender, rest)
+            yield Chunk(self.sender, rest)
         if cut > 0:
             self._next = (self._next + cut) & _MASK
             self.lost += cut
-            yield Piece(self.sender, lost=cut)
+            yield Chunk(self.sender, lost=cut)
 
 
 class TcpConversation:
-    """One connection."""
+    """One TCP connection."""
 
     def __init__(self, client: tuple[str, int], server: tuple[str, int]) -> None:
         self.client = client
@@ -141,20 +144,20 @@ class TcpConversation:
         self._ended = [False, False]
 
     def sender_of(self, segment: Segment) -> int:
-        """Return who sent it."""
+        """Return who sent a segment."""
         return CLIENT if segment.source == self.client else SERVER
 
-    def begins_anew(self, segment: Segment) -> bool:
-        """Whether this SYN is that of another connection between the same ports."""
+    def starts_new_connection(self, segment: Segment) -> bool:
+        """Whether this SYN begins another connection between the same ports."""
         begun = segment.syn and segment.acknowledged is None
         return begun and (self._syn is None or self._syn[1] != segment.number)
 
     def over(self) -> bool:
-        """Whether both have said that they will send no more, or one has hung up."""
+        """Whether both sides have sent FIN, or one has sent RST."""
         return self.reset or all(self._ended)
 
-    def take(self, segment: Segment) -> Iterator[Piece]:
-        """Take a segment; give what comes next of either sender."""
+    def take(self, segment: Segment) -> Iterator[Chunk]:
+        """Process a segment; yield the next bytes of either sender."""
         sender = self.sender_of(segment)
         half = self._halves[sender]
         number = segment.number
@@ -173,13 +176,13 @@ class TcpConversation:
         if segment.reset:
             self.reset = True
 
-    def finish(self) -> Iterator[Piece]:
-        """Give what still waits for bytes that will not come."""
+    def finish(self) -> Iterator[Chunk]:
+        """Yield what still waits for bytes that will not arrive."""
         for half in self._halves:
             yield from half.finish()
 
     def figures(self) -> dict[str, float | int | str]:
-        """Return what TCP itself has to say."""
+        """Return the figures of TCP itself."""
         facts: dict[str, float | int | str] = {
             "retransmitted_bytes": sum(half.repeated for half in self._halves),
             "missing_bytes": sum(half.lost for half in self._halves),
@@ -193,5 +196,5 @@ class TcpConversation:
 
 
 def _difference(number: int, other: int) -> int:
-    """Return how far ``number`` is ahead of ``other``, in serial arithmetic."""
+    """Return how far ``number`` is ahead of ``other``, in serial number arithmetic."""
     return ((number - other + _HALF) & _MASK) - _HALF

@@ -1,1 +1,4 @@
-"""Dissectors: protocols as ``kernel inspect`` reads them in captured packets.  Nothing here is ever on a message's path."""
+"""Dissectors: how ``kernel inspect`` decodes protocols in captured packets.
+
+Nothing here is on a message's path.
+"""

@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 in captures: a line for each method, with the message that it brings, and what came of the conversation."""
+"""AMQP 0-9-1 in captures: a line for each method with its message, and the figures of a connection."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _HEAD = frames.frame_header.size
 _CANDIDATE = re.compile(rb"[\x01\x02\x03\x08]")
 _BASIC = b"\x00\x3c"
 _PLAUSIBLE_SIZE = 1 << 20
-"""Of a frame that is looked for; whoever allows larger ones is not found back into step by them."""
+"""Bytes of the largest frame that is accepted when resynchronizing."""
 
 
 def measure(data: bytes, at: int) -> int:
-    """Return the size of the frame, or protocol header, at ``at``; 0 if more of it has to be seen."""
+    """Return the size in bytes of the frame or protocol header at ``at``, or 0 if more bytes are needed."""
     if data[at] == frames.PROTOCOL_HEADER[0] and frames.PROTOCOL_HEADER.startswith(data[at : at + 4]):
         return len(frames.PROTOCOL_HEADER)
     if data[at] not in _TYPES:
@@ -39,7 +39,7 @@ def measure(data: bytes, at: int) -> int:
 
 
 def find_boundary(data: bytes) -> int:
-    """Return where a frame begins beyond reasonable doubt; -1: nowhere."""
+    """Return the offset where a frame certainly begins, or -1."""
     if data.startswith(frames.PROTOCOL_HEADER[:5]):
         return 0
     for match in _CANDIDATE.finditer(data):
@@ -68,7 +68,7 @@ _ANSWERS = ("basic.ack", "basic.nack", "basic.reject")
 
 
 class _Publisher:
-    """A channel in confirm mode; its messages are counted from 1."""
+    """A channel in confirm mode: its messages are counted from 1."""
 
     def __init__(self, durations: Durations) -> None:
         self.count = 0
@@ -76,23 +76,24 @@ class _Publisher:
 
 
 class Confirms:
-    """Those of a connection."""
+    """The publisher confirms of a connection."""
 
     def __init__(self) -> None:
         self.acks = 0
-        """Acknowledgements and refusals, of either side."""
+        """Messages that were acknowledged and refused."""
         self.durations = Durations()
-        """From the end of a message to its confirm."""
+        """Time from the end of a message to its confirm."""
         self._channels: dict[int, _Publisher] = {}
 
     def forget(self) -> None:
-        """Something was missed: nobody knows what a confirm counts."""
+        """Forget all counts: bytes are missing, so that nobody knows what a confirm counts."""
         self._channels.clear()
 
     def see(self, sender: int, channel: int, method: Method, time: float) -> None:
-        """Take any method."""
+        """Process a method."""
         name = method.name
-        if name == "confirm.select":  # what comes before its answer is counted already, and there may be none
+        # Messages before confirm.select-ok are counted already, and with no-wait there is none.
+        if name == "confirm.select":
             self._channels.setdefault(channel, _Publisher(self.durations))
         elif name in ("channel.close", "channel.close-ok"):
             self._channels.pop(channel, None)
@@ -107,7 +108,7 @@ class Confirms:
                     publisher.awaited.answered(tag, time)
 
     def published(self, channel: int, time: float) -> None:
-        """Take notice of a whole message."""
+        """Count a complete message."""
         publisher = self._channels.get(channel)
         if publisher is not None:
             publisher.count += 1
@@ -116,7 +117,7 @@ class Confirms:
 
 _HEAD = frames.frame_header.size
 _CONTENT_HEADER = 12
-"""Class, weight, size of the body."""
+"""Class, weight and size of the body."""
 _COUNTED = {
     "basic.publish": "published",
     "basic.deliver": "delivered",
@@ -126,7 +127,7 @@ _COUNTED = {
 
 
 class AmqpDissector(FramedDissector):
-    """One connection."""
+    """The dissector of one connection."""
 
     def __init__(self) -> None:
         super().__init__(find_boundary)
@@ -135,7 +136,7 @@ class AmqpDissector(FramedDissector):
         self._messages = dict.fromkeys(_COUNTED.values(), 0)
         self._bytes = dict.fromkeys(_COUNTED.values(), 0)
         self._contents: dict[tuple[int, int], Content] = {}
-        """Messages under way, by sender and channel: a channel has one at a time."""
+        """Incomplete messages, by sender and channel: a channel has one at a time."""
         self._confirms = Confirms()
         self._channels = 0
 
@@ -144,11 +145,11 @@ class AmqpDissector(FramedDissector):
         return measure(data, at)
 
     def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
-        """Take a frame, or the protocol header."""
+        """Process a frame or the protocol header."""
         try:
             return self._frame(sender, frame, time)
         except RemoteProtocolError:
-            self._confirms.forget()  # it may have been of a message that is counted
+            self._confirms.forget()  # the frame may have been part of a message that is counted
             raise
 
     def _frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
@@ -167,13 +168,13 @@ class AmqpDissector(FramedDissector):
         return [Line("heartbeat")]
 
     def lost(self, sender: int) -> list[Line]:
-        """Give up the messages that were under way."""
+        """Drop the incomplete messages."""
         self._confirms.forget()
         keys = [key for key in self._contents if key[0] == sender]
         return [_incomplete(key[1], self._contents.pop(key)) for key in keys]
 
     def figures(self) -> Mapping[str, Any]:
-        """Return the row of the table; what goes from client to server is ``out``."""
+        """Return the row of the table; ``out`` is from client to server."""
         return {
             "frames_out": self._frames[0],
             "frames_in": self._frames[1],

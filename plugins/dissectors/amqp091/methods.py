@@ -1,4 +1,4 @@
-"""What a method or a content header says, by name; never a password."""
+"""The facts of methods and content headers, by name; passwords are left out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from plugins.protocols.amqp091.content import decode_properties
 from plugins.protocols.amqp091.methods.method import Method
 
 _SECRET = frozenset(("response", "challenge", "new_secret"))
-"""Arguments with what a client logs in by."""
+"""Arguments that contain credentials."""
 _SILENT = frozenset(("ticket",))
 _FAULTS = (RemoteProtocolError, IndexError, struct.error, ValueError, OverflowError, RecursionError)
 
 
 def decode(payload: bytes) -> Method:
-    """Read a method; ``RemoteProtocolError`` says what is wrong with it."""
+    """Decode a method. Raises ``RemoteProtocolError``."""
     kind = frames.METHODS.get(payload[:4])
     if kind is None:
         raise RemoteProtocolError(f"an unknown method {payload[:4].hex()}")
@@ -31,7 +31,7 @@ def decode(payload: bytes) -> Method:
 
 
 def facts_of(method: Method) -> dict[str, Any]:
-    """Return its arguments, but for those that say nothing."""
+    """Return the arguments that say something."""
     facts: dict[str, Any] = {}
     for field in method.__struct_fields__:
         value = getattr(method, field)
@@ -52,7 +52,7 @@ def properties_of(raw: bytes) -> dict[str, Any]:
 
 
 def readable(value: Any) -> Any:
-    """Return a value of a field table as it can be shown."""
+    """Return a value of a field table in a form that can be shown."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, str):
@@ -65,14 +65,14 @@ def readable(value: Any) -> Any:
 
 
 class Content(msgspec.Struct):
-    """A message that is under way on a channel."""
+    """An incomplete message on a channel."""
 
     method: Method
     size: int | None = None
-    """Bytes of its body, as the header says."""
+    """Bytes of the body, according to the header."""
     got: int = 0
     properties: Mapping[str, Any] = {}
 
     def complete(self) -> bool:
-        """Whether all of the body has come."""
+        """Whether the body is complete."""
         return self.size is not None and self.got >= self.size

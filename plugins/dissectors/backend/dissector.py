@@ -1,4 +1,7 @@
-"""The backend protocol in captures: control frames one by one, messages together as they came (``docs/backend_protocol.md``)."""
+"""The backend protocol in captures (``docs/backend_protocol.md``).
+
+There is a line for each control frame, and one for messages that arrived together.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ from plugins.protocols.backend.frames import CONTROL_LIMIT, LONG, Control, split
 from plugins.protocols.backend.greeting import decode_envelope, decode_greeting
 
 ENVELOPES = 65_536
-"""Numbers that are remembered of each side."""
+"""Envelope numbers that are remembered of each side."""
 _HEADER = 9
 _CONTROLS = frozenset(Control)
 _TEXT = {Control.SUBSCRIBE: "pattern", Control.UNSUBSCRIBE: "pattern", Control.CLOSE: "reason"}
 
 
 class _Side:
-    """What one side has sent."""
+    """The state of one sender."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = self.held = self.held_bytes = 0
         self.envelope: Envelope | None = PLAIN
-        """That of what follows; None: it was not captured."""
+        """The current envelope; None: it was not captured."""
         self.envelopes: Latest[int, Envelope] = Latest(ENVELOPES)
         self.awaited = Awaited()
         self.counted = True
@@ -39,7 +42,7 @@ class _Side:
 
 
 class BackendDissector(FramedDissector):
-    """One conversation."""
+    """The dissector of one connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +63,7 @@ class BackendDissector(FramedDissector):
         return _HEADER + size
 
     def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
-        """Take a frame."""
+        """Process a frame."""
         data, side = frame.data, self._sides[sender]
         long = data[0] == LONG
         kind = data[1] & 0x7F if long and data[1] >= 0x80 else 0
@@ -85,7 +88,7 @@ class BackendDissector(FramedDissector):
         return [*before, self._control(sender, Control(kind), data[_HEADER:], time)]
 
     def end_of_segment(self, sender: int) -> list[Line]:
-        """Return the messages that came together."""
+        """Return a line for the messages that arrived together."""
         side = self._sides[sender]
         if not side.held:
             return []
@@ -94,7 +97,7 @@ class BackendDissector(FramedDissector):
         return [Line("messages", facts)]
 
     def lost(self, sender: int) -> list[Line]:
-        """Forget what counts on having seen everything."""
+        """Forget what is valid only if everything was seen."""
         self._sides[sender].envelope = None
         self._sides[sender].counted = False
         for side in self._sides:
@@ -102,7 +105,7 @@ class BackendDissector(FramedDissector):
         return []
 
     def figures(self) -> Mapping[str, Any]:
-        """Return the row of the table; what goes from client to server is ``out``."""
+        """Return the row of the table; ``out`` is from client to server."""
         out, back = self._sides[CLIENT], self._sides[SERVER]
         return {
             "messages_out": out.messages,
@@ -146,14 +149,14 @@ class BackendDissector(FramedDissector):
         side.envelopes.pop(number)
         if len(payload) <= NUMBER:
             return {"number": number, "forgotten": True}
-        side.envelope = None  # if it cannot be read
+        side.envelope = None  # in case it cannot be decoded
         side.envelope = decode_envelope(payload[NUMBER:])
         side.envelopes.put(number, side.envelope)
         return {"number": number, **_of_envelope(side.envelope)}
 
 
 def _forget(side: _Side, control: Control, number: bytes) -> None:
-    """Forget the envelope that is another one from here on, as a frame says that was not captured whole."""
+    """Forget the envelope that an incompletely captured frame redefines."""
     if control not in (Control.ENVELOPE, Control.USE):
         return
     side.envelope = None
@@ -164,7 +167,7 @@ def _forget(side: _Side, control: Control, number: bytes) -> None:
 
 
 def _of_envelope(envelope: Envelope | None) -> dict[str, Any]:
-    """Return what an envelope says; nothing of what is not set."""
+    """Return the facts of an envelope; fields that are not set are left out."""
     if envelope is None:
         return {"envelope": "not captured"}
     facts = {

@@ -14,7 +14,7 @@ GREETING = b"\xff\x81\0\0\0\0"
 
 @hookimpl
 def register_dissectors() -> Iterable[DissectorKind]:
-    """Offer ``backend``; the format of ØMQ 0.x has nothing to be recognised by."""
+    """Offer ``backend``. The format of ØMQ 0.x has no signature, and is not recognised by itself."""
     return [
         DissectorKind(
             name="backend",

@@ -1,4 +1,4 @@
-"""PGM in captures: a line for each packet, and for each source what was lost, asked for and repaired."""
+"""PGM in captures: a line for each packet, and for each source what was lost, requested and repaired."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _FAMILIES = ("path_afi", "source_afi", "group_afi")
 
 
 def fault_of(packet: PGM, data: bytes, cut: int) -> str:
-    """Return the first thing that is wrong, "" if nothing is; ``cut`` bytes at the end are the capture's fault."""
+    """Return the first fault of a packet as text, empty if there is none.
+
+    ``cut`` bytes at the end were not captured.
+    """
     if packet.version:
         return f"version {packet.version}"
     if packet.type not in TYPES:
@@ -55,7 +58,7 @@ def _fault_of_body(packet: PGM, cut: int) -> str:
     if packet.present:
         fault = "" if cut else _fault_of_options(packet)
         if fault or cut:
-            return fault  # where options may be cut off, nobody knows where the data begin
+            return fault  # if options may be cut off, the start of the data is unknown
     size = len(body.payload)
     if isinstance(body, ODATA) and size + cut != packet.tsdu:
         return f"a TSDU of {size + cut} bytes that says it has {packet.tsdu}"
@@ -75,18 +78,18 @@ def _fault_of_options(packet: PGM) -> str:
 
 
 SESSIONS = 1024
-"""Sources that are remembered; of more, those that were silent for the longest are not."""
+"""Sources that are remembered; the longest silent ones are removed."""
 _HEAD = tuple(field.name for field in Option.head(0))
 
 
 class PgmDissector:
-    """All sources of a capture; a session is called by its TSI."""
+    """The dissector of all sources of a capture. A session is named by its TSI."""
 
     def __init__(self) -> None:
         self._sessions: Latest[str, Session] = Latest(SESSIONS)
 
     def receive(self, datagram: Datagram) -> list[Line]:
-        """Take a datagram, which may be several packets before the system has cut it."""
+        """Process a datagram. It may be several packets, captured before the system split it (GSO)."""
         pieces = list(packets_of(datagram.data)) or [b""]
         last = len(pieces) - 1
         return [
@@ -95,7 +98,7 @@ class PgmDissector:
         ]
 
     def sessions(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return each source's figures by its TSI."""
+        """Return the figures of each source, by TSI."""
         return {name: session.figures() for name, session in self._sessions.items()}
 
     def _packet(self, data: bytes, datagram: Datagram, cut: int) -> Line:

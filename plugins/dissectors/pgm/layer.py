@@ -38,7 +38,7 @@ TYPES = {
     0x08: "NAK", 0x09: "NNAK", 0x0A: "NCF", 0x0C: "SPMR", 0x0D: "ACK",
 }  # fmt: skip
 UPSTREAM = frozenset({"POLR", "NAK", "NNAK", "SPMR", "ACK"})
-"""Types on their way to the source, whose ports are the other way round."""
+"""Packet types to the source, whose ports are in the opposite order."""
 _FAMILIES = {1: "IPv4", 2: "IPv6"}
 MOST_OPTIONS = 64
 """Option extensions that are read; the RFC allows 16 (9)."""
@@ -64,14 +64,14 @@ def _nla(name: str) -> list[Any]:
 
 
 class Option(Packet):
-    """What all have: a type, a length, the bits F, OPX and U, and seven bits of their own (9)."""
+    """The fields of all options: a type, a length, the bits F, OPX and U, and seven bits of their own (9)."""
 
     name = "PGM option"
     kind = 0x7F
     length = 4
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
-        """Leave the bytes after it to the next option."""
+        """Leave the following bytes to the next option."""
         return b"", s
 
     @staticmethod
@@ -343,7 +343,7 @@ class PGM(Packet):
     ]
 
     def post_build(self, packet: bytes, payload: bytes) -> bytes:
-        """Fill in what was left at None."""
+        """Fill in the fields that were left at None."""
         body = self.payload
         head = bytearray(packet)
         options = body.fields.get("options") or []
@@ -361,7 +361,7 @@ class PGM(Packet):
         return bytes(head) + payload
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        """Return what follows a header of this type."""
+        """Return the layer that follows a header of this type."""
         found: type[Packet] = BODIES.get(self.type) or self.default_payload_class(payload)
         return found
 
@@ -372,7 +372,7 @@ def options_of(body: Packet) -> list[Option]:
 
 
 def numbers_of(request: Packet) -> list[int]:
-    """Return what a NAK or NCF is about: the number of its header, and those of its list."""
+    """Return the sequence numbers of a NAK or NCF: the one in its header, and those of its list."""
     numbers = [request.sqn]
     for option in options_of(request):
         if isinstance(option, OptNakList):

@@ -1,4 +1,4 @@
-"""What is a packet of PGM, and how many of them a datagram is."""
+"""Recognition of PGM packets, and of several packets in one datagram."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OPTIONS_RESERVED = 0x3C
 
 
 def is_pgm(datagram: bytes) -> bool:
-    """Whether a type, the options' reserved bits and a checksum that is there say so."""
+    """Whether a datagram looks like PGM: by type, reserved bits of the options byte, and checksum if any."""
     first = next(packets_of(datagram), b"")
     if len(first) < HEADER.size or first[4] not in NAMES or first[5] & _OPTIONS_RESERVED:
         return False
@@ -30,7 +30,7 @@ def packets_of(datagram: bytes) -> Iterator[bytes]:
 
 
 def _size_of_first(datagram: bytes) -> int:
-    """Return the size of the first packet, if another of the same source follows; otherwise that of everything."""
+    """Return the size of the first packet if another of the same source follows, else the size of everything."""
     whole = len(datagram)
     if whole < 2 * DATA.size or datagram[4] not in (ODATA, RDATA):
         return whole

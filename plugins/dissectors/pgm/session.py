@@ -1,4 +1,4 @@
-"""One source of PGM, as a capture shows it."""
+"""One PGM source in a capture."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kernel.inspection.sequence_watch import Seen, SequenceWatch
 from plugins.dissectors.pgm.layer import NAK, ODATA, PGM, numbers_of, options_of
 
 REMEMBERED = 10_000
-"""Sequence numbers that were asked for, of which it is remembered when."""
+"""Requested sequence numbers whose times are remembered."""
 _KINDS = ("ODATA", "RDATA", "SPM", "NAK", "NCF")
 
 
 class _Asked:
-    """A number that a NAK asked for."""
+    """A sequence number that a NAK requested."""
 
     def __init__(self, time: float) -> None:
         self.time = time
@@ -25,7 +25,7 @@ class _Asked:
 
 
 class Session:
-    """Counts what a source and its receivers say."""
+    """Counts the packets of a source and its receivers."""
 
     def __init__(self) -> None:
         self.source = self.group = ""
@@ -41,7 +41,7 @@ class Session:
         self._end = ""
 
     def see(self, kind: str, packet: PGM, time: float) -> None:
-        """Take a packet without fault."""
+        """Process a packet that has no fault."""
         if kind in self._counts:
             self._counts[kind] += 1
         body = packet.payload

@@ -1,4 +1,4 @@
-"""Associations, as a capture shows them: whose packet is it, and what came of it."""
+"""Associations in a capture: which one a packet belongs to, and its figures."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kernel.inspection.sequence_watch import Seen, SequenceWatch
 from plugins.protocols.sctp.chunks import ENDING, Chunk, Data, Init, Listed, Plain, Sack, Type
 
 ASSOCIATIONS = 1024
-"""So many are remembered; of more, those that were silent for the longest are not."""
+"""Associations that are remembered; the longest silent ones are removed."""
 
 Endpoint = tuple[str, int]
-"""Address, and SCTP's port."""
+"""Address and SCTP port."""
 _ENDS = {Type.ABORT: "aborted", Type.SHUTDOWN_COMPLETE: "shutdown"}
 
 
 class _Sender:
-    """One side's data."""
+    """The data of one sender."""
 
     def __init__(self) -> None:
         self.chunks = self.messages = self.bytes = self.again = 0
@@ -27,7 +27,7 @@ class _Sender:
         self.awaited = Awaited()
 
     def send(self, chunk: Data, time: float) -> bool:
-        """Count a chunk; return whether it was there before."""
+        """Count a DATA chunk; return whether it was seen before."""
         self.chunks += 1
         seen = self.watch.see(chunk.tsn)
         number = self.watch.unwrapped(chunk.tsn)
@@ -42,12 +42,15 @@ class _Sender:
         return False
 
     def acknowledge(self, cumulative: int, time: float) -> None:
-        """Take what the other side says to have, all up to this number."""
+        """Process the other side's cumulative acknowledgement."""
         self.awaited.answered_up_to(self.watch.unwrapped(cumulative), time)
 
 
 class Association:
-    """Between who sent the INIT, or was first seen, and the other."""
+    """An association in a capture.
+
+    The client is the sender of the INIT, or of the first packet that was seen.
+    """
 
     def __init__(self, number: int, client: Endpoint, server: Endpoint) -> None:
         self.number = number
@@ -60,7 +63,7 @@ class Association:
         self._end = "open"
 
     def see(self, sender: int, chunk: Chunk, time: float) -> bool:
-        """Take a chunk; return whether it is data that was sent before."""
+        """Process a chunk; return whether it is retransmitted data."""
         if isinstance(chunk, Data):
             return self._senders[sender].send(chunk, time)
         if isinstance(chunk, Sack):
@@ -72,7 +75,7 @@ class Association:
         return False
 
     def figures(self) -> dict[str, Any]:
-        """Return the row of the table; what goes from client to server is ``out``."""
+        """Return the row of the table; ``out`` is from client to server."""
         out, back = self._senders
         return {
             "client": f"{self.client[0]} port {self.client[1]}",
@@ -95,7 +98,7 @@ class Association:
 
 
 class Associations:
-    """Finds the association of a packet: by its verification tag, or else by where it comes from and goes to."""
+    """Finds the association of a packet, by its verification tag or else by its addresses and ports."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -104,15 +107,15 @@ class Associations:
         self._by_ends: Latest[Any, Association] = Latest(ASSOCIATIONS)
 
     def all(self) -> list[Association]:
-        """Return those that are remembered, in the order of their numbers."""
+        """Return the remembered associations, in the order of their numbers."""
         return sorted(self._all.values(), key=lambda association: association.number)
 
     def of(
         self, source: Endpoint, destination: Endpoint, tag: int, initial: Init | None
     ) -> tuple[Association, int]:
-        """Return whose a packet is, and which side has sent it; ``initial`` is its INIT, if it is one."""
+        """Return the association and the sender of a packet; ``initial`` is its INIT chunk, if it has one."""
         association, sender = self._find(source, destination, tag, initial)
-        if self._all.get(association.name) is None:  # it was silent for long, but its tag was still known
+        if self._all.get(association.name) is None:  # it had been removed, and its tag was still known
             self._all.put(association.name, association)
         return association, sender
 
@@ -122,7 +125,7 @@ class Associations:
         if initial is not None:
             known = self._by_tag.get((destination[1], source[1], initial.tag))
             if known is not None:
-                return known[0], CLIENT  # the INIT once more
+                return known[0], CLIENT  # a retransmitted INIT
             association = self._new(source, destination)
             self._by_tag.put((destination[1], source[1], initial.tag), (association, SERVER))
             return association, CLIENT
@@ -135,7 +138,7 @@ class Associations:
         return association, sender
 
     def learn(self, association: Association, sender: int, tag: int) -> None:
-        """Take the tag of an INIT ACK: packets to its sender will have it."""
+        """Record the tag of an INIT ACK, which packets to its sender will have."""
         ports = (association.client[1], association.server[1])
         pair = ports if sender == SERVER else (ports[1], ports[0])
         self._by_tag.put((*pair, tag), (association, 1 - sender))

@@ -23,13 +23,13 @@ _CHUNK = Struct(">BBH")
 
 
 class SctpDissector:
-    """All associations of a capture."""
+    """The dissector of all associations of a capture."""
 
     def __init__(self) -> None:
         self._associations = Associations()
 
     def receive(self, datagram: Datagram) -> list[Line]:
-        """Take a packet; return a line for each of its chunks."""
+        """Process a packet; return a line for each of its chunks."""
         data = datagram.data
         if len(data) < HEADER.size + _CHUNK.size:
             return [Line("malformed", {"why": f"{len(data)} bytes; a packet has 16 at least"}, "sctp")]
@@ -48,7 +48,7 @@ class SctpDissector:
         return [Line(line.what, {**line.facts, "checksum": "wrong"}, line.session) for line in lines]
 
     def sessions(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return each association's figures."""
+        """Return the figures of each association."""
         return {association.name: association.figures() for association in self._associations.all()}
 
     def _line(self, association: Association, sender: int, chunk: Chunk | str, time: float) -> Line:
@@ -71,7 +71,7 @@ def _chunk(kind: int, flags: int, whole: bytes) -> Chunk:
 
 
 def _chunks(packet: bytes, cut: int) -> Iterator[Chunk | str]:
-    """Give the chunks of a packet, and what is wrong with those that are none."""
+    """Yield the chunks of a packet, and the faults of what is none."""
     at, end = HEADER.size, len(packet)
     while at < end:
         if end - at < _CHUNK.size:

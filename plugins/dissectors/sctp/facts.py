@@ -1,4 +1,4 @@
-"""What a chunk says, by name."""
+"""The facts of chunks, by name."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _NAMES = {int(kind): _HYPHENATED.get(kind, kind.name.replace("_", " ")) for kind
 
 
 def name_of(chunk: Chunk) -> str:
-    """Return what the RFCs call it."""
+    """Return the RFC's name of a chunk type."""
     kind = kind_of(chunk)
     return _NAMES.get(kind, f"chunk {kind}")
 
 
 def facts_of(chunk: Chunk) -> dict[str, Any]:
-    """Return what it says."""
+    """Return the facts of a chunk."""
     if isinstance(chunk, Data):
         return _of_data(chunk)
     if isinstance(chunk, Init):

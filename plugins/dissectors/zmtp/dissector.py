@@ -15,7 +15,7 @@ from kernel.inspection.framed import FramedDissector
 
 
 def facts_of_greeting(greeting: bytes) -> dict[str, Any]:
-    """Return what 64 bytes of greeting say."""
+    """Return the facts of a greeting of 64 bytes."""
     mechanism = greeting[12:32].rstrip(b"\0").decode("ascii", "replace")
     return {
         "version": f"{greeting[10]}.{greeting[11]}",
@@ -33,7 +33,7 @@ def split(body: bytes) -> tuple[str, bytes]:
 
 
 def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
-    """Return what a command says; never a password."""
+    """Return the facts of a command, without passwords."""
     if name in ("READY", "INITIATE"):
         return dict(_metadata(data))
     if name == "HELLO" and data and len(data) > data[0] + 1:  # PLAIN; CURVE's is encrypted
@@ -50,7 +50,7 @@ def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _metadata(data: bytes) -> Iterator[tuple[str, str]]:
-    """Give names and values (one byte of length, four bytes of length)."""
+    """Yield names and values (one byte of length, four bytes of length)."""
     at = 0
     while at < len(data):
         middle = at + 1 + data[at]
@@ -72,21 +72,21 @@ _TYPES = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH"
 
 
 class _Side:
-    """What one side has sent."""
+    """The state of one sender."""
 
     def __init__(self) -> None:
         self.offered: int | None = None
-        """The version that it speaks at the most: 1, 2 or 3."""
+        """The highest version that it speaks: 1, 2 or 3."""
         self.greeted = False
         self.identified = False
-        """Whether its identity, a frame of versions 1 and 2, has come."""
+        """Whether its identity, a frame of versions 1 and 2, has arrived."""
         self.type = ""
         self.messages = self.frames = self.bytes = 0
         self.held = self.held_frames = self.held_bytes = 0
 
 
 class ZmtpDissector(FramedDissector):
-    """One conversation."""
+    """The dissector of one connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class ZmtpDissector(FramedDissector):
         return 9 + int.from_bytes(data[at + 1 : at + 9], "big") if len(data) >= at + 9 else 0
 
     def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
-        """Take a greeting or frame."""
+        """Process a greeting or frame."""
         side = self._sides[sender]
         if not side.greeted:
             side.greeted = True
@@ -127,7 +127,7 @@ class ZmtpDissector(FramedDissector):
         return self._message(sender, frame, head, bool(flags & MORE))
 
     def end_of_segment(self, sender: int) -> list[Line]:
-        """Return the messages that came together."""
+        """Return a line for the messages that arrived together."""
         side = self._sides[sender]
         if not side.held_frames:
             return []
@@ -136,14 +136,14 @@ class ZmtpDissector(FramedDissector):
         return [Line("messages", facts)]
 
     def lose(self, sender: int, count: int | None, time: float) -> list[Line]:
-        """Skip what was not captured: the greeting, perhaps; version 3 is the one to expect then."""
+        """Skip what was not captured. If that is the greeting, version 3 is assumed."""
         side = self._sides[sender]
         if not side.greeted:
             side.greeted = side.identified = True
         return super().lose(sender, count, time)
 
     def figures(self) -> Mapping[str, Any]:
-        """Return the row of the table; what goes from client to server is ``out``."""
+        """Return the row of the table; ``out`` is from client to server."""
         out, back = self._sides[CLIENT], self._sides[SERVER]
         return {
             "version": self._version(),
@@ -161,11 +161,11 @@ class ZmtpDissector(FramedDissector):
     # ------------------------------------------------------------------ greetings
 
     def _version(self) -> int:
-        """Return what both speak, as far as is known."""
+        """Return the version that both speak, as far as is known."""
         return min(3 if side.offered is None else side.offered for side in self._sides)
 
     def _measure_greeting(self, sender: int, data: bytes, at: int) -> int:
-        """Return its size, once that is certain; 0 and ``greeted`` if this version has none."""
+        """Return the size of the greeting once it is certain; 0 and ``greeted`` if this version has none."""
         side, there = self._sides[sender], len(data) - at
         if data[at] != 0xFF or (there >= _SIGNATURE and not data[at + 9] & 1):
             side.offered, side.greeted = 1, True
@@ -189,7 +189,7 @@ class ZmtpDissector(FramedDissector):
         if len(data) == _VERSION_2_GREETING:
             side.type = _TYPES[data[11]] if data[11] < len(_TYPES) else str(data[11])
             return Line("greeting", {"version": "2.0", "type": side.type})
-        side.identified = True  # the signature is one, of no bytes
+        side.identified = True  # the signature counts as an identity of no bytes
         return Line("greeting", {"version": "1.0"})
 
     # ------------------------------------------------------------------ what frames say
@@ -232,7 +232,7 @@ def _measure_version_1(data: bytes, at: int) -> int:
 
 
 def _head_of(data: bytes, version: int) -> tuple[int, int]:
-    """Return where a frame's body begins, and its flags."""
+    """Return the offset of a frame's body, and its flags."""
     if version == 1:
         head = 10 if data[0] == 0xFF else 2
         return head, data[head - 1] if len(data) >= head else 0

@@ -11,7 +11,7 @@ from kernel.contracts.kinds import DissectorKind
 
 @hookimpl
 def register_dissectors() -> Iterable[DissectorKind]:
-    """Offer ``zmtp``, recognised by its signature; 1.0, which has none, has to be named with ``--as``."""
+    """Offer ``zmtp``, recognised by its signature. Version 1.0 has none, and must be named with ``--as``."""
     return [
         DissectorKind(
             name="zmtp",

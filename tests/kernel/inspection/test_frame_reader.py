@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.inspection.frame_reader import KEPT, Frame, FrameReader
+from kernel.inspection.frame_reader import MAX_KEPT, Frame, FrameReader
 
 
 def measure(data: bytes, at: int) -> int:
@@ -73,7 +73,7 @@ def test_of_a_large_frame_only_the_beginning_is_kept() -> None:
     reader = FrameReader(lambda data, at: 1 << 40)
     for _ in range(100):
         assert list(reader.receive(bytes(1 << 20))) == []
-    assert len(reader._head) == KEPT
-    reader = FrameReader(lambda data, at: 3 * KEPT)
-    frames = [frame for _ in range(6) for frame in reader.receive(bytes(KEPT))]
-    assert [(len(frame.data), frame.size, frame.whole) for frame in frames] == [(KEPT, 3 * KEPT, False)] * 2
+    assert len(reader._head) == MAX_KEPT
+    reader = FrameReader(lambda data, at: 3 * MAX_KEPT)
+    frames = [frame for _ in range(6) for frame in reader.receive(bytes(MAX_KEPT))]
+    assert [(len(frame.data), frame.size, frame.whole) for frame in frames] == [(MAX_KEPT, 3 * MAX_KEPT, False)] * 2

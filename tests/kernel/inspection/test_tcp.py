@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernel.contracts.dissector import CLIENT, SERVER
 from kernel.inspection import tcp
-from kernel.inspection.tcp import Piece, Segment, TcpConversation
+from kernel.inspection.tcp import Chunk, Segment, TcpConversation
 
 A, B = ("192.0.2.1", 40000), ("192.0.2.2", 5672)
 
@@ -77,15 +77,15 @@ TABLE = {
 def test_the_table(name: str) -> None:
     segments, expected = TABLE[name]
     made = conversation()
-    pieces = [piece for each in segments for piece in made.take(each)]
-    assert all(piece.sender == CLIENT for piece in pieces)
-    assert [piece.data or piece.lost for piece in pieces] == expected
+    chunks = [chunk for each in segments for chunk in made.take(each)]
+    assert all(chunk.sender == CLIENT for chunk in chunks)
+    assert [chunk.data or chunk.lost for chunk in chunks] == expected
 
 
 def test_what_waits_is_given_at_the_end_behind_its_hole() -> None:
     made = conversation()
     assert list(made.take(segment(1011, b"late"))) == []
-    assert list(made.finish()) == [Piece(CLIENT, lost=10), Piece(CLIENT, b"late")]
+    assert list(made.finish()) == [Chunk(CLIENT, lost=10), Chunk(CLIENT, b"late")]
     assert made.figures()["missing_bytes"] == 10
 
 
@@ -105,42 +105,42 @@ def test_the_handshake_is_measured_and_the_end_told() -> None:
 
 def test_a_conversation_that_began_before_the_capture() -> None:
     made = TcpConversation(A, B)
-    assert list(made.take(segment(7, b"x"))) == [Piece(CLIENT, lost=None), Piece(CLIENT, b"x")]
-    assert list(made.take(segment(9, b"y", back=True))) == [Piece(SERVER, lost=None), Piece(SERVER, b"y")]
+    assert list(made.take(segment(7, b"x"))) == [Chunk(CLIENT, lost=None), Chunk(CLIENT, b"x")]
+    assert list(made.take(segment(9, b"y", back=True))) == [Chunk(SERVER, lost=None), Chunk(SERVER, b"y")]
 
 
 def test_the_same_ports_again() -> None:
     made = conversation()
-    assert not made.begins_anew(segment(1000, syn=True, ack=None))  # the same SYN once more
-    assert made.begins_anew(segment(99000, syn=True, ack=None))
-    assert not made.begins_anew(segment(99000, b"data"))
+    assert not made.starts_new_connection(segment(1000, syn=True, ack=None))  # the same SYN once more
+    assert made.starts_new_connection(segment(99000, syn=True, ack=None))
+    assert not made.starts_new_connection(segment(99000, b"data"))
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(0, 2**32), st.integers(0, 2**32 - 1))
 def test_any_order_and_any_overlap_give_what_was_sent(data: bytes, seed: int, first: int) -> None:
     chance = random.Random(seed)
     cuts = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(10))})
-    pieces = [(begin, data[begin:end]) for begin, end in pairwise(cuts)]
+    chunks = [(begin, data[begin:end]) for begin, end in pairwise(cuts)]
     for _ in range(5):  # sent again, with other borders
         begin = chance.randrange(len(data))
-        pieces.append((begin, data[begin : begin + chance.randint(1, 50)]))
-    chance.shuffle(pieces)
+        chunks.append((begin, data[begin : begin + chance.randint(1, 50)]))
+    chance.shuffle(chunks)
     made = conversation(first)
-    taken = [piece for at, part in pieces for piece in made.take(segment(first + 1 + at, part))]
-    assert b"".join(piece.data for piece in taken) == data
-    assert not any(piece.lost for piece in taken)
+    taken = [chunk for at, part in chunks for chunk in made.take(segment(first + 1 + at, part))]
+    assert b"".join(chunk.data for chunk in taken) == data
+    assert not any(chunk.lost for chunk in taken)
 
 
 def test_what_waits_is_bounded() -> None:
     made = conversation()
     lost = [
-        piece.lost
+        chunk.lost
         for number in range(tcp.WAITING_SEGMENTS + 1)
-        for piece in made.take(segment(2001 + 10 * number, b"five!"))
-        if piece.lost
+        for chunk in made.take(segment(2001 + 10 * number, b"five!"))
+        if chunk.lost
     ]
     assert lost[0] == 1000
     made = conversation()
     large = bytes(tcp.WAITING_BYTES // 4)
-    pieces = [piece for n in range(6) for piece in made.take(segment(2001 + n * len(large), large))]
-    assert pieces[0] == Piece(CLIENT, lost=1000)
+    chunks = [chunk for n in range(6) for chunk in made.take(segment(2001 + n * len(large), large))]
+    assert chunks[0] == Chunk(CLIENT, lost=1000)
