@@ -76,4 +76,6 @@ def test_of_a_large_frame_only_the_beginning_is_kept() -> None:
     assert len(reader._head) == MAX_KEPT
     reader = FrameReader(lambda data, at: 3 * MAX_KEPT)
     frames = [frame for _ in range(6) for frame in reader.receive(bytes(MAX_KEPT))]
-    assert [(len(frame.data), frame.size, frame.whole) for frame in frames] == [(MAX_KEPT, 3 * MAX_KEPT, False)] * 2
+    assert [(len(frame.data), frame.size, frame.whole) for frame in frames] == [
+        (MAX_KEPT, 3 * MAX_KEPT, False)
+    ] * 2
