@@ -105,7 +105,7 @@ class Dispatcher:
         for spec in self._specs:
             if spec.source == group:
                 port.attach_route(Route(spec))
-                for target in self._ports_of(spec):
+                for target in self._targets_of(spec, port):
                     self._connect(spec, port, target, here=True)
         for spec, source in self._sources_of(port):
             self._connect(spec, source, port)
@@ -116,8 +116,9 @@ class Dispatcher:
         pairs = [
             (spec, source)
             for spec in self._specs
-            if group in spec.targets and spec.source != group
+            if group in spec.targets
             for source in self._groups[spec.source]
+            if source is not port and not _is_echo(spec, source, port)
         ]
         if port_group is None:
             return pairs
@@ -158,7 +159,7 @@ class Dispatcher:
             self._specs.append(spec)
             for source in self._groups[spec.source]:
                 source.post(partial(source.attach_route, Route(spec)))
-                for target in self._ports_of(spec):
+                for target in self._targets_of(spec, source):
                     self._connect(spec, source, target)
 
     def remove_route(self, spec: RouteSpec) -> None:
@@ -173,9 +174,14 @@ class Dispatcher:
             for source in self._groups[spec.source]:
                 source.post(partial(source.detach_route, spec))
 
-    def _ports_of(self, spec: RouteSpec) -> list[Port]:
+    def _targets_of(self, spec: RouteSpec, source: Port) -> list[Port]:
         """Return where a route is to lead that begins at one more port."""
-        ports = [port for target in spec.targets for port in self._groups[target]]
+        ports = [
+            port
+            for target in spec.targets
+            for port in self._groups[target]
+            if not _is_echo(spec, source, port)
+        ]
         return one_of_each(ports, lambda port: len(self._pipes_of[port]))
 
     def _connect(self, spec: RouteSpec, source: Port, target: Port, *, here: bool = False) -> None:
@@ -246,3 +252,11 @@ class Dispatcher:
         for writer, reader, _, _ in self.pipes():
             cells[writer][reader] += 1
         return cells
+
+
+def _is_echo(spec: RouteSpec, source: Port, target: Port) -> bool:
+    """Whether a pipe between these would bring messages back to the connection that they came from."""
+    if spec.echo or source.group != target.group:
+        return False
+    mine, theirs = group_of(source), group_of(target)
+    return source is target or (mine is not None and theirs is not None and mine.whole == theirs.whole)

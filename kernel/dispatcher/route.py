@@ -39,6 +39,8 @@ class RouteSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     make_filter: Callable[[], Callable[[Envelope], bool]] | None = None
     marks: WaterMarks = WaterMarks()
     confirm: bool = False
+    echo: bool = False
+    """Whether a route back to its own engine leads from each port to this very port as well."""
 
     @property
     def to_all(self) -> bool:

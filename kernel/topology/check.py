@@ -33,6 +33,7 @@ class _RouteTable(msgspec.Struct, kw_only=True):
     router: str = "fan-out"
     options: dict[str, Any] = {}
     confirm: bool = False
+    echo: bool = False
     when_full: WhenFull = "block"
     high: int = WaterMarks().high
     high_bytes: int = WaterMarks().high_bytes
@@ -249,6 +250,7 @@ class Checker:
             router=read.router,
             router_options=options,
             confirm=read.confirm,
+            echo=read.echo,
             marks=marks,
             line=self._file.line(path),
         )

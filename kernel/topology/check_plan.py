@@ -80,6 +80,7 @@ def _route(route: RoutePlan) -> dict[str, Any]:
         "router": route.router,
         "options": route.router_options,
         "confirm": route.confirm,
+        "echo": route.echo,
         "when_full": route.marks.when_full,
         "high": route.marks.high,
         "high_bytes": route.marks.high_bytes,

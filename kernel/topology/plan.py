@@ -56,6 +56,8 @@ class RoutePlan(msgspec.Struct, frozen=True, kw_only=True):
     router: str = "fan-out"
     router_options: dict[str, Any] = {}
     confirm: bool = False
+    echo: bool = False
+    """Whether a route back to its own engine brings messages also to the connection that they came from."""
     marks: WaterMarks = _DEFAULT_MARKS
     line: int = 0
 

@@ -438,6 +438,7 @@ class Kernel:
             make_filter=_filter_of(plan),
             marks=plan.marks,
             confirm=plan.confirm,
+            echo=plan.echo,
         )
         self._specs.append((plan, spec))
         self.dispatcher.add_route(spec)

@@ -85,6 +85,7 @@ class System:
         *targets: str,
         router: str = "fan-out",
         confirm: bool = False,
+        echo: bool = False,
         wants: Callable[[Envelope], bool] | None = None,
         **marks: Any,
     ) -> RouteSpec:
@@ -99,6 +100,7 @@ class System:
             make_filter=(lambda: wants) if wants else None,
             marks=WaterMarks(**marks),
             confirm=confirm,
+            echo=echo,
         )
         self.dispatcher.add_route(spec)
         return spec

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from kernel.contracts.engine import PortGroup
 from kernel.contracts.message import Batch, batch_of
 from kernel.contracts.router import Outlet
 from kernel.routing.round_robin import RoundRobin
@@ -494,3 +495,47 @@ def test_room_that_is_made_while_the_router_looks_is_used(
         got += system.take("w") + system.take("v")
         system.turn()
     assert sorted(got) == [b"%d" % number for number in range(6)]
+
+
+@pytest.mark.parametrize("route_first", [True, False])
+def test_a_route_to_its_own_engine_connects_all_ports_but_none_with_itself(
+    system: System, route_first: bool
+) -> None:
+    if route_first:
+        system.route("hub", "hub")
+    for name in ("first", "second", "third"):
+        system.port(name, "hub")
+    if not route_first:
+        system.route("hub", "hub")
+    system.turn()
+    for sender in ("first", "second", "third"):
+        system.send(sender, sender.encode())
+    got = {name: sorted(system.take(name)) for name in ("first", "second", "third")}
+    assert got == {
+        "first": [b"second", b"third"],
+        "second": [b"first", b"third"],
+        "third": [b"first", b"second"],
+    }
+
+
+def test_a_route_with_echo_brings_messages_back_to_where_they_came_from(system: System) -> None:
+    system.route("hub", "hub", echo=True)
+    for name in ("first", "second"):
+        system.port(name, "hub")
+    system.turn()
+    system.send("first", b"x")
+    assert [system.take(name) for name in ("first", "second")] == [[b"x"], [b"x"]]
+
+
+def test_streams_of_one_association_do_not_get_what_another_of_its_streams_has_sent(system: System) -> None:
+    system.route("hub", "hub")
+    for peer in ("near", "far"):
+        for index in range(2):
+            system.port(
+                f"{peer}/{index}", "hub", port_group=PortGroup(whole=peer, index=index, of=2), thread=peer
+            )
+    system.turn()
+    system.send("near/0", b"x")
+    got = {name: system.take(name) for name in ("near/0", "near/1", "far/0", "far/1")}
+    assert got["near/0"] == got["near/1"] == []
+    assert got["far/0"] + got["far/1"] == [b"x"]
