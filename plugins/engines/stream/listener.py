@@ -30,6 +30,7 @@ class StreamListener:
         self._address = parse_address(setup.options.address)
         self._bound = setup.bound
         self._system = setup.system
+        self._logins_refused = 0
         self._make_protocol = setup.make_protocol
         self._counters = StreamStatistics()
         self._connections: dict[StreamHost, Port | None] = {}
@@ -71,7 +72,7 @@ class StreamListener:
             **self._counters.as_dict(),
             "connections": len(self._connections),
             "accepted": 0 if self._acceptor is None else self._acceptor.accepted,
-            "refused": 0 if self._acceptor is None else self._acceptor.refused,
+            "refused": self._logins_refused + (0 if self._acceptor is None else self._acceptor.refused),
         }
 
     def _begin(self, wire: Wire, peer: str) -> None:
@@ -110,7 +111,7 @@ class StreamListener:
 
         def done(_: Any, failure: KernelError | None) -> None:
             if failure is not None:
-                self._refused += 1
+                self._logins_refused += 1
                 text = f"login of {login.user!r}: {failure}"
                 self._host.report(
                     EngineEvent(engine=self._name, what="refused", peer=login.peer, detail=text)

@@ -190,6 +190,8 @@ def test_a_peer_that_is_refused_is_told_and_nothing_of_it_is_passed_on(
         assert _read_line(eve) == b"sorry: login refused\n"
         assert _read_line(eve) == b""
     assert "wrong password" in events.wait("refused").detail
+    (net,) = (each for each in kernel.statistics().engines if each.name == "net")
+    assert net.counters["refused"] == 1
     with _knock(kernel, b"anna right\nhello\n"):
         assert app.receive(timeout=TIMEOUT) == b"hello"
 
