@@ -125,7 +125,7 @@ MISTAKES = {
     "unknown transport": (
         LINK.replace("tcp", "tpc"),
         "f:3: [engines.link] address: 'backend+tpc://127.0.0.1:1': there is no transport 'tpc' here, "
-        "only tcp, tls, unix, inproc",
+        "only tcp, tls, unix, ws, wss, inproc",
     ),
     "unknown thread": (
         '[threads.io]\n[threads.net]\n[engines.link]\nkind = "stream"\naddress = "backend+tcp://:1"\nthread = "ios"\n',
