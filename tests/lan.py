@@ -61,14 +61,19 @@ class Lan:
 
     def close(self) -> None:
         """Kill what was started, and remove the network."""
+        self.end_programs()
+        for name in (*self.members, self._hub):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    def end_programs(self) -> None:
+        """Kill what was started and still runs."""
         for program in self._programs:
             program.kill()
             program.wait()
             for stream in (program.stdin, program.stdout):
                 if stream is not None and not stream.closed:
                     stream.close()
-        for name in (*self.members, self._hub):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        self._programs.clear()
 
     @staticmethod
     def address(member: int) -> str:

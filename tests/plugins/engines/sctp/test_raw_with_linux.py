@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.peer("qemu-sctp"),
     pytest.mark.peer("namespaces"),
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),  # the first test waits for the guest
     pytest.mark.xdist_group("qemu-sctp"),
 ]
 
@@ -98,9 +98,10 @@ def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Linux]:
 
 
 @pytest.fixture
-def linux(booted: Linux) -> Linux:
+def linux(booted: Linux) -> Iterator[Linux]:
     booted.console.skip()
-    return booted
+    yield booted
+    booted.lan.end_programs()  # what a failed test leaves would have the port of the next one's listener
 
 
 def end(program: subprocess.Popen[str]) -> None:

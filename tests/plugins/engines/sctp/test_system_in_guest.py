@@ -13,14 +13,14 @@ from tests.plugins.protocols.sctp.linux import guest
 pytestmark = [
     pytest.mark.peer("qemu-sctp"),
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.xdist_group("qemu-sctp"),
 ]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 OPTIONS = "-q --color=no --tb=short -p no:cacheprovider -rs --durations=12"
-SECONDS = 580
+SECONDS = 1180
 FILES = ("test_engine.py", "test_system.py", "test_paths.py")
 
 

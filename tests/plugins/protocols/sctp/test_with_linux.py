@@ -26,7 +26,7 @@ from tests.plugins.protocols.sctp.linux.guest import ADDRESS, DIAL, OURS, PORT
 pytestmark = [
     pytest.mark.peer("qemu-sctp"),
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),  # the first test waits for the guest
     pytest.mark.xdist_group("qemu-sctp"),
 ]
 

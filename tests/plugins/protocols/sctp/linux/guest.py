@@ -27,6 +27,12 @@ DIAL, ABORT, CLOSE = 1000, 1001, 1002
 ADDRESS = bytes((10, 0, 2, 15))
 OURS = bytes((10, 0, 2, 2))
 _TIMEOUT = 120.0
+"""Seconds until a guest that runs has printed what it is to print."""
+_BOOT_TIMEOUT = 400.0
+"""Seconds until it runs: some five by itself, minutes beside other work, because every instruction is emulated."""
+_BOOT_WORDS = "console=ttyS0 quiet panic=-1 no_timer_check"
+"""Words for Linux.  Its check of the timer counts interrupts in a moment of real time, and a guest that gets too little of the
+processor in that moment panics ("IO-APIC + timer doesn't work")."""
 
 
 def is_there() -> bool:
@@ -71,7 +77,7 @@ def _command(initrd: Path, words: str, *devices: str, memory: int) -> list[str]:
     return [
         _QEMU, "-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", str(memory), "-nographic", "-no-reboot",
         "-nic", "none", "-kernel", str(_IMAGE / "vmlinuz"), "-initrd", str(initrd),
-        "-append", f"console=ttyS0 quiet panic=-1 {words}", *devices,
+        "-append", f"{_BOOT_WORDS} {words}", *devices,
     ]  # fmt: skip
 
 
@@ -101,9 +107,9 @@ class Console:
         """Forget what was printed until now."""
         self._at = len(self._read())
 
-    def until(self, text: str) -> None:
+    def until(self, text: str, timeout: float = _TIMEOUT) -> None:
         """Wait until it is printed, behind what was waited for before."""
-        deadline = time.monotonic() + _TIMEOUT
+        deadline = time.monotonic() + timeout
         while (found := self._read().find(text, self._at)) < 0:
             assert self._process.poll() is None, f"the guest is gone:\n{self._read()}"
             assert time.monotonic() < deadline, f"no {text!r} behind character {self._at} of\n{self._read()}"
@@ -123,7 +129,7 @@ def _echo(folder: Path, words: str, *devices: str, within: Sequence[str] = ()) -
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console)
     try:
         printed = Console(process, log)
-        printed.until("listening")
+        printed.until("listening", _BOOT_TIMEOUT)
         yield printed
     finally:
         process.kill()
