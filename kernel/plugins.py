@@ -139,7 +139,7 @@ class PluginRegistry:
         registry = cls()
         registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, _our_version()))
         points = metadata.entry_points(group=GROUP) if entry_points is None else entry_points
-        found = [(_origin(point), point) for point in points]
+        found = _with_origins(points)
         found.sort(key=lambda pair: (pair[0].distribution != OUR_DISTRIBUTION, str(pair[0])))
         wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
         imported = [
@@ -392,10 +392,24 @@ class _Selection(msgspec.Struct, frozen=True):
         return sorted(self.only.difference(installed))
 
 
-def _origin(point: metadata.EntryPoint) -> Origin:
-    if point.dist is None:  # made by hand
-        return Origin(point.name, "an unknown distribution", "")
-    return Origin(point.name, point.dist.name, point.dist.version)
+def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, metadata.EntryPoint]]:
+    """Return each entry point with its plugin's origin.
+
+    The metadata of a distribution are parsed once: it takes 0.25 ms, and ``name`` and ``version`` do it each time that they
+    are read.  For our own 17 entry points that was more than half of the time that loading all plugins takes.
+    """
+    distributions: dict[int, tuple[str, str]] = {}  # by identity: all entry points of one share an object
+    found = []
+    for point in points:
+        if point.dist is None:  # made by hand
+            name, version = "an unknown distribution", ""
+        elif id(point.dist) in distributions:
+            name, version = distributions[id(point.dist)]
+        else:
+            information = point.dist.metadata
+            name, version = distributions[id(point.dist)] = information["Name"], information["Version"]
+        found.append((Origin(point.name, name, version), point))
+    return found
 
 
 def _our_version() -> str:
