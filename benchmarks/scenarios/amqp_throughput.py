@@ -84,7 +84,7 @@ def _rows() -> list[Row]:
                 name=f"amqp_{mode}_cost",
                 what=cost,
                 figure="broker",
-                unit="us",
+                unit="µs",
                 bar="<= 0.2",
                 ours=our_side,
                 peers=(theirs[0],),
