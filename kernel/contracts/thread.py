@@ -116,7 +116,7 @@ class EngineThread(Interface):
     def operate(self, engine: str, what: str, argument: Any, answer: Callable[[Done], Any]) -> None:
         """Have an engine do something.  ``answer`` is called once, from any thread.
 
-        ``KernelError`` at once if the engine is not there or does nothing that it is asked for.
+        ``KernelError`` at once if the engine is not there or has no operations.
         """
         ...
 

@@ -2,7 +2,8 @@
 
 The reader sets ``sleeping`` *before* its last look at what it waits for; the writer appends first
 and looks at the flag afterwards.  Whichever order the two meet in, either the reader sees the item or
-the writer sees the flag.  ``Mailbox.may_sleep`` does the reader's part.  Measured round trip of this hand-over: 7.7 us (``queue.Queue``: 23 us).
+the writer sees the flag.  ``Mailbox.may_sleep`` does the reader's part.
+A round trip between two threads takes 7.7 us by bells, and 23 us by ``queue.Queue``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 _ONE = (1).to_bytes(8, "little")
 _LONGEST = 3600.0
-"""Seconds of one ``wait``: 25 days are more milliseconds than ``poll`` can be asked for."""
+"""Seconds of the longest wait.  ``poll`` takes at most 2**31 - 1 ms, which is 24 days."""
 
 
 class Doorbell:
@@ -46,14 +47,14 @@ class Doorbell:
         self.sleeping = False
         try:
             os.write(self._write_fd, _ONE)
-        except BlockingIOError:  # rung so often that it is full: the reader will wake all the same
+        except BlockingIOError:  # its counter is full: the reader wakes in any case
             pass
         except OSError:  # closed, between the writer's look and its ring
             pass
         if self.on_ring is not None:
             try:
                 self.on_ring()
-            except Exception:  # the application's own fault: no thread of the kernel pays for it
+            except Exception:  # the application's fault must not end a thread of the kernel
                 _log.exception("a callback on arrival failed")
 
     def wait(self, timeout: float | None) -> bool:

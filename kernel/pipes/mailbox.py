@@ -1,4 +1,4 @@
-"""Mailbox: what other threads want of this one: pipes that have something, and commands."""
+"""Mailbox: what other threads ask of this one: to read a pipe that has something, or to run a command."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Mailbox:
             if self.rings is None:
                 bell.ring()
             else:
-                bell.sleeping = False  # it is woken, as far as others need to know
+                bell.sleeping = False  # nobody else need ring it: this thread will, at the end of its turn
                 self.rings.append(bell)
 
     def ring_all(self) -> None:

@@ -1,4 +1,4 @@
-"""Caller thread: the place of an application thread in the matrix.  It hosts nothing, and waits only inside its calls."""
+"""Caller thread: an application thread that takes part in the matrix.  It hosts no engines and waits only inside its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EngineThread: the part that all threads which host engines have in common: a loop, a slot and the engines in it."""
+"""Engine thread: what all kinds of threads that host engines have in common: a loop, a slot in the matrix, and engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINGER_LOOK = 0.01
 
 
 class _Life:
-    """One engine's time here; the next of its name waits for its end."""
+    """One life of one engine in this thread.  The next engine of its name starts when it has ended."""
 
     __slots__ = ("gone", "on_gone", "scope", "state")
 
@@ -52,7 +52,7 @@ class EngineThread:
         self._report = report
         self._lives: dict[str, _Life] = {}
         self._lingering: dict[int, EngineState] = {}
-        """Engines that were removed and may still write what they have."""
+        """Removed engines that still write what they have, by ``id``."""
         self._nursery: trio.Nursery | None = None
         self._loop: Loop | None = None
         self._leaving = False
@@ -64,15 +64,15 @@ class EngineThread:
             async with trio.open_nursery() as self._nursery:
                 await self._loop.run()
                 self._nursery.cancel_scope.cancel()
-                await self._hear_farewells(self._loop, self._nursery)
+                await self._wait_for_engines(self._loop, self._nursery)
         finally:
             self._nursery = None
-            self.mailbox.process()  # what the last words of the engines asked for
+            self.mailbox.process()  # posted by engines while they ended
             self.mailbox.ring_all()
             self._loop.close()
 
-    async def _hear_farewells(self, loop: Loop, nursery: trio.Nursery) -> None:
-        """Take turns until the engines are gone: one that has to go may wait for its peer's answer."""
+    async def _wait_for_engines(self, loop: Loop, nursery: trio.Nursery) -> None:
+        """Take turns until the engines have ended: some wait for their peer's answer to a close."""
         self._leaving = True
         loop.stop_when(lambda: not nursery.child_tasks)
         with trio.CancelScope(shield=True):
@@ -92,11 +92,11 @@ class EngineThread:
         return state
 
     def remove(self, name: str, on_gone: Callable[[], Any] | None = None, linger: float = 0.0) -> None:
-        """Let an engine go; ``on_gone`` is called in this thread when it has.
+        """End an engine; ``on_gone`` is called in this thread when it has ended.
 
-        It has ``linger`` seconds to write what it has, and what waits in the pipes that lead to it.
+        It has ``linger`` seconds to write what it holds, and what waits in the pipes that lead to it.
         """
-        state = self.states.pop(name, None)  # now: one more of that name may be added at once
+        state = self.states.pop(name, None)  # at once, so that an engine of the same name may be added
         if state is not None and linger > 0:
             self._lingering[id(state)] = state
         self.mailbox.post(partial(self._remove, state, on_gone, linger))
@@ -109,7 +109,7 @@ class EngineThread:
             return {}
         try:
             return dict(living.statistics())
-        except Exception as error:  # its own fault: the figures of the others are wanted all the same
+        except Exception as error:  # the figures of the other engines are still wanted
             return {"error": f"{type(error).__name__}: {error}"}
 
     def inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
@@ -123,11 +123,11 @@ class EngineThread:
             raise KernelError(f"there is no engine {engine!r}")
         do = getattr(state.engine, "operate", None)
         if do is None or state.state != "running":
-            raise KernelError(f"engine {engine!r} ({state.state}) does nothing that it is asked for")
+            raise KernelError(f"engine {engine!r} ({state.state}) has no operations to ask for")
         self.mailbox.post(partial(_operate, do, what, argument, answer))
 
     def dispose(self) -> None:
-        """Give back the descriptors; the thread is gone."""
+        """Close the descriptors, after the thread has ended."""
         self.mailbox.bell.close()
 
     @property
@@ -141,19 +141,19 @@ class EngineThread:
         return self._loop.turns if self._loop is not None else 0
 
     def stop(self) -> None:
-        """Leave at the end of the present turn."""
+        """Stop at the end of the present turn."""
         self.mailbox.post(self._stop)
 
     def linger(self, seconds: float, may_stop: Callable[[], bool]) -> None:
-        """Stop as soon as ``may_stop()``, which is asked after each piece of work; at the latest in ``seconds``."""
+        """Stop as soon as ``may_stop()`` is true, which is asked after each turn; at the latest in ``seconds``."""
         self.mailbox.post(partial(self._linger, seconds, may_stop))
 
     def pending(self) -> bool:
-        """Whether an engine still has something to write.  Any thread; a guess while it works."""
+        """Whether an engine still has something to write.  Any thread; approximate while the thread works."""
         return any(map(_pending, [*self.states.values(), *self._lingering.values()]))
 
     def _inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
-        """Looking must never take an engine down: what it raises is an answer, too."""
+        """Collect the rows of all engines.  An exception is part of the answer: inspection never ends an engine."""
         rows: Rows = []
         failed: list[str] = []
         for state in list(self.states.values()):
@@ -180,8 +180,10 @@ class EngineThread:
         state = life.state
         try:
             if before is not None:
-                with trio.CancelScope(shield=True):  # whoever comes after us waits for it, too
-                    await before.gone.wait()  # it may still hold what we want, an address say
+                with trio.CancelScope(
+                    shield=True
+                ):  # even if we are removed meanwhile: the next engine waits for us
+                    await before.gone.wait()  # it may still hold what we need, an address for example
             with life.scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # removed as soon as it was added
                 await supervise(
@@ -195,7 +197,7 @@ class EngineThread:
             life.gone.set()
             if life.on_gone is not None:
                 life.on_gone()
-            self.mailbox.post(_nothing)  # a thread that is leaving looks whether this was the last
+            self.mailbox.post(_nothing)  # a thread that stops then sees that this was the last engine
 
     def _make_host(self, engine: str, nursery: trio.Nursery) -> EngineHost:
         assert self._loop is not None  # we are called from inside ``run``
@@ -216,11 +218,11 @@ class EngineThread:
             on_gone()
 
     async def _let_linger(self, life: _Life, seconds: float) -> None:
-        """Cancel an engine when all is written that it has to write, at the latest in ``seconds``."""
+        """Cancel an engine when it has written everything, at the latest in ``seconds``."""
         state = life.state
         try:
             with trio.move_on_after(seconds):
-                while state.state == "running" and (  # noqa: ASYNC110 - nobody tells when a pipe is empty
+                while state.state == "running" and (  # noqa: ASYNC110 - no event tells when a pipe is empty
                     self._has_input(state.name) or _pending(state)
                 ):
                     await trio.sleep(LINGER_LOOK)
@@ -246,13 +248,13 @@ def _pending(state: EngineState) -> bool:
     has_pending = getattr(state.engine, "pending", None)
     try:
         return has_pending is not None and bool(has_pending())
-    except Exception:  # a bad engine is not waited for, and holds up no other
+    except Exception:  # do not wait for an engine that fails
         _log.exception("engine %s: pending() failed", state.name)
         return False
 
 
 def _operate(do: Callable[[str, Any], Any], what: str, argument: Any, answer: Callable[[Done], Any]) -> None:
-    """What the engine raises is an answer: an operator's mistake takes no engine down."""
+    """Call the operation.  An exception is the answer: an operator's mistake ends no engine."""
     try:
         done: Done = (do(what, argument), None)
     except Exception as error:
@@ -261,7 +263,7 @@ def _operate(do: Callable[[str, Any], Any], what: str, argument: Any, answer: Ca
 
 
 def _nothing() -> None:
-    """Being called is all."""
+    """Do nothing: the post itself wakes the thread."""
 
 
 def _raise(error: Exception) -> None:

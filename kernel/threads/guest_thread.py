@@ -14,7 +14,7 @@ from kernel.threads.engine_thread import EngineThread
 
 
 class GuestThread(EngineThread):
-    """Lives while ``serve`` runs; ``async with kernel`` sees to that."""
+    """Hosts engines while ``serve`` runs, which ``async with kernel`` starts and ends."""
 
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
         super().__init__(name, dispatcher, report)
@@ -22,7 +22,7 @@ class GuestThread(EngineThread):
         self._gone.set()
 
     def start(self) -> None:
-        """Nothing yet: the application's trio run has to call ``serve``."""
+        """Do nothing: the application's trio run calls ``serve``."""
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Host engines until the kernel is closed."""
@@ -34,5 +34,5 @@ class GuestThread(EngineThread):
             self._gone.set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until ``serve`` has returned.  Not in the thread that it runs in."""
+        """Wait until ``serve`` has returned.  Must not be called in the thread in which it runs."""
         return self._gone.wait(timeout)

@@ -1,4 +1,4 @@
-"""Host: what one engine sees of the thread that it lives in."""
+"""Host: what one engine sees of the thread that hosts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Report = Callable[[EngineEvent], Any]
 
 
 class EngineHost:
-    """One life of one engine: its ports, descriptors and timers, all given back at its end."""
+    """One life of one engine: its ports, descriptors and timers, which are all released at its end."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class EngineHost:
         self.nursery.cancel_scope.cancel()
 
     def release(self) -> None:
-        """Take back all that the engine had of the thread."""
+        """Release all that the engine has of the thread."""
         for fd in list(self._fds):
             self.watch(fd)
         for key in list(self._timer_keys):

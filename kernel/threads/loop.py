@@ -1,12 +1,20 @@
 """Loop: the turns of one thread that hosts engines, inside its trio run.
 
-A turn calls what was posted, fires timers and calls the engines whose descriptors are ready.  Engines are passive, so a
-batch from wire to pipe costs no task switch at all (a trio one costs 4 us, waiting for a descriptor 8 us more).
+A turn does four things in this order: it calls what other threads posted, fires the timers that are due, rings the bells
+of other threads, and asks the poller once, which calls the engines whose descriptors are ready.  Engines are passive, so a
+batch goes from the wire to a pipe without a task switch (one of trio's costs 4 us, waiting for a descriptor 8 us more).
 
-Inside somebody else's trio run the loop is a task that waits for its poller's descriptor.  In a thread of its own it
-turns the tables: whenever trio has nothing to run and is about to sleep, it calls its instruments
-(``before_io_wait``), and ours sleeps instead, in the poller, with trio's descriptor among the watched.  A message then
-never passes through trio's scheduler, and trio gets its turn as soon as one of its tasks, descriptors or deadlines wants it.
+There are two ways to run (docs/decisions/0002-sleep-in-trios-place.md):
+
+* In the application's trio run the loop is a task.  It waits for its poller's descriptor like any other task.
+* In a thread of its own the loop sleeps in trio's place.  When trio has no task to run and is about to sleep, it calls
+  its instruments (``before_io_wait``).  Our instrument then takes turns, and sleeps in our poller, which watches
+  trio's descriptor as well.  So a message never passes through trio's scheduler.  The instrument returns as soon as
+  trio has something to do: a task, a descriptor or a deadline.
+
+Invariants: only this thread takes turns; the bell's flag ``sleeping`` is set before the last look at the mailbox
+(``Mailbox.may_sleep``), and cleared after the poll; bells of other threads are rung last, because a thread that is woken
+earlier would only compete for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -25,10 +33,10 @@ from kernel.threads.poller import Blame, Poller, new_poller
 from kernel.threads.trio_inside import trio_inside
 
 _TURNS_BEFORE_TRIO = 1000
-"""How many turns the engines may have before trio looks around, though nothing says that it should."""
+"""Turns after which trio has its turn in any case."""
 
 FOR_EVER = 3600.0
-"""Seconds that one sleep lasts at the most: trio waits a day, and epoll cannot be asked for 25 days."""
+"""Seconds of the longest sleep.  Trio asks for a day at a time, and epoll refuses more than 24 days."""
 
 
 class Loop:
@@ -62,7 +70,7 @@ class Loop:
         self.stopping = True
 
     def stop_when(self, may_stop: Callable[[], bool]) -> None:
-        """Leave as soon as ``may_stop()``, which is asked after each turn.  The loop's thread."""
+        """Stop as soon as ``may_stop()`` is true; it is asked after each turn.  The loop's thread."""
         self._may_stop = may_stop
 
     def set_timer(self, when: float | None, callback: Callable[[], Any], key: object, blame: Blame) -> None:
@@ -75,7 +83,7 @@ class Loop:
         heapq.heappush(self._timers, (when, number, key))
 
     async def run(self) -> None:
-        """Take turns until stopped; afterwards it may be called again."""
+        """Take turns until stopped.  May be called again afterwards."""
         self.stopping = False
         inside = trio_inside() if self._own_thread else None
         if inside is None:
@@ -119,14 +127,14 @@ class Loop:
         if self._timers and self.fire_timers():
             worked = True
         if mailbox.rings:
-            self._found = False  # what was found is in the hands of others, who may want this core
+            self._found = False  # other threads have the work now, and may want this core: do not spin
             mailbox.ring_all()
             if mailbox.process():  # an answer may be there already
                 worked = True
-                mailbox.ring_all()  # for what that left: whoever is taken for woken must be
+                mailbox.ring_all()  # that may have put off bells again, whose flags say that they were rung
         if self._may_stop is not None and self._may_stop():
             self.stopping = True
-        if self.stopping:  # asked to by what was just processed: nobody would wake us any more
+        if self.stopping:  # set by what was just processed; nobody would wake us from the sleep below
             return True
         if timeout != 0:
             timeout = self._sleep_for(timeout, worked)
@@ -151,7 +159,7 @@ class Loop:
         return timeout
 
     def _something_soon(self) -> bool:
-        """Look for more a little longer: a core that does not fall asleep need not be woken (some 20 us each time)."""
+        """Look for more work for ``spin`` seconds before sleeping: waking a core costs some 20 us."""
         until = time.perf_counter() + self._spin
         while time.perf_counter() < until:
             if self.poller.poll(0) or self.mailbox.posted:
@@ -178,13 +186,13 @@ class Loop:
             fired = True
             try:
                 callback()
-            except Exception as error:  # the verdict is that of the engine's supervisor
+            except Exception as error:  # its engine's supervisor decides what follows
                 blame(error)
         return fired
 
 
 class _Sleeper(trio.abc.Instrument):
-    """Sleeps in trio's place."""
+    """The instrument that sleeps in trio's place."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -248,7 +256,7 @@ def _always() -> bool:
 
 
 def _nothing() -> None:
-    """Being called is all."""
+    """Do nothing: the call itself wakes whoever waits."""
 
 
 def _raise(error: Exception) -> Any:

@@ -17,7 +17,7 @@ from kernel.threads.options import PollThreadOptions
 
 
 class PollThread(EngineThread):
-    """Its life: ``start``, engines come and go, ``stop`` or ``linger``, ``join``."""
+    """In order: ``start``, ``add`` and ``remove``, ``stop`` or ``linger``, ``join``."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ class Poller(Protocol):
         ...
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
-        """Watch ``fd``, or watch it otherwise, or (two Nones) no more.  ``blame`` gets what a callback raises."""
+        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it.  ``blame`` gets what a callback raises."""
         ...
 
     def watch_bell(self, bell: Doorbell) -> None:
@@ -34,7 +34,7 @@ class Poller(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         ...
 
 
@@ -50,13 +50,13 @@ class EpollPoller:
         return self._epoll.fileno()
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
-        """Watch ``fd``, or watch it otherwise, or (two Nones) no more."""
+        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it."""
         events = (select.EPOLLIN if readable else 0) | (select.EPOLLOUT if writable else 0)
         if not events:
             if self._watches.pop(fd, None) is not None:
                 try:
                     self._epoll.unregister(fd)
-                except OSError:  # closed already: the system has forgotten it by itself
+                except OSError:  # closed already, which removed it from the epoll set
                     pass
         elif fd in self._watches:
             self._watches[fd] = (readable, writable, blame)
@@ -71,7 +71,7 @@ class EpollPoller:
         self._epoll.register(bell.fileno(), select.EPOLLIN | select.EPOLLET)
 
     def poll(self, timeout: float | None) -> int:
-        """Wait, call who is ready, return how many were."""
+        """Wait, call whoever is ready, and return how many descriptors were."""
         events = self._epoll.poll(timeout, 256)
         watches = self._watches
         for fd, event in events:
@@ -84,12 +84,12 @@ class EpollPoller:
                     writable()
                 if readable is not None and event & ~select.EPOLLOUT and watches.get(fd) is not None:
                     readable()
-            except Exception as error:  # the verdict is that of the engine's supervisor
+            except Exception as error:  # its engine's supervisor decides what follows
                 blame(error)
         return len(events)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._epoll.close()
 
 
@@ -104,7 +104,7 @@ class SelectorPoller:
         return self._selector.fileno()
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
-        """Watch ``fd``, or watch it otherwise, or (two Nones) no more."""
+        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it."""
         events = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
         known = fd in self._selector.get_map()
         if not events:
@@ -120,7 +120,7 @@ class SelectorPoller:
         self.watch(bell.fileno(), bell.silence, None, _raise)
 
     def poll(self, timeout: float | None) -> int:
-        """Wait, call who is ready, return how many were."""
+        """Wait, call whoever is ready, and return how many descriptors were."""
         ready = self._selector.select(timeout)
         for key, events in ready:
             readable, writable, blame = key.data
@@ -133,17 +133,17 @@ class SelectorPoller:
                     and key.fd in self._selector.get_map()
                 ):
                     readable()
-            except Exception as error:  # the verdict is that of the engine's supervisor
+            except Exception as error:  # its engine's supervisor decides what follows
                 blame(error)
         return len(ready)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._selector.close()
 
 
 def _nothing() -> None:
-    """Being woken is all."""
+    """Do nothing: waking up is the effect."""
 
 
 def _raise(error: Exception) -> None:
@@ -151,5 +151,5 @@ def _raise(error: Exception) -> None:
 
 
 def new_poller() -> Poller:
-    """The best that this system has."""
+    """Return the best poller that this system has."""
     return EpollPoller() if hasattr(select, "epoll") else SelectorPoller()

@@ -1,4 +1,4 @@
-"""Supervisor: lets an engine live, and live again after it failed; takes nothing else down."""
+"""Supervisor: runs an engine, and runs it again after a failure.  A failure ends nothing but the engine."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class EngineState(msgspec.Struct):
 
     name: str
     state: str = "starting"
-    """``starting``, ``running``, ``failed`` (waiting for its next try) or ``ended``."""
+    """``starting``, ``running``, ``failed`` (waiting for its next try), ``ended`` or ``stopped``."""
     address: str = ""
     failures: int = 0
     last_failure: str = ""
     next_try: float | None = None
-    """Seconds that it waits, or waited, before the next try."""
+    """Seconds between the failure and the next try."""
     engine: Engine | None = None
     running_since: float | None = None
     """When it last came up, by its thread's clock; None while it has not."""
 
     def came_up(self) -> bool:
-        """Whether it is running, or was and has come to a good end, as a replay does."""
+        """Whether it is running, or has run and ended by itself, as a replay does."""
         return self.state == "running" or (self.state == "ended" and self.running_since is not None)
 
 
@@ -39,7 +39,7 @@ async def supervise(
     report: Callable[[EngineEvent], object],
     policy: BackoffOptions,
 ) -> None:
-    """Run the engine until it returns or we are cancelled; after a failure, again after a wait."""
+    """Run the engine until it returns or is cancelled.  After a failure, wait and run it again."""
     backoff = Backoff(policy)
     while True:
         state.state = "starting"
@@ -66,7 +66,7 @@ async def _live_once(
     make_host: Callable[[trio.Nursery], EngineHost],
     report: Callable[[EngineEvent], object],
 ) -> BaseException | None:
-    """One life; returns what ended it, None for a good end.  Cancellation passes through."""
+    """Run it once; return what it raised, None if it returned.  Cancellation passes through."""
     host: EngineHost | None = None
     try:
         async with trio.open_nursery() as nursery:

@@ -226,7 +226,7 @@ def test_an_engine_does_what_it_is_asked_for() -> None:
     "engine, complaint",
     [
         ("none", "there is no engine 'none'"),
-        ("silent", r"engine 'silent' \(running\) does nothing that it is asked for"),
+        ("silent", r"engine 'silent' \(running\) has no operations to ask for"),
         ("fails", "engine 'fails': not that"),
         ("stuck", "engine 'stuck' has not answered within 0.01 s"),
     ],
