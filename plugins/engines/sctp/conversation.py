@@ -240,6 +240,7 @@ class Conversation:
             self.host.report(EngineEvent(engine=self._engine, what="refused", peer=self.peer, detail=why))
 
     def _take_messages(self, now: float) -> None:
+        # Without windows per stream, the association's window is the only back-pressure.
         if self.plain and (not self.streams or self._is_full()):
             return  # do not read: the association's receive window closes, and stops the peer
         messages = self.association.receive(now)

@@ -74,7 +74,7 @@ def decode_greeting(payload: bytes) -> Greeting:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed greeting: {error}") from None
     if greeting.version < 1 or greeting.streams < 1 or greeting.window < 1:
-        raise RemoteProtocolError(f"an impossible greeting: {greeting}")
+        raise RemoteProtocolError(f"invalid greeting: {greeting}")
     return greeting
 
 
@@ -104,7 +104,7 @@ class BackendFraming:
     def decode(self, data: Sequence[bytes]) -> list[Batch]:
         batches = self._decoder.decode(data)
         if self._decoder.malformed:
-            raise RemoteProtocolError("a unit that cannot be read")
+            raise RemoteProtocolError("a malformed unit")
         return batches
 
 

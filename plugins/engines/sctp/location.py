@@ -49,7 +49,7 @@ def parse_sctp_address(text: str) -> tuple[Address, Location]:
         )
     found = tuple(_host(text, host) for host in hosts.split(","))
     if len(found) > 1 and "" in found:
-        raise ValueError(f"{text!r}: no host means every interface, and stands alone")
+        raise ValueError(f"{text!r}: an empty host means all interfaces, and must be the only one")
     return address, Location(found, int(port), int(udp_port) if slash else None)
 
 
@@ -60,9 +60,9 @@ def _is_port(text: str) -> bool:
 def _host(text: str, host: str) -> str:
     if not host.startswith("["):
         if ":" in host:
-            raise ValueError(f"{text!r}: an IPv6 host stands in brackets, as in [::1]:5000")
+            raise ValueError(f"{text!r}: an IPv6 host must be in brackets, as in [::1]:5000")
         return host
     try:
         return str(ipaddress.IPv6Address(host[1:-1]))
     except ValueError:
-        raise ValueError(f"{text!r}: {host} is no IPv6 address") from None
+        raise ValueError(f"{text!r}: {host} is not an IPv6 address") from None

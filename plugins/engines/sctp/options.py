@@ -98,9 +98,9 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
         if self.mode == "dial" and not (location.port and all(location.hosts)):
-            raise ValueError(f"address: {self.address!r}: a dialler takes the host and the port of its peer")
+            raise ValueError(f"address: {self.address!r}: a dialler needs the host and the port of its peer")
         for address in self.addresses:
             try:
                 ipaddress.ip_address(address)
             except ValueError:
-                raise ValueError(f"addresses: {address!r} is no IP address") from None
+                raise ValueError(f"addresses: {address!r} is not an IP address") from None

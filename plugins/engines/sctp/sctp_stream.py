@@ -147,5 +147,5 @@ class SctpStream:
 
 def _number(payload: bytes) -> int:
     if len(payload) != 8:
-        raise RemoteProtocolError(f"a number of {len(payload)} bytes")
+        raise RemoteProtocolError(f"a control message with a number of {len(payload)} bytes")
     return int.from_bytes(payload, "big")

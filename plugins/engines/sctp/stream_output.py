@@ -155,7 +155,7 @@ class StreamOutput:
             if one.size:
                 self._encode_batch(one, counted=counted)
             else:
-                refusals.refuse(one, self._counted, "an empty message; one of SCTP has a byte at least")
+                refusals.refuse(one, self._counted, "an empty message; an SCTP message has at least one byte")
 
     def _encode_batch(self, batch: Batch, *, counted: bool) -> None:
         count = len(batch.bodies)
@@ -226,7 +226,7 @@ class StreamOutput:
         Raises ``RemoteProtocolError`` if that is less than before.
         """
         if self._allowed is None or allowed < self._allowed:
-            raise RemoteProtocolError(f"a window of {allowed} after {self._allowed}")
+            raise RemoteProtocolError(f"WINDOW of {allowed} after {self._allowed}")
         self._allowed = allowed
 
     def on_confirm(self, count: int) -> None:
@@ -235,7 +235,7 @@ class StreamOutput:
         Raises ``RemoteProtocolError``.
         """
         if count > self._counted:
-            raise RemoteProtocolError(f"a confirmation of {count}; {self._counted} were sent")
+            raise RemoteProtocolError(f"CONFIRM of {count} messages; {self._counted} were sent")
         self._confirmed = count
         self._confirm_at_port()
 

@@ -172,7 +172,7 @@ def decode(packet: bytes, at: int) -> tuple[Extensions, int]:
     at += 4
     for _ in range(MOST):
         if at + 4 > end:
-            raise MalformedPacket("option extensions without an end")
+            raise MalformedPacket("option extensions without a last one (OPT_END)")
         kind, length = packet[at], packet[at + 1]
         if length < 4 or at + length > end:
             raise MalformedPacket(f"an option extension of type {kind & 0x7F} that is {length} bytes long")

@@ -179,7 +179,7 @@ def _decode_data(packet: bytes, common: _Common, options: int, length: int) -> D
     number, trail = int.from_bytes(packet[16:20], "big"), int.from_bytes(packet[20:24], "big")
     extensions, at = _extensions(packet, DATA.size, options)
     if len(packet) != at + length:
-        raise MalformedPacket(f"a TSDU of {len(packet) - at} bytes that says it has {length}")
+        raise MalformedPacket(f"a TSDU of {len(packet) - at} bytes whose header says {length}")
     kind, tsi, port = common
     return Data(
         kind=kind,
@@ -238,5 +238,5 @@ def _read_address(packet: bytes, at: int) -> tuple[bytes, int]:
     size = _SIZE_OF_AFI.get(int.from_bytes(packet[at : at + 2], "big"), 0)
     end = at + 4 + size
     if not size or end > len(packet):
-        raise MalformedPacket("an address of an unknown family, or half of one")
+        raise MalformedPacket("an address of an unknown family, or a truncated one")
     return packet[at + 4 : end], end

@@ -96,12 +96,16 @@ class Receiver:
         statistics.packets_in += len(batch)
         unpack, fast, port = DATA.unpack_from, self._fast, self._port
         for packet in batch:
+            # The fast path: ODATA (type 4) without options, from a known source and address, for our port, of
+            # the announced length.
             size = len(packet)
             statistics.bytes_in += size
             if size >= 24 and packet[4:6] == b"\x04\0":
                 own, to, _, _, checksum, identifier, length, number, trail = unpack(packet)
                 session = fast.get((identifier, own))
                 if session is not None and to == port and length == size - 24 and address == session.address:
+                    # A sum of all ones, which is 0 modulo 65,535, is a correct checksum. Data packets must
+                    # have one (8.2).
                     if not checksum or ones_sum(packet):
                         statistics.malformed += 1
                         continue
@@ -110,6 +114,7 @@ class Receiver:
                     if (
                         window is not None
                         and number == window.next
+                        # With a gap, or with parity, a packet in order still needs the slow path.
                         and not session.recovery.missing
                         and session.parity is None
                     ):
@@ -166,6 +171,8 @@ class Receiver:
         session = self.sessions.get(packet.tsi)
         if session is None:
             return self._open(packet, now, address)
+        # Two sources with one TSI cannot be told apart by their packets. The first one stays; the other is
+        # reported once.
         if address != session.address and address not in session.impostors:
             session.impostors.add(address)
             detail = f"{session.address} and {address} use the same one"
@@ -174,6 +181,7 @@ class Receiver:
 
     def _open(self, packet: Packet, now: float, address: object) -> Session | None:
         """Start a session, unless the source is just finishing, or there are too many."""
+        # NCFs of a session that was forgotten must not bring it back.
         if packet.kind not in (packets.SPM, ODATA, RDATA) or len(self.sessions) >= self._options.max_sources:
             return None
         if packet.extensions.fin or packet.extensions.reset is not None:
@@ -263,6 +271,7 @@ class Receiver:
         later = 0
         for parity, asked in waiting:
             covered = [number for _, stands_for in asked for number in stands_for]
+            # The limit of NAKs: what exceeds it is postponed to when there will be tokens, one after another.
             if not self._naks.has_one(now):
                 session.recovery.postponed(covered, self._naks.ready_at() + later / self._options.max_naks)
                 later += 1

@@ -96,8 +96,10 @@ class Recovery:
     def arrived(self, number: int, now: float) -> float:
         """Remove a packet that has arrived; return for how many seconds it was missing."""
         entry = self.missing.pop(number)
+        # Only the first try is measured: after a repetition the answer could belong to either request.
         if entry.phase is Phase.WAIT_DATA and not entry.data_tries and entry.asked is not None:
             self.repairing.measured(now - entry.asked)
+        # More confirmations than requests of ours: other receivers asked for the same packet, too.
         if entry.confirmations > max(entry.asks, 1):
             self._crowded()
         else:
@@ -112,6 +114,7 @@ class Recovery:
         for number in numbers:
             entry = self.missing.get(number)
             if entry is None:
+                # A late confirmation for a packet that is already here has the same meaning.
                 if number in self._recent:
                     self._recent.remove(number)
                     self._crowded()
@@ -127,6 +130,7 @@ class Recovery:
 
     def asked_by_another(self, numbers: Iterable[int], now: float) -> None:
         """Process a NAK of another receiver."""
+        # A NAK of another receiver restarts the timer of its state (6.3): NAK_RPT_IVL or NAK_RDATA_IVL.
         for phase in (Phase.WAIT_NCF, Phase.WAIT_DATA):
             group = [
                 number for number in numbers if number in self.missing and self._suppressed(number) is phase
@@ -144,6 +148,8 @@ class Recovery:
     def next_deadline(self) -> float | None:
         """Return when ``take_due`` is to be called, or None."""
         due = self._due
+        # Entries at the front whose packets have all changed state are discarded here, not when the state
+        # changes: that would cost a search.
         while due and not any(map(self._is_current, due[0][2], (due[0][0],) * len(due[0][2]))):
             heapq.heappop(due)
         return due[0][0] if due else None
@@ -161,6 +167,7 @@ class Recovery:
             for number in group:
                 if self._is_current(number, due):
                     entry = self.missing[number]
+                    # Marked as taken: an older entry of the same packet must not match.
                     entry.due = NEVER
                     chosen = (
                         ask if entry.phase is Phase.BACK_OFF else again if self._try_again(entry) else give_up
@@ -202,6 +209,8 @@ class Recovery:
 
     def _back_off(self, group: list[int], now: float) -> None:
         """Start a random back-off, the same for all of these packets."""
+        # One random time for the whole group: receivers that miss the same burst then send one NAK with a
+        # list, instead of many NAKs.
         most = self.confirming.spread(self._spread, self._options.back_off)
         self._push(now + self._chance.below(most), group, Phase.BACK_OFF)
 

@@ -177,6 +177,7 @@ class Session:
         else:
             if parity is not None:
                 solved = parity.note(number, _row_item(item))
+            # Order matters: gaps are reported before the recovery of an earlier one, as they happened.
             if new:
                 self._found(new, now)
             if number in self.recovery.missing:
@@ -203,6 +204,7 @@ class Session:
         """Process reconstructed packets as if they had arrived."""
         assert self.parity is not None
         for number, (data, fragment) in solved:
+            # It may have arrived since, or have been given up.
             if number not in self.recovery.missing:
                 continue
             item: bytes | Data = data
@@ -304,6 +306,7 @@ class Session:
         """Begin with packet ``heard``, or before it if that is wanted and allowed."""
         first = heard
         wanted, oldest = self._options.join, self._join
+        # OPT_JOIN tells the oldest packet that a new receiver may request (9.4).
         if wanted != "now" and oldest is not None and distance(oldest, heard) > 0:
             first = oldest if wanted == "window" or distance(oldest, wanted) < 0 else wanted
             if distance(first, heard) < 0:
@@ -339,6 +342,7 @@ class Session:
         self.wants_spm = False
         if spm.extensions.join is not None:
             self._join = spm.extensions.join
+        # An SPM without a window: the source has not sent any data yet (8.1).
         if not (spm.trail == 0 and spm.lead == NO_WINDOW):
             self._on_edges(spm, now)
         offered = spm.extensions.parity
@@ -365,6 +369,8 @@ class Session:
         window = self.window
         return (
             window is not None
+            # Both must hold: the leading edge is far behind what was received, and the SPM number starts
+            # anew. A single reordered SPM has only one of them.
             and distance(window.lead, spm.lead) < -self._options.window_packets
             and self._spm_number is not None
             and spm.number < RESTART_SPMS

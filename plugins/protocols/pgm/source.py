@@ -194,6 +194,7 @@ class Source:
     def close(self, reset: Reset | None = None) -> list[bytes]:
         """Return the last packets of the session: OPT_FIN, or OPT_RST if it was given up."""
         self._final_options = Extensions(fin=reset is None, reset=reset)
+        # Several times, since nobody can request the last packet of a session.
         return [self._spm() for _ in range(FINS)]
 
     # ------------------------------------------------------------------ what receivers say
@@ -285,6 +286,8 @@ class Source:
         self._all.tokens -= len(packet)
 
     def _repair(self, out: list[bytes], now: float) -> None:
+        # Both buckets must have tokens. They may go below zero by one packet, so that no packet waits for an
+        # exact fit.
         while self._repair_tokens.tokens > 0 and self._all.tokens > 0:
             repair = self._next_repair(now)
             if repair is None:
@@ -318,6 +321,7 @@ class Source:
 
     def _as_repair(self, packet: bytes) -> bytes:
         """Return the RDATA packet for an ODATA packet, with the current trailing edge (8.2)."""
+        # RDATA differs from ODATA in type, checksum and trailing edge only (8.2).
         head = packet[:4] + bytes((RDATA, packet[5], 0, 0)) + packet[8:20]
         return sealed(head + self._window.trail.to_bytes(4, "big") + packet[24:])
 
@@ -336,6 +340,8 @@ class Source:
                 said = congestion.sent(number, now)
                 extensions = Extensions(fragment=extensions.fragment, congestion=said)
             if extensions is ext.NONE and self._begun:
+                # The header's sum is known except for size, number and trail: only the data is summed per
+                # packet.
                 checksum = checksum_of(self._head_sum + size + number + trail + ones_sum(tsdu))
                 head = pack(own_port, port, ODATA, 0, checksum, identifier, size, number, trail)
                 packet = head + tsdu
@@ -344,6 +350,7 @@ class Source:
             window.add(packet)
             tokens -= len(packet)
             out.append(packet)
+            # The last packet of a group: its parity follows at once.
             if parity is not None and number & parity.mask == parity.mask:
                 unasked = [self._parity_packet(made, ODATA) for made in parity.at_end(number)]
                 tokens -= sum(map(len, unasked))

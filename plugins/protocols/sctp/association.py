@@ -101,7 +101,7 @@ class Association:
         body.
         """
         if self.state not in OPEN:
-            raise LocalProtocolError(f"this association takes no more messages: {self.state.value}")
+            raise LocalProtocolError(f"the association does not accept messages: {self.state.value}")
         self._touched[self] = None
         return self.sender.send_many(stream, bodies, protocol, terms)
 

@@ -39,9 +39,10 @@ class Closing:
         association = self._association
         if association.state is State.ESTABLISHED:
             association.state = State.SHUTDOWN_PENDING
+            # The last DATA chunks ask for SACKs at once: the shutdown waits for them.
             association.sender.immediate_acks = True
         elif association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
-            association.abort("closed before it was open")
+            association.abort("closed before the handshake was complete")
 
     def advance(self, now: float) -> bool:
         """Send SHUTDOWN or SHUTDOWN ACK once everything is acknowledged; return whether that was done now."""
@@ -51,6 +52,7 @@ class Closing:
         association.state = (
             State.SHUTDOWN_SENT if association.state is State.SHUTDOWN_PENDING else State.SHUTDOWN_ACK_SENT
         )
+        # T2-shutdown now tests the path; a heartbeat's failure must not end a shutdown earlier than that.
         association.paths.stop_heartbeats()
         self._guard = now + _GUARD_RTOS * association.options.rto_max
         self._send_shutdown(now)
@@ -73,7 +75,7 @@ class Closing:
     def handle_timeout(self, now: float) -> None:
         association = self._association
         if self._guard is not None and self._guard <= now:
-            association.abort("the shutdown took too long")
+            association.abort("the shutdown was not completed in time")
         elif self._timer is not None and self._timer <= now and association.state in SHUTTING_DOWN:
             path = association.paths.current()
             path.back_off()
@@ -102,12 +104,15 @@ class Closing:
             if association.state is not State.SHUTDOWN_RECEIVED:
                 association.state = State.SHUTDOWN_RECEIVED
                 association.events.append(Event(what=What.SHUTTING_DOWN))
+            # SHUTDOWN acknowledges like a SACK without gap blocks (9.2). It has no window, so that the last
+            # one stays valid.
             acknowledged = Sack(cumulative=chunk.cumulative, window=association.sender.peer_window)
             association.sender.on_sack(acknowledged, now, names_gaps=False)
 
     def on_shutdown_ack(self, chunk: Plain, path: Path, now: float) -> None:
         association = self._association
         if association.state in SHUTTING_DOWN:
+            # SHUTDOWN COMPLETE must be alone in its packet (6.10).
             association.output.alone(path.address, chunks.encode(Plain(Type.SHUTDOWN_COMPLETE)))
             association.end(What.CLOSED)
 

@@ -215,6 +215,7 @@ class Endpoint:
             # Data alone, the common case: the tag is checked, and no control chunk has an exception (8.5.1).
             return association
         first = packet.chunks[0]
+        # INIT has tag 0, and is handled before the tag is checked (8.5.1, A).
         if isinstance(first, Init) and not first.is_ack:
             self._on_init(first, packet, source, association, now)
             return None
@@ -222,6 +223,7 @@ class Endpoint:
         if isinstance(first, Plain) and first.kind == Type.COOKIE_ECHO:
             association = self._on_cookie(first.value, packet, source, association, now)
             rest = rest[1:]
+        # Only now is the packet out of the blue (8.4): it is neither INIT nor COOKIE ECHO.
         elif association is None or _is_to_one_before(packet, association):
             self._out_of_the_blue(packet, source, now)
             return None
@@ -274,7 +276,7 @@ class Endpoint:
             return
         try:
             if not self._listens and association is None:
-                raise Refused(Cause.OUT_OF_RESOURCE, "nobody listens")
+                raise Refused(Cause.OUT_OF_RESOURCE, "this endpoint does not accept associations")
             offer, unknown = read_init(init, source, self._options)
             if association is not None:
                 # Its SHUTDOWN COMPLETE was lost, and the peer begins anew (9.2).
@@ -282,6 +284,7 @@ class Endpoint:
                     self._touched[association] = None
                     association.closing.repeat_shutdown_ack(now)
                     return
+                # The check precedes the cookie: a forged INIT must not even get one with foreign addresses.
                 _no_new_addresses(offer, association)
         except Refused as refused:
             self.statistics.refused += 1
@@ -300,6 +303,8 @@ class Endpoint:
         self._answer(packet, source, init.tag, ack)
 
     def _cookie(self, packet: Packet, offer: Offer, association: Association | None, now: float) -> Cookie:
+        # An INIT that crosses ours is answered with our own tag and TSN, so that both sides end up with one
+        # association (5.2.1).
         crossing = association is not None and association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED)
         tied = association is not None and association.state is not State.COOKIE_WAIT
         return Cookie(
@@ -328,6 +333,8 @@ class Endpoint:
         if cookie is None or not ours or cookie.tag != packet.tag or source not in cookie.offer.addresses:
             self.statistics.forged_cookies += 1
             return None
+        # A repeated cookie is accepted even when it is too old: our COOKIE ACK was lost, and the association
+        # exists (5.2.4).
         same = association is not None and (association.tag, association.output.peer_tag) == (
             cookie.tag,
             cookie.offer.tag,
@@ -343,6 +350,7 @@ class Endpoint:
             association.accept(cookie, source, now)
         elif not self._renew(cookie, packet, source, association, now):
             return None
+        # COOKIE ACK is the first chunk of its packet (5.1, D).
         association.output.reply(source, chunks.encode(Plain(Type.COOKIE_ACK)))
         return association
 
@@ -358,6 +366,8 @@ class Endpoint:
             return True
         if association.output.peer_tag == cookie.offer.tag:  # case C: late, discard
             return False
+        # Tie-tags prove that the peer has received an INIT ACK for this very association: else a stranger's
+        # cookie could replace it.
         if (cookie.tie_ours, cookie.tie_theirs) != (association.tag, association.output.peer_tag):
             return False
         if association.state is State.SHUTDOWN_ACK_SENT:

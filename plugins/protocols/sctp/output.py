@@ -70,10 +70,13 @@ class Output:
         current.decay_idle(now)
         room = current.probing.size - packets.HEADER.size & ~3
         if sender is not None and (forward := sender.outstanding.forward(room)) is not None:
+            # FORWARD-TSN goes before data, and T3-rtx guards it: if it is lost, nothing else would repeat it
+            # (RFC 3758, 3.5, C5).
             self._replies.appendleft((current.address, chunks.encode(forward)))
             if current.retransmission_due is None:
                 current.retransmission_due = now + current.rto
         for path in [current, *(path for path in paths.all if path is not current)]:
+            # New data on the primary path only. The other paths carry retransmissions and replies.
             end = len(made) + path.burst() if path is current else 0
             while parts := self._next(path, sender, receiver, now, fresh=len(made) < end):
                 made.append((path.address, packets.encode(*self._ports, self.peer_tag, parts)))
@@ -87,6 +90,7 @@ class Output:
         """Return the chunks of the next packet on a path; an empty list if there are none."""
         parts: list[bytes] = []
         room = path.probing.size - packets.HEADER.size & ~3
+        # Replies for other paths, or too long for this packet, go back to the end of the queue.
         for _ in range(len(self._replies)):
             address, encoded = self._replies.popleft()
             if address == path.address and len(encoded) <= room:

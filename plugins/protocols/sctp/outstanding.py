@@ -134,7 +134,7 @@ class Outstanding:
         if cumulative < self.cumulative:
             return False  # reordered: a newer SACK was processed before it (6.2.1, D i)
         if cumulative >= self.next_tsn:
-            raise RemoteProtocolError(f"TSN {sack.cumulative} is acknowledged, which was not sent")
+            raise RemoteProtocolError(f"SACK of TSN {sack.cumulative}, which was not sent")
         # The congestion rules ask whether the window was full before this SACK (7.2.1, 7.2.2), so that the
         # flight sizes are taken before anything is removed. The window grows before missing reports may halve
         # it (7.2.4, last note).

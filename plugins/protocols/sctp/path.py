@@ -68,6 +68,7 @@ class Path:
             self._rttvar += _BETA * (abs(self.srtt - seconds) - self._rttvar)
             self.srtt += _ALPHA * (seconds - self.srtt)
         rto = self.srtt + 4 * self._rttvar
+        # RTO.Min and RTO.Max (6.3.1, C6 and C7).
         self.rto = min(max(rto, self._options.rto_min), self._options.rto_max)
 
     def back_off(self) -> None:
@@ -93,15 +94,18 @@ class Path:
         that acknowledge every second packet: our receiver reads many packets at once and sends one SACK for
         all.
         """
+        # No growth in fast recovery, nor for SACKs that do not advance the cumulative TSN (7.2.1).
         if self.recovery_exit is not None or not advanced:
             return
         size = self.probing.size
+        # A window that was not used says nothing about the network, and must not grow (7.2.1).
         fully_used = in_flight_before >= self.cwnd
         if self.cwnd <= self.ssthresh:
             if fully_used:
                 self.cwnd += min(count, self.burst() * size)
             return
         self._partial_bytes_acked += count
+        # Congestion avoidance: one packet for each window of acknowledged bytes (7.2.2).
         if self._partial_bytes_acked >= self.cwnd:
             self._partial_bytes_acked = self._partial_bytes_acked - self.cwnd if fully_used else self.cwnd
             if fully_used:
@@ -118,6 +122,7 @@ class Path:
 
     def congestion_notified(self, tsn: int, newest: int) -> None:
         """Halve the window after an ECN echo, once per window of data (RFC 4960, appendix A)."""
+        # A window of packets is marked at once; they are one event of congestion.
         if self._reduced_at is None or tsn > self._reduced_at:
             self._reduced_at = newest
             self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
@@ -130,6 +135,7 @@ class Path:
         self.cwnd = self.probing.size
         self._partial_bytes_acked = 0
         self.recovery_exit = None
+        # A measurement in progress would include the timeout.
         self.timed = None
         self.back_off()
 

@@ -60,6 +60,7 @@ class Paths:
         """
         at = self.all.index(path)
         others = [other for other in self.all[at + 1 :] + self.all[:at] if other.confirmed]
+        # Start after the failed path, so that repeated failures visit all others in turn.
         for other in others:
             if other.active:
                 return other
@@ -73,8 +74,10 @@ class Paths:
         Timeouts of an unconfirmed path count for that path alone (5.4).
         """
         path.errors += 1
+        # An unconfirmed address may be nobody's: its silence says nothing about the peer (5.4).
         if path.confirmed:
             self.errors += 1
+        # PATH_DOWN is reported once, when the counter passes the limit (8.2).
         if path.active and path.errors > self._options.path_tries:
             path.active = False
             self._events.append(Event(what=What.PATH_DOWN, address=path.address))
@@ -111,6 +114,7 @@ class Paths:
             path.probing.stop()
 
     def _next_heartbeat(self, path: Path, now: float) -> float:
+        # Jitter of half an RTO around it, so that associations do not send heartbeats at the same time (8.3).
         pause = self._options.heartbeat if path.confirmed else 0.0
         return now + pause + path.rto * (0.5 + self._secret.share())
 
@@ -138,6 +142,7 @@ class Paths:
                 continue
             sent, nonce = path.heartbeat_sent
             if answered == nonce:
+                # The path MTU search starts once the address is known to be the peer's.
                 if not path.confirmed:
                     path.probing.begin(now)
                 path.heartbeat_sent = None

@@ -64,6 +64,7 @@ class ByTsn:
             sequence = before
         else:
             self._starting[tsn] = sequence
+        # The fragment may join two sequences into one.
         after = self._starting.get(tsn + 1)
         if after is not None and sequence.belongs_with(after):
             sequence.fragments += after.fragments
@@ -105,12 +106,14 @@ class ByNumber:
         Return all fragments when complete, else None.
         """
         fragments = self._messages.setdefault(key, {})
+        # A repeated FSN under a new TSN is a fault of the peer; the first one counts.
         if fragment.fsn in fragments:
             return None
         fragments[fragment.fsn] = fragment
         self.bytes += charge(fragment.data)
         if fragment.flags & ENDING:
             self._last[key] = fragment.fsn
+        # The last fragment gives the count. Without it the default of -2 can never match.
         if len(fragments) != self._last.get(key, -2) + 1 or not all(
             n in fragments for n in range(len(fragments))
         ):

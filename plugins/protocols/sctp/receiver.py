@@ -31,7 +31,7 @@ from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
 _MAX_DUPLICATES = 50
 _PACKETS_PER_SACK = 2
-_LATE_COUNT = "I-DATA counts fragments from the second on, as Linux does and RFC 8260 does not; set interleaving = false"
+_LATE_COUNT = "the second fragment of an I-DATA message has number 0, as from Linux and against RFC 8260; set interleaving = false"
 _WHOLE = BEGINNING | ENDING
 
 
@@ -107,6 +107,8 @@ class Receiver:
     def _take_in_order(self, batch: Sequence[Data], at: int, now: float) -> int:
         """Process chunks while they are in sequence; return the index of the first one that is not."""
         received, interleaved = self.received, self.interleaved
+        # With a gap, a chunk may fill it, and late fragments of abandoned messages must be recognised: both
+        # are the slow path's.
         if received.has_gaps() or self._skipped:
             return at
         mask = MASK32 if interleaved else MASK16
@@ -115,6 +117,9 @@ class Receiver:
             chunk = batch[at]
             flags, stream, data, size = chunk.flags, chunk.stream, chunk.data, len(chunk.data)
             unordered = bool(flags & UNORDERED)
+            # Everything unusual ends the fast path: a wrong TSN, the wrong kind of data, no room, an unknown
+            # stream, and a stream in which messages wait for an earlier one. ``on_data`` then treats the
+            # chunk by the rules.
             if (
                 chunk.tsn != (tsn + 1) & MASK32
                 or chunk.interleaved is not interleaved
@@ -141,6 +146,7 @@ class Receiver:
             at += 1
             if flags & IMMEDIATE:
                 self.sack_due = now
+        # Written back once per batch: the loop works on local variables.
         received.cumulative = tsn
         self._ready_bytes += taken
         return at
@@ -155,19 +161,26 @@ class Receiver:
             )
         if chunk.interleaved and not chunk.flags & BEGINNING and not chunk.fsn:
             raise RemoteProtocolError(_LATE_COUNT)
+        # A TSN is compared with the cumulative one as the nearest integer: serial arithmetic (1.6) in one
+        # place.
         tsn = unwrapped(chunk.tsn, self.received.cumulative)
         if self.received.knows(tsn):
+            # Duplicates are reported and acknowledged at once: the peer retransmits because a SACK was lost
+            # (6.2).
             if len(self._duplicates) < _MAX_DUPLICATES:
                 self._duplicates.append(chunk.tsn)
             self.sack_due = now
             return
         fills_gap = tsn < self.received.highest()
+        # A chunk that is dropped must not appear in a SACK, and the SACK goes out at once (6.2).
         if not self._has_room(tsn, len(chunk.data)) or not self.received.add(tsn):
             self.dropped += 1
             self.sack_due = now
             return
         if chunk.flags & IMMEDIATE or self.received.has_gaps() or fills_gap:
             self.sack_due = now
+        # The TSN counts as received although the data is dropped: else the peer would retransmit it for ever
+        # (6.5).
         if chunk.stream >= self.streams:
             self.invalid_streams.append(chunk.stream)
             return
@@ -191,7 +204,7 @@ class Receiver:
             fits = is_next
             stuck = is_next and window <= 0
         if stuck:  # no message waits that the host could take to make room: this can never be resolved
-            raise RemoteProtocolError("unfinished messages that together are larger than the receive window")
+            raise RemoteProtocolError("incomplete messages fill the receive window")
         return fits
 
     def packet_done(self, now: float) -> None:
@@ -222,6 +235,7 @@ class Receiver:
     def _assemble(self, tsn: int, chunk: Data) -> None:
         unordered = bool(chunk.flags & UNORDERED)
         number = self._number(chunk, unordered)
+        # A late fragment of an abandoned message would start a message that is never completed.
         if self._skipped and number <= self._skipped.get((chunk.stream, unordered), -1):
             return
         if chunk.flags & BEGINNING and chunk.flags & ENDING:
@@ -307,6 +321,8 @@ class Receiver:
             raise RemoteProtocolError("FORWARD-TSN and I-FORWARD-TSN mixed")
         cumulative = unwrapped(chunk.cumulative, self.received.cumulative)
         self.sack_due = now
+        # An old FORWARD-TSN is only acknowledged again (RFC 3758, 3.6). One that jumps further than gap
+        # blocks can express is ignored: it could make us skip everything.
         if cumulative <= self.received.cumulative or cumulative - self.received.cumulative > MASK16:
             return
         self.received.advance(cumulative)
@@ -324,6 +340,7 @@ class Receiver:
 
     def _skip(self, stream: int, number: int) -> None:
         waiting = self._waiting.get(stream, {})
+        # Messages that waited for the abandoned one are delivered now, in order.
         for earlier in sorted(key for key in waiting if key <= number):
             message = waiting.pop(earlier)
             self._waiting_bytes -= charge(message.data)

@@ -102,12 +102,12 @@ class Reconfiguration:
         """Raise ``LocalProtocolError`` if this cannot be requested now."""
         if not self.agreed or self._association.state is not State.ESTABLISHED:
             raise LocalProtocolError(
-                "streams cannot be reset or added: the peer does not know how, or it is not the time"
+                "streams cannot be reset or added: the peer does not support it, or the association is not established"
             )
         if not streams or max(streams) >= available or min(streams) < 0 or len(streams) > _MAX_STREAMS:
             raise LocalProtocolError(f"1 to {_MAX_STREAMS} streams of 0 to {available - 1} can be reset")
         if kind in self._queued or (self._request is not None and self._kind is kind):
-            raise LocalProtocolError("this was asked for already; wait for the event that says the outcome")
+            raise LocalProtocolError("this was requested already; an event will report the outcome")
 
     def send_requests(self, now: float) -> bool:
         """Send the next request that nothing prevents; return whether one was sent."""
@@ -149,7 +149,7 @@ class Reconfiguration:
         if association.state not in SENDING:
             self.timer = None
         elif association.paths.failed(path):
-            association.end(What.LOST, "no response to a stream's reset")
+            association.end(What.LOST, "no response to a reset of streams")
         else:
             self._send_request(now)
 

@@ -19,7 +19,7 @@ class Secret:
         ``key_lifetime`` is in seconds: cookies get a new derived key after that (RFC 9260, 5.1.3).
         """
         if len(key) < 16:
-            raise ValueError(f"a key of {len(key)} bytes; it takes 16 at least, 32 are better")
+            raise ValueError(f"a key of {len(key)} bytes; at least 16 are needed, 32 are better")
         self._key = key
         self._lifetime = key_lifetime
         self._count = 0

@@ -79,12 +79,16 @@ class Sender:
         Raises ``LocalProtocolError`` for a stream that does not exist or an empty body.
         """
         if not 0 <= stream < self.streams:
-            raise LocalProtocolError(f"stream {stream}: this association has 0 to {self.streams - 1}")
+            raise LocalProtocolError(
+                f"no stream {stream}: this association has streams 0 to {self.streams - 1}"
+            )
         if not all(bodies):
-            raise LocalProtocolError("a message of SCTP has one byte at least")
+            raise LocalProtocolError("an SCTP message has at least one byte")
         messages = [Outgoing(stream, data, protocol, terms) for data in bodies]
         if terms.priority is not None:
             self._make_room(terms.priority, sum(map(len, bodies)))
+        # Messages of a stream that is being reset must not get numbers before the reset is answered (RFC
+        # 6525).
         if stream in self.paused:
             self._paused_messages += messages
         else:
@@ -174,6 +178,7 @@ class Sender:
         Without ``fresh``, retransmissions only.
         """
         taken = self._fill_again(path, room, now) if path.lost else []
+        # Lost chunks first (6.1, rule C), and no new data on a path that still has any.
         if fresh and self.schedule.current() is not None and not path.lost and path.flight < path.cwnd:
             taken += self._fill_fresh(path, room - sum(map(len, taken)), now, alone=not taken)
         if taken:
@@ -209,6 +214,8 @@ class Sender:
         most = tsn + outstanding.room()
         while tsn < most and (message := schedule.current()) is not None:
             terms = message.terms
+            # The lifetime is checked once more when a TSN would be assigned: before that a message costs
+            # nothing to abandon.
             if terms.expires is not None and now >= terms.expires:
                 if messages:
                     break  # abandoning may use the TSN that the next chunk of this packet would have
@@ -236,6 +243,8 @@ class Sender:
             bundle = Bundle(
                 outstanding.next_tsn, tsn - 1, parts, messages, path, size, begun - space, limited
             )
+            # Remember the probe: if the peer drops it, the SACK that opens the window triggers its
+            # retransmission.
             if size > self.peer_window:
                 self._probe = bundle
             outstanding.add(bundle, now)
@@ -270,6 +279,8 @@ class Sender:
             flags |= BEGINNING
             message.tsn = tsn
             # An unordered DATA chunk has no SSN (6.6); an unordered I-DATA has a MID of its own space.
+            # The number is assigned with the first fragment, not when the message is queued: an abandoned
+            # message must not leave a gap in the numbers of its stream.
             if self.interleaved or not flags & UNORDERED:
                 numbers = self._numbers[terms.unordered]
                 message.number = number = numbers.get(message.stream, 0)

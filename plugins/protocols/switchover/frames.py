@@ -48,7 +48,9 @@ def read_hello(payload: bytes) -> tuple[bytes, int, int]:
     """Decode a HELLO: feed, next number, and first number that is not confirmed."""
     version, feed, received, confirmed = _unpack(_HELLO, Kind.HELLO, payload)
     if version != VERSION or not confirmed <= received:
-        raise RemoteProtocolError(f"an impossible HELLO: version {version}, {confirmed} of {received}")
+        raise RemoteProtocolError(
+            f"invalid HELLO: version {version}, {confirmed} of {received} units confirmed"
+        )
     return feed, received, confirmed
 
 
@@ -146,5 +148,5 @@ class Deframer:
         if kind is Kind.UNIT and size < NUMBER.size:
             raise RemoteProtocolError("a UNIT without a number")
         if size > most:
-            raise RemoteProtocolError(f"{kind.name} of {size} bytes; {most} are allowed")
+            raise RemoteProtocolError(f"{kind.name} of {size} bytes; at most {most} are allowed")
         return kind

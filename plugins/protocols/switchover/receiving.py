@@ -88,6 +88,7 @@ class ReceivingSide:
         Raises ``RemoteProtocolError`` if they are malformed: the caller disconnects.
         """
         for kind, payload in self._deframer.frames(data):
+            # WELCOME comes first, and only once per connection.
             if self._welcomed == (kind is Kind.WELCOME):
                 raise RemoteProtocolError(f"{kind.name} {'after' if self._welcomed else 'before'} WELCOME")
             if kind is Kind.UNIT:
@@ -119,13 +120,14 @@ class ReceivingSide:
             self._early_bytes = 0
             self.next = self._confirmed = first
             self._reported = (first, first)
+        # The sender has dropped units that this receiver lacks: they are lost, and reported.
         elif first > self.next:
             self.statistics.lost_units += first - self.next
             detail = f"units {self.next} to {first - 1}: the sender no longer has them"
             self.events.append(("lost", detail))
             self._skip_to(first)
         elif first < self.next:
-            raise RemoteProtocolError(f"WELCOME with {first}; {self.next} was asked for")
+            raise RemoteProtocolError(f"WELCOME with unit {first}; {self.next} was requested")
 
     def _leave(self) -> None:
         self.group = self._leave_at = None
@@ -148,6 +150,7 @@ class ReceivingSide:
         """Process units of the source; None stands for units that PGM has lost."""
         for unit in units:
             if unit is None:
+                # Losses matter only while units are expected from the group: TCP delivers all others.
                 if self.by_group or self._leave_at is not None:
                     self.by_group = False
                     self._out.append(frames.numbered(Kind.MISSING, self.next))
@@ -171,6 +174,7 @@ class ReceivingSide:
                 self._ready.append(unit_now)
                 self.next += 1
             self._progress(now)
+        # A unit ahead of a gap: the other path, or a repair, will bring the missing one.
         elif number > self.next and number not in self._early:
             self._early[number] = unit
             self._early_bytes += len(unit)

@@ -90,6 +90,7 @@ class SendingSide:
         Raises ``RemoteProtocolError`` if they are malformed: the caller disconnects.
         """
         for kind, payload in link.deframer.frames(data):
+            # HELLO comes first, and only once.
             if (link.stage is Stage.SILENT) != (kind is Kind.HELLO):
                 raise RemoteProtocolError(f"unexpected {kind.name} from a receiver ({link.stage.value})")
             if kind is Kind.HELLO:
@@ -109,10 +110,13 @@ class SendingSide:
         if feed != self._feed:
             if feed != NO_FEED:
                 self.events.append(("feed began anew", link.name, "it had received from an earlier sender"))
+            # With confirmations, the first receiver after a gap without any inherits what the last one left
+            # unconfirmed.
             inherits = self.confirming and not self.known
             received = confirmed = buffer.confirmed if inherits else buffer.next
         elif received > buffer.next:
             raise RemoteProtocolError(f"HELLO asks for unit {received}; the next is {buffer.next}")
+        # It was away for so long that its units have left the buffer.
         elif received < buffer.first:
             detail = f"{buffer.first - received} units from {received} on are no longer kept"
             self.events.append(("lost", link.name, detail))
@@ -167,11 +171,13 @@ class SendingSide:
         buffer = self.buffer
         links = self.known
         for link in links:
+            # A receiver that had everything has been idle, not slow: its timers start with this batch.
             if link.received == buffer.next:
                 link.since = now
         by_tcp = [link for link in links if link.stage is not Stage.MULTICAST]
         last = len(units) - 1
         for index, data in enumerate(units):
+            # The messages of a batch count as complete with its last unit.
             unit = buffer.add(data, messages if index == last else 0)
             if self.multicasting:
                 self._to_group.append(NUMBER.pack(unit.number) + data)
@@ -207,6 +213,7 @@ class SendingSide:
             self._set_transport("multicast", f"{len(reachable)} of {len(links)} receivers hear the group")
         else:
             for link in links:
+                # Receivers that are still joining are told to stop when too few are left.
                 if link.stage is Stage.MULTICAST or (len(links) < least and link.stage in _LISTENING):
                     link.to_unicast(self.buffer.next)
             self._set_transport("TCP", f"{len(reachable)} of {len(links)} receivers hear the group")
@@ -249,6 +256,8 @@ class SendingSide:
                 link.ask_from = now + self._options.retry
                 detail = f"no SPM of the source reached it from {self._group} within {self._options.join_timeout:g} s"
                 self.events.append(("stays on TCP", link.name, detail))
+            # Disconnecting is the last resort, and only for a receiver that alone keeps the full buffer from
+            # moving.
             elif self._holds_up(link) and link.since + self._options.stall_timeout <= now:
                 self._disconnect(link, f"it held up the feed for {self._options.stall_timeout:g} s", now)
             elif link.depends_on_group and link.received < self.buffer.next:

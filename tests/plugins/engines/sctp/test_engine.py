@@ -277,9 +277,9 @@ def test_bytes_that_are_no_packets_change_nothing(kernel_factory: KernelFactory)
 
 def test_a_wrong_plan_is_refused_with_its_line() -> None:
     text = '[engines.net]\nkind = "sctp"\naddress = "backend+sctp://127.0.0.1:5000"\naddresses = ["eth0"]\n'
-    with pytest.raises(PlanError, match=r"4: .*'eth0' is no IP address"):
+    with pytest.raises(PlanError, match=r"4: .*'eth0' is not an IP address"):
         plan_of_text(text, PluginRegistry.load())
-    with pytest.raises(PlanError, match="a dialler takes the host and the port"):
+    with pytest.raises(PlanError, match="a dialler needs the host and the port"):
         plan_of_text(text.replace("127.0.0.1:5000", ":0").replace("eth0", "::1"), PluginRegistry.load())
 
 

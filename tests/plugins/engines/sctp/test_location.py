@@ -31,8 +31,8 @@ def test_an_address_is_read_and_written_alike(text: str, framing: str, place: Lo
         ("backend+sctp://10.0.0.1:70000", "is no host,host:port/udp-port"),
         ("backend+sctp://10.0.0.1:5000/x", "is no host,host:port/udp-port"),
         ("backend+sctp://::1:5000", "in brackets"),
-        ("backend+sctp://[zz]:5000", "is no IPv6 address"),
-        ("backend+sctp://,10.0.0.1:5000", "stands alone"),
+        ("backend+sctp://[zz]:5000", "is not an IPv6 address"),
+        ("backend+sctp://,10.0.0.1:5000", "must be the only one"),
     ],
 )
 def test_a_wrong_address_is_refused_in_words(text: str, why: str) -> None:

@@ -200,7 +200,7 @@ def test_the_requests_have_the_bytes_of_the_rfc() -> None:
 def test_a_reset_that_cannot_be_is_refused_here() -> None:
     network = Network(b=msgspec.structs.replace(QUICK, stream_reset=False))
     ours, _ = network.open()
-    with pytest.raises(LocalProtocolError, match="does not know how"):
+    with pytest.raises(LocalProtocolError, match="does not support it"):
         ours.reset_streams(1)
     able = Network().open()[0]
     with pytest.raises(LocalProtocolError, match="0 to 63"):

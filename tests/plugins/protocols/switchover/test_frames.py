@@ -57,7 +57,7 @@ def test_frames_are_read_in_whatever_pieces_they_come(piece: int) -> None:
     [
         (b"\x0a\0\0\0\0", "unknown type 10"),
         (b"\x03\0\0\0\x07", "without a number"),
-        (b"\x03\0\0\x01\0", "UNIT of 256 bytes; 108 are allowed"),
+        (b"\x03\0\0\x01\0", "UNIT of 256 bytes; at most 108 are allowed"),
         (b"\x04\0\0\x08\0", "PREPARE of 2048 bytes"),
     ],
 )
