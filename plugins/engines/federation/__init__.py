@@ -1,1 +1,1 @@
-"""Federation: a broker of this kernel is the client of a broker elsewhere, and gets what it wants of that one's messages."""
+"""Federation: a link makes a broker of this kernel (downstream) receive messages of a broker elsewhere (upstream)."""

@@ -1,4 +1,4 @@
-"""Consumers: what comes over a link, for an exchange and for a queue.  They stop while it is not wanted here."""
+"""Consumers of a federation link: one for each federated exchange and queue.  They stop while nothing is wanted here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from plugins.engines.federation.session import FederationSession
 
 _ENVELOPES = 1024
-"""How many envelopes are kept as they are handed on; with more flows the table begins anew."""
+"""Envelopes that are remembered in the form in which they are handed on; the table is emptied when it is full."""
 
 LOW_PRIORITY = {"x-priority": -1}
-"""A queue serves its own consumers first; and by this a broker tells a link from them."""
+"""The priority of a link's consumer: local consumers are served first, and a broker can tell a link by it."""
 
 
 class LinkConsumer(Consumer):
-    """Consumes while it is wanted."""
+    """Consumes a queue of the upstream while its messages are wanted."""
 
     session: FederationSession
 
@@ -53,7 +53,7 @@ class LinkConsumer(Consumer):
         self._thing = name
         self._consuming = self._has_consumed = False
         self._closing = False
-        """Whether the channel waits for the answer to its close."""
+        """Whether the channel was closed here and the server has not answered yet."""
         self._passed_on: dict[tuple[Envelope, bool], Envelope | None] = {}
 
     @property
@@ -63,13 +63,13 @@ class LinkConsumer(Consumer):
 
     @abstractmethod
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope | None:
-        """Return the envelope for messages that came under this one; None: they are not to come here."""
+        """Return the envelope under which messages are handed on; None: they may not pass the link."""
 
     def deleted(self, queue: str) -> None:
-        """A queue here is."""
+        """A queue here was deleted."""
 
     def look(self) -> None:
-        """What is wanted may have changed."""
+        """Start or stop, if what is wanted has changed."""
         if not self.is_open or self.wanted == self._consuming:
             return
         if not self._consuming and not self.session.is_there(self._queue):
@@ -82,24 +82,24 @@ class LinkConsumer(Consumer):
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
 
     def start(self) -> None:
-        """A channel that is being closed is begun again once it is."""
+        """Open the channel again as soon as its close has been answered."""
         if not self._closing:
             super().start()
 
     def opened(self) -> None:
-        """Ask for messages, if they are wanted and it does not yet."""
+        """Start to consume, if messages are wanted and it does not consume yet."""
         if not self.wanted:
-            self.refusal = ""  # there is nothing that could be refused
+            self.refusal = ""  # nothing is asked for, so nothing is refused
         self.look()
 
     def received(self, method: Method) -> None:
-        """The server begins, or will deliver no more."""
+        """The server has confirmed the consumer, or has cancelled it."""
         if isinstance(method, basic.Cancel):
             self._consuming = False
         super().received(method)
 
     def delivered(self, event: Delivered) -> None:
-        """Messages have come."""
+        """Messages have arrived: hand them on."""
         self.works()
         batch = event.batch
         known = batch.envelope, event.redelivered
@@ -126,15 +126,15 @@ class LinkConsumer(Consumer):
 
 
 class ExchangeConsumer(LinkConsumer):
-    """What the upstream keeps for a federated exchange."""
+    """Consumes the queue that the upstream keeps for a federated exchange."""
 
     @property
     def wanted(self) -> bool:
-        """Whether the exchange is there."""
+        """Whether the exchange exists here."""
         return self.session.federation.exchanges[self._thing] is not None
 
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope | None:
-        """One step more in the trace."""
+        """Return the envelope with one more step in its trace."""
         headers = _headers(envelope)
         session = self.session
         if not may_come(headers, session.here, session.options.max_hops):
@@ -150,25 +150,25 @@ class ExchangeConsumer(LinkConsumer):
 
 
 class QueueConsumer(LinkConsumer):
-    """What waits upstream in a federated queue."""
+    """Consumes a federated queue of the upstream."""
 
     @property
     def wanted(self) -> bool:
-        """Whether the queue here has nothing for consumers of its own."""
+        """Whether the queue here is empty and has consumers."""
         state = self.session.federation.queues[self._thing]
         return state is not None and state.wants_more
 
     def deleted(self, queue: str) -> None:
-        """A queue here is; if it is this one, what is on its way goes back to the upstream's."""
+        """A queue here was deleted; if it is this one, unacked messages go back to the queue of the upstream."""
         if self.subscription.no_ack:
-            return  # the upstream has forgotten it: a queue that comes again may still have it
+            return  # without acknowledgements the upstream has forgotten them: nothing can go back
         if queue == self._thing and self.is_open and self._has_consumed:
             self.lost()
             self._closing = True
             self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "the queue is deleted")
 
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope:
-        """One step more in the trace; and to the queue, whichever exchange it came from."""
+        """Return the envelope with one more step in its trace, addressed to the queue whatever exchange it came from."""
         step = {**self.session.step(), "queue": self._thing, "redelivered": redelivered}
         headers = with_queue_step(_headers(envelope), step, envelope.exchange, envelope.key)
         return _changed(envelope, "", self._thing, headers)

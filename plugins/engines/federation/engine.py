@@ -23,7 +23,7 @@ from plugins.protocols.amqp091.connection import ClientConnection
 
 
 class Federation:
-    """The link.  ``run`` dials; all else is called by the thread that hosts it."""
+    """The link.  ``run`` connects; all other methods are called by the thread that hosts it."""
 
     host: Host
     port: Port
@@ -36,9 +36,9 @@ class Federation:
         self.queues: dict[str, QueueState | None] = dict.fromkeys(options.queues)
         self.broker_is_there = False
         self.as_they_are: set[str] = set()
-        """What is there upstream but was declared otherwise: it is taken as it is (``declaring queue 'orders'``)."""
+        """What exists upstream with other arguments; it is used as it is (``declaring queue 'orders'``)."""
         self.messages_stopped = 0
-        """Not let in: they have been here, or passed too many links."""
+        """Messages that may not pass: they have been here before, or have passed too many links."""
         self.link = Link(name, _purpose(options), options, self._make_session)
         self._named = trio.Event()
 
@@ -46,7 +46,7 @@ class Federation:
         return f"<Federation {self.name}, {self.link}>"
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Hold the link until cancelled."""
+        """Keep the link up until cancelled."""
         self.host = self.link.host = host
         self.port = host.port(self.name, self)
         watches: Watches = host.rendezvous.setdefault(place_of(self.options.broker), Watches())
@@ -62,7 +62,7 @@ class Federation:
                 watches.remove(watch)
 
     def pending(self) -> bool:
-        """Nothing is written for its own sake."""
+        """Nothing has to be written before the engine ends."""
         return False
 
     def statistics(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Federation:
         session = connection.session if connection is not None else None
         return session if isinstance(session, FederationSession) else None
 
-    # What the broker tells, in its thread, and what follows from it in this one
+    # Reports of the broker come in its thread; what follows from them is done in this thread.
 
     def _watches(self) -> list[Watch]:
         def watch(what: Any, name: str, take: Callable[..., None]) -> Watch:
@@ -116,7 +116,9 @@ class Federation:
         appeared = (self.queues[name] is None) != (state is None)
         self.queues[name] = state
         session = self._session()
-        if session is not None and state is None:  # deleted, or away with a broker that may come without it
+        if (
+            session is not None and state is None
+        ):  # deleted, or its broker has gone and may come back without it
             session.deleted(name)
         if session is not None and not appeared:
             session.look()
@@ -133,17 +135,17 @@ class Federation:
     # The port's owner
 
     def on_output(self) -> None:
-        """No route leads here (``check_plan`` sees to that)."""
+        """Never called: ``check_plan`` refuses routes that lead here."""
 
     def on_writable(self) -> None:
-        """The broker has room."""
+        """The broker has room again: read on."""
         session = self._session()
         if session is not None:
             session.intake.going = True
             self.link.finish()
 
     def on_confirmed(self, position: int) -> None:
-        """The broker has taken the responsibility."""
+        """The broker has the messages: acknowledge them to the upstream."""
         session = self._session()
         if session is not None:
             session.intake.confirmed(position)

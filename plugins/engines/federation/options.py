@@ -17,21 +17,21 @@ class FederationOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknow
     broker: str
     """The engine of kind ``amqp`` that is downstream; it needs a ``cluster_name``.  Its ``vhost`` is the one that is federated."""
     exchanges: tuple[str, ...] = ()
-    """Exchanges that get what is published to those of the same names upstream, as far as they have bindings for it."""
+    """Exchanges that receive what is published to the exchanges of the same names upstream and matches a binding here."""
     queues: tuple[str, ...] = ()
-    """Queues that get messages from those of the same names upstream while they are empty and have consumers."""
+    """Queues that receive messages from the queues of the same names upstream, while they are empty and have consumers."""
     upstream_name: str = ""
-    """What the upstream is called in the trace that messages keep, if it does not tell its own name (``cluster_name``)."""
+    """The name of the upstream in the trace that messages carry, if it does not tell its own (``cluster_name``)."""
     max_hops: Annotated[int, msgspec.Meta(ge=1, le=127)] = 1
-    """Over how many links a message of a federated exchange may go, this one included."""
+    """How many links a message of a federated exchange may pass, this one included."""
     prefetch: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1000
-    """Messages on their way over the link at the most, for each exchange and queue."""
+    """The most messages that may be unacked on the link, for each exchange and queue."""
     no_ack: bool = False
-    """The upstream forgets a message when it has sent it: faster, and lost if the link is cut."""
+    """The upstream forgets a message as soon as it has sent it: faster, but lost if the connection is lost."""
     expires: Milliseconds | None = None
-    """After so many milliseconds without the link the upstream gives up what it kept for it; None: never."""
+    """Milliseconds without the link after which the upstream deletes what it keeps for it; None: never."""
     message_ttl: Milliseconds | None = None
-    """For how many milliseconds the upstream keeps a message for the link; None: as long as it takes."""
+    """Milliseconds that the upstream keeps a message for the link; None: without limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,7 +30,7 @@ def register_engines() -> list[EngineKind]:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about links without a broker of a name, or without a route to it."""
+    """Complain about links whose broker is missing, has no ``cluster_name``, or is not led to by a route."""
     engines = {engine.name: engine for engine in plan.engines}
     return [
         f"engine {engine.name!r}: {complaint}"

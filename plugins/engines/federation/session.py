@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FederationSession(Session):
-    """Declares upstream what is wanted here, again whenever that changes, and consumes."""
+    """Declares upstream what is wanted here, again whenever that changes, and consumes it."""
 
     def __init__(
         self, federation: Federation, link: Link, connection: ClientConnection, finish: Callable[[], None]
@@ -35,9 +35,9 @@ class FederationSession(Session):
         self._changed = False
         self._logged_in = False
         self._asked: set[str] = set()
-        """Queues that the upstream was asked for."""
+        """Queues whose declaration was sent upstream."""
         self._there: set[str] = set()
-        """Those that are declared."""
+        """Queues whose declaration the upstream has confirmed."""
         self._exchanges = [
             UpstreamExchange(name, self.here, self.options, federation.as_they_are)
             for name in self.options.exchanges
@@ -54,11 +54,11 @@ class FederationSession(Session):
 
     @property
     def holds_back(self) -> bool:
-        """Whether to stop reading: there is no other way to hold back an upstream that wants no acknowledgements."""
+        """Whether to stop reading: nothing else slows an upstream that wants no acknowledgements."""
         return self.options.no_ack and not self.intake.going
 
     def step(self) -> dict[str, str]:
-        """Return how traces call the upstream."""
+        """Return the name of the upstream in traces."""
         scheme, _, place = self.link.peer.partition("://")
         return {
             "uri": f"{'amqps' if scheme.endswith('tls') else 'amqp'}://{place}",
@@ -66,7 +66,7 @@ class FederationSession(Session):
         }
 
     def opened(self, event: ConnectionOpened) -> None:
-        """Logged in: the upstream has told its name."""
+        """Logged in; the upstream has told its name."""
         name = event.server_properties.get("cluster_name")
         if isinstance(name, str) and name:
             self.upstream = Place(name, self.options.vhost)
@@ -79,7 +79,7 @@ class FederationSession(Session):
         super().opened(event)
 
     def look(self) -> None:
-        """Begin to consume what is wanted, or stop."""
+        """Start or stop consumers, by what is wanted."""
         for each in self._links:
             each.look()
 
@@ -88,28 +88,28 @@ class FederationSession(Session):
         return queue in self._there
 
     def is_gone(self, queue: str) -> None:
-        """A queue upstream is there no more: it is declared again, with all that leads to it."""
+        """A queue upstream was deleted: declare it again, and its bindings."""
         self._forget(queue)
-        self._changed = True  # what is being declared now was asked for before
+        self._changed = True  # declarations on their way were made before this was known
 
     def _forget(self, queue: str) -> None:
         self._asked.discard(queue)
         self._there.discard(queue)
 
     def deleted(self, queue: str) -> None:
-        """A queue here is."""
+        """A queue here was deleted."""
         for each in self._links:
             each.deleted(queue)
 
     def changed(self) -> None:
-        """Something here is not as it was."""
+        """Exchanges, queues or bindings here have changed."""
         self.look()
         self._changed = True
         if self._logged_in and not self.ended:
             self.declarations.declare()
 
     def declared(self) -> None:
-        """Everything that was wanted when it began to be declared is there."""
+        """All declarations that were sent have been confirmed."""
         self._there = set(self._asked)
         for each in self._exchanges:
             each.declared()
@@ -119,14 +119,14 @@ class FederationSession(Session):
             self.declarations.declare()
 
     def declaration_refused(self, what: str, code: int) -> None:
-        """What was declared otherwise will do as it is; what is there no more is declared as it is here."""
+        """Handle a refusal: use what exists with other arguments as it is, and declare again what has been deleted."""
         if code == ReplyCode.PRECONDITION_FAILED:
             self.federation.as_they_are.add(what)
         elif code == ReplyCode.NOT_FOUND:
             self.federation.as_they_are.discard(what)
 
     def stopped(self, count: int) -> None:
-        """Messages that have been here, or too far, end here."""
+        """Count and drop messages that have been here before or have passed too many links."""
         self.federation.messages_stopped += count
 
     def _requests(self, _: str) -> list[Request]:
@@ -140,7 +140,7 @@ class FederationSession(Session):
                 each.leave()
             elif each.queue not in self._asked:
                 each.forget()
-            if state is None:  # deleted, or away with its broker
+            if state is None:  # deleted, or its broker has gone
                 requests += each.removal()
                 self._forget(each.queue)
             else:

@@ -18,27 +18,27 @@ BOUND_FROM = "x-bound-from"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A virtual host of a broker, as it is called in traces."""
+    """A virtual host of a broker, as traces name it."""
 
     cluster: str
     vhost: str
 
 
 def steps_of(table: Mapping[str, Any], header: str) -> list[dict[str, Any]]:
-    """Return the steps of a trace; what is no trace counts as none."""
+    """Return the steps of a trace; none if the header is malformed."""
     steps = table.get(header)
     return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
 
 
 def has_been(place: Place, steps: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a trace leads through a place."""
+    """Whether a trace has passed this virtual host."""
     return any(
         step.get("cluster-name") == place.cluster and step.get("vhost") == place.vhost for step in steps
     )
 
 
 def may_come(headers: Mapping[str, Any], here: Place, max_hops: int) -> bool:
-    """Whether a message may pass the link to here: it has not been here, and not passed too many."""
+    """Whether a message may pass the link: it has not been here before, and has not passed too many links."""
     steps = steps_of(headers, RECEIVED_FROM)
     return len(steps) < max_hops and not has_been(here, steps)
 
@@ -73,7 +73,7 @@ def wanted_upstream(
 
 
 def with_exchange_step(headers: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers of a message that has passed one more link to an exchange."""
+    """Return the headers of a message after one more link to an exchange."""
     return {**headers, RECEIVED_FROM: [dict(step), *steps_of(headers, RECEIVED_FROM)]}
 
 
@@ -83,12 +83,12 @@ _SAME_QUEUE = ("uri", "virtual_host", "queue")
 def with_queue_step(
     headers: Mapping[str, Any], step: Mapping[str, Any], exchange: str, key: str
 ) -> dict[str, Any]:
-    """Return the headers of a message that has moved on from a queue: how often it was there is counted."""
+    """Return the headers of a message that was moved from a queue; they count how often it was there."""
     steps = steps_of(headers, RECEIVED_FROM)
     moved = dict(headers)
     if not steps:
         moved |= {"x-original-exchange": exchange, "x-original-routing-key": key}
-    if "CC" in moved:  # it has been delivered to those queues already
+    if "CC" in moved:  # the upstream has delivered it to those queues already
         moved["x-original-cc"] = moved.pop("CC")
     visits = 0
     others = []

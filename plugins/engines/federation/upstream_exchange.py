@@ -21,29 +21,29 @@ PURPOSE = {"x-internal-purpose": "federation"}
 
 
 class UpstreamExchange:
-    """One federated exchange, as long as one connection."""
+    """One federated exchange on one connection."""
 
     def __init__(self, name: str, here: Place, options: FederationOptions, as_they_are: set[str]) -> None:
-        """``as_they_are``: what need only be there, however it was declared (``declaring exchange 'feed'``)."""
+        """``as_they_are``: what only has to exist, with whatever arguments (``declaring exchange 'feed'``)."""
         self.name = name
         self.queue = queue_name(name, here, options.vhost)
         self._options = options
         self._as_they_are = as_they_are
         self._bound: frozenset[Wanted] | None = None
         self._asked = self._removing = False
-        """Whether something was asked for on this connection; whether it is being taken away."""
+        """Whether something was declared on this connection, and whether it is being deleted."""
 
     def forget(self) -> None:
-        """What is declared is not known any more."""
+        """Forget what is declared: it has to be declared again."""
         self._bound = None
 
     def leave(self) -> None:
-        """Whatever is there stays there."""
+        """Leave what is declared as it is."""
         self._bound = None
         self._asked = self._removing = False
 
     def removal(self) -> list[Request]:
-        """Return what takes everything away that this connection may have made for the link."""
+        """Return the requests that delete everything that this connection may have made for the link."""
         self._bound = None
         self._removing = self._asked
         if not self._asked:
@@ -54,12 +54,12 @@ class UpstreamExchange:
         ]
 
     def declared(self) -> None:
-        """All requests have been answered."""
+        """All requests have been confirmed."""
         if self._removing:
             self.leave()
 
     def requests(self, state: ExchangeState, wanted: frozenset[Wanted]) -> list[Request]:
-        """Return what leads from what there is to what is wanted."""
+        """Return the requests that lead from what is declared to what is wanted."""
         before, self._bound = self._bound, wanted
         self._asked, self._removing = True, False
         if before is None:
@@ -129,7 +129,7 @@ class UpstreamExchange:
 
 
 def queue_name(name: str, here: Place, upstream_vhost: str) -> str:
-    """Return what the link's queue is called upstream: as RabbitMQ calls it."""
+    """Return the name of the link's queue upstream, which is RabbitMQ's."""
     part = "" if here.vhost == upstream_vhost else f":{here.vhost}:{name}"
     return f"federation: {name} -> {here.cluster}{part}"
 
