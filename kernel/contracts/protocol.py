@@ -131,6 +131,58 @@ class Authenticating(Interface):
         ...
 
 
+class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to know of one connection."""
+
+    peer: str
+    """The peer's address, as an operator sees it."""
+    local: str
+    """Our own: ``host:port``, or the path of a Unix socket; empty if there is none."""
+    encrypted: bool
+    """Whether TLS protects it now."""
+    certificate: bytes | None
+    """The peer's certificate (DER), if it has shown one.  Only a verified one has a ``subject``."""
+    subject: str
+    """The common name in the peer's certificate, which TLS has verified; else empty."""
+    seed: int
+    """128 random bits, for nonces and names; other ones for each connection."""
+    shared: dict[str, Any]
+    """For the protocol's own use: one dict for all conversations of an engine, as long as that lives.  One thread."""
+
+
+@runtime_checkable
+class Told(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: to be told of its connection."""
+
+    def on_connection(self, facts: ConnectionFacts) -> None:
+        """The conversation begins.  Called once, before everything else."""
+        ...
+
+
+@runtime_checkable
+class UpgradesToTls(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: TLS that begins in the middle (STARTTLS).
+
+    Both ends have to know at which byte.  What a peer sends in the clear behind that byte is not to be believed: a protocol
+    that finds such bytes in ``receive_data`` raises ``RemoteProtocolError``.
+    """
+
+    def wants_tls(self) -> bool:
+        """Whether TLS is to begin now, behind what ``data_to_send`` gives.
+
+        Asked at the beginning, after input and after a deadline.  From True until ``tls_started`` nothing is read and
+        nothing is sent; what the protocol has to send meanwhile goes over TLS.
+        """
+        ...
+
+    def tls_started(self, facts: ConnectionFacts, now: float) -> None:
+        """The handshake is over: all that follows is protected.  ``wants_tls`` is False from now on.
+
+        If the handshake fails, the connection ends, and this is not called.
+        """
+        ...
+
+
 @runtime_checkable
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).

@@ -255,6 +255,23 @@ class Connection:
         if self.wire.at_end and not self.ended:
             self._owner.on_eof(now)
 
+    # ------------------------------------------------------------------ another wire
+
+    def begin_upgrade(self) -> None:
+        """Leave the socket to a handshake.  All that was sent has to be written; what is sent from now on waits."""
+        self.paused |= Pause.UPGRADING
+        self.writing = True
+        self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
+
+    def end_upgrade(self, wire: Wire) -> None:
+        """Go on with the wire that the handshake has made."""
+        self.wire = wire
+        self._receive_into = getattr(wire, "receive_into", None)
+        if self._receive_into is None:
+            self._large = None
+        self.paused &= ~Pause.UPGRADING
+        self._watch()  # it is writable, so that what waits goes out next
+
     # ------------------------------------------------------------------ writing
 
     def send(self, data: Sequence[Buffer]) -> None:
@@ -299,7 +316,7 @@ class Connection:
     # ------------------------------------------------------------------ time and descriptor
 
     def _watch(self) -> None:
-        if not self.ended:
+        if not self.ended and not self.paused & Pause.UPGRADING:
             self._host.poller.watch(
                 self.wire.fileno(),
                 readable=None if self.paused else self._on_readable,

@@ -7,17 +7,20 @@ taken from the pipes, and while a pipe is full nothing is read from the socket: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
 
 from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
-from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.errors import ConnectionLost, RemoteProtocolError
 from kernel.contracts.message import Batch
 from kernel.contracts.protocol import (
     Authenticating,
+    ConnectionFacts,
     Crediting,
     LargeBodies,
     Login,
@@ -25,9 +28,12 @@ from kernel.contracts.protocol import (
     Refusing,
     StreamProtocol,
     Subscribing,
+    Told,
+    UpgradesToTls,
 )
 from kernel.contracts.router import Outlet
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
+from kernel.hosting.facts import facts_of
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
@@ -43,6 +49,10 @@ Decide: TypeAlias = Callable[[str | None], None]
 """Lets a peer in (None), or refuses it for a reason.  Once, from the host's thread, at once or later."""
 
 
+StartTls: TypeAlias = Callable[[socket.socket], Awaitable[Wire]]
+"""Shakes hands on a connected socket in the middle of its conversation (``Handshakes.start_tls``)."""
+
+
 def _refuse_login(_: Login, decide: Decide) -> None:
     decide("nobody here decides who is let in")
 
@@ -51,6 +61,7 @@ class StreamHost(ConnectionOwner):
     """One conversation.  ``on_end(reason)`` is called once, when it is over, for whatever reason.
 
     ``on_login(login, decide)`` is called when an ``Authenticating`` protocol has a login; without it every login is refused.
+    ``start_tls`` is for a protocol that ``UpgradesToTls``, ``shared`` for one that is ``Told`` of its connection.
     ``on_refused(why)`` is called at the first message that is not sent because the peer would not take it.
     """
 
@@ -80,6 +91,8 @@ class StreamHost(ConnectionOwner):
         patterns: PeerPatterns | None = None,
         forward_subscriptions: bool = True,
         on_login: Callable[[Login, Decide], Any] | None = None,
+        start_tls: StartTls | None = None,
+        shared: dict[str, Any] | None = None,
     ) -> None:
         self.peer = peer
         self._host = host
@@ -95,6 +108,9 @@ class StreamHost(ConnectionOwner):
         self._authenticating = protocol if isinstance(protocol, Authenticating) else None
         self._on_login = on_login or _refuse_login
         self._let_in = True  # False from the peer's login until it is accepted
+        self._upgrading = protocol if isinstance(protocol, UpgradesToTls) else None
+        self._start_tls = start_tls
+        self._shared = {} if shared is None else shared
         self._patterns = patterns or PeerPatterns()
         self._port: Port | None = None
         self._held: list[Batch] = []  # received before the port was there
@@ -121,6 +137,8 @@ class StreamHost(ConnectionOwner):
 
     def start(self) -> None:
         """Begin the conversation."""
+        if isinstance(self._protocol, Told):
+            self._protocol.on_connection(self._facts())
         self._protocol.handle_timeout(self._host.now())
         self._connection.start()
         self._after()
@@ -190,6 +208,8 @@ class StreamHost(ConnectionOwner):
         if not self._connection.writing:
             self._written()
             self.on_output()
+            if self._upgrading is not None:
+                self._look_for_upgrade(self._upgrading)
 
     def next_deadline(self) -> float | None:
         """The protocol's."""
@@ -267,8 +287,10 @@ class StreamHost(ConnectionOwner):
             return
         if protocol.closed():
             self._close("closed by the peer")
-        else:
-            self._connection.arm(protocol.next_deadline())
+            return
+        self._connection.arm(protocol.next_deadline())
+        if self._upgrading is not None:
+            self._look_for_upgrade(self._upgrading)
 
     def _open(self) -> None:
         """The handshake is over: join the dispatcher, or take over where an earlier conversation ended."""
@@ -286,6 +308,35 @@ class StreamHost(ConnectionOwner):
             self._send(again)
         self._deliver_held()
         self.on_output()
+
+    def _facts(self) -> ConnectionFacts:
+        return facts_of(self._connection.wire, self.peer, self._shared)
+
+    def _look_for_upgrade(self, protocol: UpgradesToTls) -> None:
+        """Begin TLS when the protocol wants it and what it has said before is written."""
+        connection = self._connection
+        if connection.ended or connection.writing or not protocol.wants_tls():
+            return
+        connected = connection.wire.connected
+        if connected is None or self._start_tls is None or isinstance(connected, ssl.SSLSocket):
+            self._close("the protocol wants TLS, which cannot begin on this connection")
+            return
+        connection.begin_upgrade()
+        self._host.nursery.start_soon(self._upgrade, protocol, connected, self._start_tls)
+
+    async def _upgrade(self, protocol: UpgradesToTls, connected: socket.socket, start_tls: StartTls) -> None:
+        connection = self._connection
+        try:
+            wire = await start_tls(connected)
+        except (ConnectionLost, OSError, ValueError) as error:  # the last two: no certificate to show
+            connection.end(f"no TLS: {error}")
+            return
+        if connection.ended:
+            wire.close()
+            return
+        connection.end_upgrade(wire)
+        protocol.tls_started(self._facts(), self._host.now())
+        self._after()
 
     def _look_for_login(self, protocol: Authenticating) -> None:
         login = protocol.login()

@@ -21,7 +21,7 @@ import msgspec
 
 from kernel.contracts.errors import ProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
-from kernel.contracts.protocol import StreamProtocol
+from kernel.contracts.protocol import ConnectionFacts, StreamProtocol, Told, UpgradesToTls
 
 Pair = tuple[StreamProtocol, StreamProtocol]
 _TIMEOUT = 1000
@@ -52,9 +52,17 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
     """Whether keys arrive, too."""
     seed: int = 20_04
 
+    def connected(self) -> Pair:
+        """Return a pair that has not met yet; ends that are ``Told`` of their connection know of it."""
+        ends = self.make()
+        for end in ends:
+            if isinstance(end, Told):
+                end.on_connection(_facts(encrypted=False, seed=self.seed))
+        return ends
+
     def opened(self, now: float = 0.0) -> Pair:
         """Return a pair that is ready to send."""
-        client, server = self.make()
+        client, server = self.connected()
         for end in (client, server):
             end.handle_timeout(now)
         carry(client, server, now)
@@ -87,12 +95,32 @@ def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Ba
     for _ in range(_TIMEOUT):
         there, back = written(client), written(server)
         if not there and not back:
-            return received
+            if not _start_tls(client, server, now):
+                return received
+            continue
         if there:
             received += server.receive_data(there, now)
         if back:
             client.receive_data(back, now)
     raise AssertionError("the two ends never fall silent")
+
+
+def _start_tls(client: StreamProtocol, server: StreamProtocol, now: float) -> bool:
+    """Play the host of ends that want TLS in the middle; return whether they did.  Both have to want it."""
+    ends = [end for end in (client, server) if isinstance(end, UpgradesToTls) and end.wants_tls()]
+    if len(ends) < 2:
+        assert not ends, "one end wants TLS and the other does not"
+        return False
+    for end in ends:
+        end.tls_started(_facts(encrypted=True, seed=0), now)
+        assert not end.wants_tls(), "it wants TLS again after tls_started"
+    return True
+
+
+def _facts(*, encrypted: bool, seed: int) -> ConnectionFacts:
+    return ConnectionFacts(
+        peer="peer", local="local", encrypted=encrypted, certificate=None, subject="", seed=seed, shared={}
+    )
 
 
 def _receive(subject: ProtocolSubject, pieces: Sequence[bytes]) -> list[Any]:
@@ -145,7 +173,7 @@ def what_is_fetched_is_forgotten(subject: ProtocolSubject) -> None:
 
 def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
     """Ends that meet byte by byte open like others."""
-    client, server = subject.make()
+    client, server = subject.connected()
     for end in (client, server):
         end.handle_timeout(0.0)
     for _ in range(_TIMEOUT):
@@ -154,7 +182,7 @@ def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
             for byte in written(end):
                 moved = True
                 other.receive_data(bytes([byte]), 0.0)
-        if not moved:
+        if not moved and not _start_tls(client, server, 0.0):
             break
     assert client.ready_to_send(), "no handshake byte by byte"
 
@@ -180,7 +208,7 @@ def mutated_bytes(subject: ProtocolSubject) -> None:
 
 
 def _feed(subject: ProtocolSubject, data: bytes, *, opened: bool, chunk: int) -> None:
-    server = subject.opened()[1] if opened else subject.make()[1]
+    server = subject.opened()[1] if opened else subject.connected()[1]
     server.handle_timeout(0.0)
     try:
         for at in range(0, len(data), chunk):
@@ -208,7 +236,7 @@ def truncated_messages(subject: ProtocolSubject) -> None:
 
 def deadlines_move_on(subject: ProtocolSubject) -> None:
     """Doing what is due at a deadline moves it, or ends the conversation: never a busy loop."""
-    for end in (*subject.opened(), *subject.make()):
+    for end in (*subject.opened(), *subject.connected()):
         now = 0.0
         end.handle_timeout(now)
         for _ in range(_TIMEOUT):

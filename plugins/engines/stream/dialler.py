@@ -35,6 +35,7 @@ class StreamDialler:
         self._over = trio.Event()
         self._reason = ""
         self._opened_at: float | None = None
+        self._shared: dict[str, Any] = {}
         self._handshakes = setup.options.handshakes(self._address, server_side=False)
         self._make_protocol(
             self._address.protocol, setup.options.protocol, "client"
@@ -85,6 +86,8 @@ class StreamDialler:
                 on_refused=self._on_refused,
                 patterns=self._patterns,
                 forward_subscriptions=self._options.forward_subscriptions,
+                start_tls=self._handshakes.start_tls,
+                shared=self._shared,
             )
             self._connection.start()
             await self._over.wait()

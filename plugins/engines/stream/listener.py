@@ -35,6 +35,7 @@ class StreamListener:
         self._counters = StreamStatistics()
         self._connections: dict[StreamHost, Port | None] = {}
         self._acceptor: Acceptor | None = None
+        self._shared: dict[str, Any] = {}
         self._handshakes = setup.options.handshakes(self._address, server_side=True)
         make_protocol = setup.make_protocol
         make_protocol(
@@ -90,6 +91,8 @@ class StreamListener:
             ),
             forward_subscriptions=self._options.forward_subscriptions,
             on_login=self._on_login if self._options.authenticator else None,
+            start_tls=self._handshakes.start_tls,
+            shared=self._shared,
         )
         self._connections[connection] = None
         connection.start()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
-from typing import Any
+
+from kernel.hosting.facts import subject_of
 
 
 def is_on_this_machine(connected: socket.socket) -> bool:
@@ -27,8 +28,4 @@ def is_loopback(address: str) -> bool:
 
 def certified_name(connected: ssl.SSLSocket) -> str | None:
     """Return the common name in the peer's certificate; None without a verified one, or with several names."""
-    certificate: Any = connected.getpeercert() or {}  # empty, too, for one that was not verified
-    names = [
-        value for part in certificate.get("subject", ()) for field, value in part if field == "commonName"
-    ]
-    return names[0] if len(names) == 1 else None
+    return subject_of(connected) or None
