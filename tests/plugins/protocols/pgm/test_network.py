@@ -11,9 +11,10 @@ from plugins.protocols.pgm.options import ReceiverOptions, SourceOptions
 from plugins.protocols.pgm.packets import NAK, NCF, ODATA, RDATA, SPM, Request, SourcePath
 from plugins.protocols.pgm.source import Source
 from tests.plugins.protocols.pgm.network import GROUP, PATH, PORT, TSI, Network, Weather
+from tests.seeds import FACTOR
 
 STORM = Weather(loss=0.1, duplication=0.05, reordering=0.1, jitter=0.001)
-SEEDS, MANY_SEEDS = 200, 3000
+SEEDS, MANY_SEEDS = 200, 1000 * FACTOR
 
 
 def _bodies(count: int) -> list[bytes]:

@@ -122,6 +122,7 @@ class Network:
     def run(self, seconds: float) -> None:
         """Let so much time pass."""
         end = self.now + seconds
+        self._work()
         while self._step(end):
             pass
         self.now = end
@@ -140,7 +141,6 @@ class Network:
             side.association = association
 
     def _step(self, end: float) -> bool:
-        self._work()
         due = [self._under_way[0][0]] if self._under_way else []
         due += [at for side in (self.a, self.b) if (at := side.endpoint.next_deadline()) is not None]
         at = min(due, default=math.inf)

@@ -25,6 +25,8 @@ _RESET_ALL_KINDS, _RESET_INCOMING, _RESET_OUTGOING = 0x07, 0x01, 0x02
 _SENDV_SNDINFO = 1
 _UNORDERED = 0x0400
 _BUFFER = 1 << 22
+_received = ctypes.create_string_buffer(_BUFFER)
+"""Made once: four megabytes of zeros for each look took most of the time of these tests."""
 
 _Output = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint8, ctypes.c_uint8
@@ -224,18 +226,17 @@ class Peer:
         """Take what has been delivered; fragments of large messages are put together."""
         parts: list[bytes] = []
         while self._socket:
-            buffer = ctypes.create_string_buffer(_BUFFER)
             info, info_size = _ReceiveInfo(), ctypes.c_uint32(ctypes.sizeof(_ReceiveInfo))
             source, source_size = ctypes.create_string_buffer(64), ctypes.c_uint32(64)
             kind, flags = ctypes.c_uint(), ctypes.c_int()
             count = self._library.usrsctp_recvv(
-                self._socket, buffer, _BUFFER, source, ctypes.byref(source_size), ctypes.byref(info),
+                self._socket, _received, _BUFFER, source, ctypes.byref(source_size), ctypes.byref(info),
                 ctypes.byref(info_size), ctypes.byref(kind), ctypes.byref(flags),
             )  # fmt: skip
             if count <= 0:
                 assert not parts, "usrsctp has delivered a part of a message"
                 return
-            parts.append(buffer.raw[:count])
+            parts.append(ctypes.string_at(_received, count))
             if flags.value & socket.MSG_EOR:
                 data = b"".join(parts)
                 yield Received(info.stream, socket.ntohl(info.protocol), data, bool(info.flags & _UNORDERED))
