@@ -1,4 +1,4 @@
-"""The sending side: from a port to a PGM source."""
+"""The sending engine: from a port to a PGM source."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from plugins.engines.pgm.location import parse_pgm_address
 from plugins.protocols.pgm.packets import tsi_text
 
 BATCH_BYTES = 256 * 1024
-"""About how many bytes are taken from the pipes at once; the next are taken when these have gone."""
+"""Bytes, roughly, that are taken from the pipes at once. The next ones are taken when these are sent."""
 
 
 class PgmSender:
-    """Takes what routes bring, and sends it to the group."""
+    """Sends the messages of its routes to the group."""
 
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
@@ -29,12 +29,12 @@ class PgmSender:
         self._body_size = 128
         self._sent = 0
         self._unsent: int | None = None
-        """The port's position behind what was taken and is not with the operating system yet."""
+        """The port's position after what was taken and is not yet with the operating system."""
         self._quiet = True
         self._quiet_at: float | None = None
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Send until cancelled; then say good-bye."""
+        """Send until cancelled, then end the session."""
         self._host = host
         raw = self._address.transport == "pgm"
         group = GroupSource(
@@ -58,7 +58,8 @@ class PgmSender:
             group.close()
 
     def pending(self) -> bool:
-        """Whether something is unsent, or was sent so lately that somebody may still ask for it."""
+        """Whether something is unsent, or was sent so recently that receivers may still request it
+        (``linger``)."""
         if self._group is None or self._port is None:
             return False
         if self._port.has_input() or self._group.busy:
@@ -66,7 +67,7 @@ class PgmSender:
         return self._quiet_at is not None and self._host.now() < self._quiet_at + self._options.linger
 
     def statistics(self) -> dict[str, Any]:
-        """What was sent, and what was asked for."""
+        """Return the counters."""
         figures = {"messages_out": self._sent}
         if self._group is None:
             return figures
@@ -86,12 +87,12 @@ class PgmSender:
         self._unsent = taken.position
         refused = self._encoder.refused
         group.send(self._encoder.encode(batches))
-        if self._encoder.refused and not refused:  # once; the counter tells of more
+        if self._encoder.refused and not refused:  # reported once; the counter has the rest
             event = EngineEvent(engine=self._name, what="refused", detail=self._encoder.problem)
             self._host.report(event)
 
     def _all_sent(self) -> None:
-        """Everything taken is with the operating system: this is all the confirmation that there is in PGM."""
+        """Confirm what was taken: the operating system has all of it, and PGM has no other confirmation."""
         port, group = self._port, self._group
         assert port is not None
         assert group is not None
@@ -105,7 +106,7 @@ class PgmSender:
     # ------------------------------------------------------------------ the port's owner
 
     def on_output(self) -> None:
-        """The pipes have something."""
+        """Called when the port's pipes have input."""
         if self._group is not None and not self._group.busy:
             self._group.work()
 

@@ -212,7 +212,7 @@ class OpenPgm:
         select.select(self.descriptors, [], [], seconds)
 
     def close(self) -> None:
-        """Say good-bye."""
+        """End the session."""
         self._library.pgm_close(self._socket, True)
 
     def _call(self, name: str, *arguments: Any) -> None:

@@ -90,7 +90,7 @@ def test_from_one_receiver_to_three_and_back_with_losses_and_a_killed_one(networ
 
 
 def test_a_receiver_that_is_no_longer_reached_is_given_up(network: Lan) -> None:
-    """Its cable is pulled: nobody says good-bye."""
+    """Its cable is pulled: nobody closes the connection."""
     sender = _Sender(network)
     receivers = []
     for member in (1, 2, 3):

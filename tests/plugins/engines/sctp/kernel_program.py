@@ -136,7 +136,7 @@ ROLES: dict[str, Callable[..., None]] = {
 }
 DIALLING = ("send", "say", "stuff")
 PATIENT = ("exchange", "say")
-"""Whose good-bye is to be answered, on a busy machine too."""
+"""Time-outs for a shutdown that must be answered, also on a busy machine."""
 
 
 def main(role: str, address: str, options: dict[str, Any], *files: str) -> None:
