@@ -136,7 +136,7 @@ ROLES: dict[str, Callable[..., None]] = {
 }
 DIALLING = ("send", "say", "stuff")
 PATIENT = ("exchange", "say")
-"""Time-outs for a shutdown that must be answered, also on a busy machine."""
+"""Roles whose shutdown must be answered, also on a busy machine: they get longer time-outs."""
 
 
 def main(role: str, address: str, options: dict[str, Any], *files: str) -> None:
