@@ -58,9 +58,7 @@ class PgmSender:
             group.close()
 
     def pending(self) -> bool:
-        """Whether something is unsent, or was sent so recently that receivers may still request it
-        (``linger``).
-        """
+        """Whether something is unsent, or receivers may still request it (``linger``)."""
         if self._group is None or self._port is None:
             return False
         if self._port.has_input() or self._group.busy:
