@@ -57,6 +57,21 @@ def _refuse_login(_: Login, decide: Decide) -> None:
     decide("nobody here decides who is let in")
 
 
+_offers: dict[tuple[type, type], bool] = {}
+
+
+def _offered(protocol: StreamProtocol, interface: type) -> Any:
+    """Return the protocol if it offers an optional interface.
+
+    Asked once for each class of protocols: ``isinstance`` takes 10 us here, and a storm of connections would feel it.
+    """
+    key = (type(protocol), interface)
+    offers = _offers.get(key)
+    if offers is None:
+        offers = _offers[key] = isinstance(protocol, interface)
+    return protocol if offers else None
+
+
 class StreamHost(ConnectionOwner):
     """One conversation.  ``on_end(reason)`` is called once, when it is over, for whatever reason.
 
@@ -102,21 +117,24 @@ class StreamHost(ConnectionOwner):
         self._on_open = on_open
         self._on_end = on_end
         self._on_refused = on_refused
-        self._refusing = protocol if isinstance(protocol, Refusing) else None
-        self._crediting = protocol if isinstance(protocol, Crediting) else None
-        self._subscribing = protocol if forward_subscriptions and isinstance(protocol, Subscribing) else None
-        self._authenticating = protocol if isinstance(protocol, Authenticating) else None
+        self._large: LargeBodies | None = _offered(protocol, LargeBodies)
+        self._refusing: Refusing | None = _offered(protocol, Refusing)
+        self._crediting: Crediting | None = _offered(protocol, Crediting)
+        self._subscribing: Subscribing | None = None
+        if forward_subscriptions:
+            self._subscribing = _offered(protocol, Subscribing)
+        self._named: Named | None = _offered(protocol, Named)
+        self._authenticating: Authenticating | None = _offered(protocol, Authenticating)
         self._on_login = on_login or _refuse_login
         self._let_in = True  # False from the peer's login until it is accepted
-        self._upgrading = protocol if isinstance(protocol, UpgradesToTls) else None
+        self._upgrading: UpgradesToTls | None = _offered(protocol, UpgradesToTls)
         self._start_tls = start_tls
         self._shared = {} if shared is None else shared
         self._patterns = patterns or PeerPatterns()
         self._port: Port | None = None
         self._held: list[Batch] = []  # received before the port was there
         self._over_credit = NOTHING_TAKEN  # taken from the pipes, and the peer gives no credit for it
-        large = protocol if isinstance(protocol, LargeBodies) else None
-        self._connection = Connection(host, wire, self, large=large)
+        self._connection = Connection(host, wire, self, large=self._large)
 
     # ------------------------------------------------------------------ life
 
@@ -128,17 +146,18 @@ class StreamHost(ConnectionOwner):
     @property
     def peer_name(self) -> str:
         """Who the peer says it is, else its address."""
-        return (self._protocol.peer_name if isinstance(self._protocol, Named) else "") or self.peer
+        return (self._named.peer_name if self._named is not None else "") or self.peer
 
     @property
     def peer_options(self) -> dict[str, Any]:
         """What the peer has said of itself: options for its port."""
-        return dict(self._protocol.peer_options) if isinstance(self._protocol, Named) else {}
+        return dict(self._named.peer_options) if self._named is not None else {}
 
     def start(self) -> None:
         """Begin the conversation."""
-        if isinstance(self._protocol, Told):
-            self._protocol.on_connection(self._facts())
+        told: Told | None = _offered(self._protocol, Told)
+        if told is not None:
+            told.on_connection(self._facts())
         self._protocol.handle_timeout(self._host.now())
         self._connection.start()
         self._after()
@@ -183,10 +202,10 @@ class StreamHost(ConnectionOwner):
 
     def on_filled(self, count: int, now: float) -> None:
         """Bytes of a large body have come into its own buffer."""
-        assert isinstance(self._protocol, LargeBodies)
+        assert self._large is not None
         self._counters.bytes_in += count
         try:
-            batches = self._protocol.filled(count, now)
+            batches = self._large.filled(count, now)
         except RemoteProtocolError as error:
             self._fail(error)
             return
