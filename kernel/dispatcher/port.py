@@ -241,9 +241,10 @@ class Port:
         pipe.ask_writer("subscribe", pattern, partial(self._on_subscribed, pipe))
 
     def _on_subscribed(self, pipe: Pipe) -> None:
-        self._asking[pipe] -= 1
-        if not self._asking[pipe]:
-            del self._asking[pipe]
+        if pipe in self._asking:  # else it has ended, and was not waited for any more
+            self._asking[pipe] -= 1
+            if not self._asking[pipe]:
+                del self._asking[pipe]
         on_subscribed = getattr(self._owner, "on_subscribed", None)
         if on_subscribed is not None and not self.closed and self.subscribed():
             try:
@@ -280,6 +281,7 @@ class Port:
 
     def _forget_when_confirmed(self, pipe: Pipe) -> None:
         """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
+        self._asking.pop(pipe, None)
         if pipe.ended and not pipe.more() and not pipe.unconfirmed():
             self._confirming.discard(pipe)
 

@@ -192,3 +192,18 @@ def test_a_source_that_has_gone_is_not_waited_for(system: System) -> None:
     a.close()
     system.turn("z")
     assert port.subscribed()
+
+
+def test_an_answer_that_comes_after_the_end_of_the_source_changes_nothing(system: System) -> None:
+    system.route("a", "z", router="by-key")
+    a = system.port("a")
+    owner = Asked()
+    port = system.port("z", owner=owner)
+    system.turn()
+    a.close()
+    port.subscribe("k")
+    system.turn("z")  # sees the end first
+    system.turn("a", "z")
+    assert port.subscribed()
+    port.subscribe("other")
+    assert port.subscribed()
