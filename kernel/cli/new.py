@@ -13,13 +13,19 @@ import click
 from kernel.contracts.errors import KernelError
 from kernel.plugins import PluginRegistry
 
-_WHAT = {"engine": "engine", "protocol": "protocol", "api": "API"}
-_MODULE = {"engine": "engine", "protocol": "connection", "api": "api"}
-_GROUPS = {"engine": ("engines", "apis"), "protocol": ("protocols",), "api": ("engines", "apis")}
+_WHAT = {"engine": "engine", "protocol": "protocol", "api": "API", "frontend": "front end"}
+_MODULE = {"engine": "engine", "protocol": "connection", "api": "api", "frontend": "front_end"}
+_GROUPS = {
+    "engine": ("engines", "apis"),
+    "protocol": ("protocols",),
+    "api": ("engines", "apis"),
+    "frontend": ("front_ends",),
+}
 """Where no kind may have the name."""
 _EXAMPLE = {
     "engine": '[engines.some]\nkind = "@NAME@"',
     "protocol": '[engines.some]\nkind = "stream"\naddress = "@NAME@+tcp://127.0.0.1:7000"\nmode = "listen"',
+    "frontend": '[engines.some]\nkind = "broker"\n\n[[engines.some.listeners]]\nprotocol = "@NAME@"\naddress = "tcp://127.0.0.1:7000"',
     "api": '[engines.some] # opened with kernel.open("some")\nkind = "@NAME@"',
 }
 _SUFFIX = ".tmpl"  # so that no tool takes a template for the code that it becomes
@@ -32,7 +38,7 @@ _SUFFIX = ".tmpl"  # so that no tool takes a template for the code that it becom
     "--into", type=click.Path(file_okay=False, path_type=Path), default=".", help="The folder to write it in."
 )
 def command(what: str, name: str, into: Path) -> None:
-    """Write a new engine, protocol or api called NAME as a distribution of its own.
+    """Write a new engine, protocol, api or front end of a broker called NAME as a distribution of its own.
 
     It is called kernel-NAME, and does something small, with tests, until you replace it.
     """
@@ -52,7 +58,7 @@ def command(what: str, name: str, into: Path) -> None:
 def _check_free(what: str, name: str) -> None:
     """Raise ``KernelError`` if the kernel would refuse a plugin of that name, for there is one, or its kind."""
     registry = PluginRegistry.load()
-    kinds = [registry.group(group).get(name) for group in _GROUPS[what]]
+    kinds = [registry.group(group).get(name) for group in _GROUPS[what] if group in registry.groups]
     for owner in (registry.plugins.get(name), *(kind.origin for kind in kinds if kind is not None)):
         if owner is not None and owner.distribution != f"kernel-{name}":
             raise KernelError(f"there is a {name!r} already, from {owner}; nothing was written")

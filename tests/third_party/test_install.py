@@ -14,7 +14,12 @@ import pytest
 from tests.third_party.environments import OFFLINE, PIP, Environment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DISTRIBUTIONS = ("third_party_protocol", "third_party_engine", "third_party_exchange")
+DISTRIBUTIONS = (
+    "third_party_protocol",
+    "third_party_engine",
+    "third_party_exchange",
+    "third_party_front_end",
+)
 
 pytestmark = pytest.mark.slow  # processes of their own
 
@@ -98,6 +103,7 @@ def test_the_command_line_knows_them(environment: Installed, tmp_path: Path) -> 
     assert "kernel-lines 1.0" in listed
     assert "kernel-ticker 1.0" in listed
     assert "x-consistent-hash" in listed
+    assert "kernel-beanstalk 1.0" in listed
     assert "good" in environment("-m", "kernel", "check", str(tmp_path / "system.toml"))
 
 

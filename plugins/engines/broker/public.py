@@ -32,6 +32,7 @@ from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
 from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
 from plugins.engines.broker.host.publisher import Publisher
 from plugins.engines.broker.host.rates import Bucket
+from plugins.engines.broker.host.stream_client import StreamClient
 from plugins.engines.broker.host.transaction import Transaction
 from plugins.engines.broker.host.users import Login, Users
 from plugins.engines.broker.ledger import Handed, Ledger
@@ -86,6 +87,7 @@ __all__ = [
     "Route",
     "Sink",
     "Span",
+    "StreamClient",
     "StreamFrontEnd",
     "Timer",
     "Transaction",

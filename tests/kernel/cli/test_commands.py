@@ -172,7 +172,7 @@ def test_plugins_speaks_json(kernel: Batch, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["engine", "protocol", "api"])
+@pytest.mark.parametrize("what", ["engine", "protocol", "api", "frontend"])
 def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Batch, tmp_path: Path) -> None:
     status, output, _ = kernel("new", what, "my-own", "--into", tmp_path)
     assert status == 0
@@ -195,7 +195,7 @@ def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Batch, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["engine", "protocol", "api"])
+@pytest.mark.parametrize("what", ["engine", "protocol", "api", "frontend"])
 def test_what_new_writes_is_in_order_and_typed(what: str, kernel: Batch, tmp_path: Path) -> None:
     assert kernel("new", what, "zebra", "--into", tmp_path)[0] == 0
     for tool in (("ruff", "check", "--isolated"), ("mypy", "--strict", "--cache-dir", tmp_path / "cache")):
@@ -224,7 +224,14 @@ def test_new_takes_any_name_that_is_free(kernel: Batch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "what, name",
-    [("engine", "stream"), ("engine", "trio"), ("api", "amqp"), ("protocol", "backend"), ("api", "journal")],
+    [
+        ("engine", "stream"),
+        ("engine", "trio"),
+        ("api", "amqp"),
+        ("protocol", "backend"),
+        ("api", "journal"),
+        ("frontend", "amqp"),
+    ],
 )
 def test_new_refuses_a_name_that_the_kernel_would_refuse(
     what: str, name: str, kernel: Batch, tmp_path: Path

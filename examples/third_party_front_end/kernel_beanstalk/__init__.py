@@ -1,0 +1,1 @@
+"""The protocol of beanstalkd on the messaging kernel's broker."""
