@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from kernel.contracts.message import Batch
+from plugins.engines.broker.paged import Paged
 from plugins.engines.broker.span import Span
-
-if TYPE_CHECKING:
-    from plugins.engines.broker.storage.page import Page
 
 PER_MESSAGE = 64
 """Octets that a message costs besides its body: a bytes object, its places in lists (measured: 52)."""
 
-Item: TypeAlias = "Span | Page"
-Read: TypeAlias = "Callable[[Page, Item | None], list[Span]]"
+Item: TypeAlias = Span | Paged
+Read: TypeAlias = Callable[[Paged, Item | None], list[Span]]
 """A page, and what follows it, to the page's spans."""
 
 
@@ -46,7 +44,7 @@ class Backlog:
         self.count += span.stop - span.start
         self.size += size
 
-    def append_page(self, page: Page, priority: int) -> None:
+    def append_page(self, page: Paged, priority: int) -> None:
         """Add what lies on disk, behind all others of its priority."""
         self.lanes[min(priority, len(self.lanes) - 1)].append(page)
         self.count += page.count

@@ -7,7 +7,7 @@ once a turn of the front-end however many batches came, and before anybody asks 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Batch
@@ -19,8 +19,7 @@ from plugins.engines.broker.dead_letters import Reason
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
-    from plugins.engines.broker.storage.log import Log, StoredQueue
-    from plugins.engines.broker.storage.page import Page
+    from plugins.engines.broker.paged import Paged
     from plugins.engines.broker.virtual_host import VirtualHost
 
 _LONGEST_EXPIRATION = 1 << 53
@@ -55,8 +54,10 @@ class Queue:
         self.backlog = Backlog(policy.max_priority, vhost.store.read)
         self.most_resident = vhost.store.most_resident(policy)
         """Octets of waiting bodies that may be in memory."""
-        self.stored: StoredQueue | None = None  # what the durable log knows of it, if it is durable
-        self.overflow: StoredQueue | None = None  # what the overflow log knows of it
+        self.stored: Any = None
+        """What the store knows of a durable queue; None: its messages are not stored."""
+        self.overflow: Any = None
+        """What the store knows of messages that were written for want of memory only.  Both are opaque here."""
         self.consumers: list[deque[Consumer]] = []
         """Those of equal priority together, the highest first; each deque turns as it is served."""
         self.consumer_count = 0
@@ -187,17 +188,13 @@ class Queue:
             self._forget(item)
         return count
 
-    def restore(self, pages: list[tuple[int, Page]], next_position: int) -> None:
+    def restore(self, pages: Sequence[tuple[int, Paged]], next_position: int) -> None:
         """Take what a store has read: priority and page of each, in order."""
         for priority, page in pages:
             self.backlog.append_page(page, priority)
             self._may_expire = self._may_expire or page.mortal
         self.next_position = next_position
         self.touch()
-
-    def stored_in(self, log: Log) -> StoredQueue | None:
-        """Return what one of the store's logs keeps of it."""
-        return self.stored if self.stored is not None and self.stored.log is log else self.overflow
 
     def add_consumer(self, consumer: Consumer, now: float) -> None:
         """Take a consumer into the round of those of its priority."""

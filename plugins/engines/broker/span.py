@@ -5,14 +5,11 @@ Splitting a span moves two numbers and copies no body; bodies are sliced where t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from kernel.contracts.message import Batch, Envelope
-
-if TYPE_CHECKING:
-    from plugins.engines.broker.storage.location import Location
 
 
 class Span(msgspec.Struct, gc=False):
@@ -24,8 +21,8 @@ class Span(msgspec.Struct, gc=False):
     stop: int
     expires_at: float | None = None
     redelivered: bool = False
-    location: Location | None = None
-    """Where it is written down, if it is."""
+    location: Any = None
+    """The store's note of where it is written down; None: it is not.  Nobody else looks into it."""
 
     def __len__(self) -> int:
         return self.stop - self.start

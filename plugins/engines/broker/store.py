@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from plugins.engines.broker.backlog import Item
     from plugins.engines.broker.binding import Binding
     from plugins.engines.broker.exchange import Exchange
+    from plugins.engines.broker.paged import Paged
     from plugins.engines.broker.queue import Queue
     from plugins.engines.broker.span import Span
-    from plugins.engines.broker.storage.page import Page
 
 UNLIMITED = 1 << 62
 
@@ -111,7 +111,7 @@ class Store(Interface):
         """Divide anew among all queues what they may have in memory together; to be called now and then."""
         ...
 
-    def read(self, page: Page, following: Item | None) -> list[Span]:
+    def read(self, page: Paged, following: Item | None) -> list[Span]:
         """Return a page's messages; ``following`` is what will be wanted next."""
         ...
 
@@ -174,6 +174,6 @@ class EmptyStore:
     def share_memory(self, queues: Collection[Queue]) -> None:
         """There is nothing to divide."""
 
-    def read(self, page: Page, following: Item | None) -> list[Span]:
+    def read(self, page: Paged, following: Item | None) -> list[Span]:
         """Nothing was paged out."""
         return []

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kernel.contracts.message import Envelope
 from plugins.engines.broker.errors import PreconditionFailed
 from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.paged import Paged
 from plugins.engines.broker.span import Span
-from plugins.engines.broker.storage.compactor import Compactor
 from plugins.engines.broker.storage.definition_records import (
     BindingDefinition,
     Definition,
@@ -28,11 +28,12 @@ from plugins.engines.broker.storage.definition_records import (
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import Files
 from plugins.engines.broker.storage.framing import Kind
-from plugins.engines.broker.storage.log import Log, StoredQueue
+from plugins.engines.broker.storage.log import Log
 from plugins.engines.broker.storage.page import Page
 from plugins.engines.broker.storage.paging import page_out, read_page, will_read
 from plugins.engines.broker.storage.sharing import share_memory
 from plugins.engines.broker.storage.store_options import StoreOptions
+from plugins.engines.broker.storage.stored_queue import StoredQueue
 from plugins.engines.broker.storage.values import CannotStore, encode_value
 from plugins.engines.broker.storage.writer import Writer
 
@@ -81,11 +82,12 @@ class DiskStore:
         self.overflow = self._make_log(overflow_files, marker, clock_ahead, sync=False, durable=False)
 
     def _make_log(self, files: Files, marker: bytes, clock_ahead: float, *, sync: bool, durable: bool) -> Log:
-        log = Log(
+        return Log(
             files,
             self._writer,
             marker,
             self._codecs,
+            durable=durable,
             sync=sync,
             segment_bytes=self.options.segment_bytes,
             clock_ahead=clock_ahead,
@@ -93,8 +95,6 @@ class DiskStore:
             on_done=self._on_safe if durable else self._on_overflow_written,
             report=self.report,
         )
-        log.compactor = Compactor(log)
-        return log
 
     # Definitions
 
@@ -132,7 +132,7 @@ class DiskStore:
     def drop_queue(self, queue: Queue) -> None:
         if queue.overflow is not None:
             self.overflow.close_queue(queue.overflow)
-            self.overflow.compactor.forget_dead()  # nothing is written about it that would have it look
+            self.overflow.forget_dead()  # nothing is written about it that would have it look
             queue.overflow = None
         if queue.stored is not None:
             self.queues.pop(queue.stored.number, None)
@@ -214,13 +214,16 @@ class DiskStore:
         if queue.stored is not None:
             self.log.keep(queue.stored, span)
 
-    def drop_messages(self, queue: Queue, held: Span | Page) -> None:
+    def drop_messages(self, queue: Queue, held: Span | Paged) -> None:
         if isinstance(held, Page):
             held.detach()
+            log = self._log_of(held.stored)
             for first, stop in held.ranges:
-                held.stored.log.settle(held.stored, first, stop)
-        elif held.location is not None and (stored := queue.stored_in(held.location.log)) is not None:
-            held.location.log.settle(stored, held.base + held.start, held.base + held.stop)
+                log.settle(held.stored, first, stop)
+        elif isinstance(held, Span) and held.location is not None:
+            stored = queue.stored if held.location.durable else queue.overflow
+            if stored is not None:
+                self._log_of(stored).settle(stored, held.base + held.start, held.base + held.stop)
 
     def most_resident(self, policy: QueuePolicy) -> int:
         return self.options.lazy_bytes if policy.lazy else self.options.queue_bytes
@@ -234,10 +237,14 @@ class DiskStore:
         if self.options.all_queues_bytes:
             share_memory(queues, self.options.all_queues_bytes, self)
 
-    def read(self, page: Page, following: Span | Page | None) -> list[Span]:
+    def read(self, page: Paged, following: Span | Paged | None) -> list[Span]:
+        assert isinstance(page, Page), "what is paged out was paged out by this store"
         if isinstance(following, Page):
-            will_read(following)
-        return read_page(page)
+            will_read(self._log_of(following.stored), following)
+        return read_page(self._log_of(page.stored), page)
+
+    def _log_of(self, stored: StoredQueue) -> Log:
+        return self.log if stored.durable else self.overflow
 
     def _page_out(self) -> None:
         self._page_out_due = False
@@ -254,10 +261,8 @@ class DiskStore:
 
     def _write(self, queue: Queue, span: Span) -> None:
         if span.location is not None:
-            log = span.location.log
-            stored = queue.stored_in(log)
-            assert stored is not None, "what has a location has been stored"
-            log.keep(stored, span)
+            stored = queue.stored if span.location.durable else queue.overflow
+            self._log_of(stored).keep(stored, span)
             return
         if queue.overflow is None:
             queue.overflow = self.overflow.open_queue(self._next_number)
@@ -338,7 +343,7 @@ def _nothing() -> None:
     """Nobody is told any more."""
 
 
-def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Page]) -> Iterator[tuple[int, int, int]]:
+def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Paged]) -> Iterator[tuple[int, int, int]]:
     """Return (queue, first, stop) of those messages of a backlog that were delivered before."""
     for item in items:
         if not item.redelivered:
@@ -346,5 +351,5 @@ def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Page]) -> Itera
         if isinstance(item, Page):
             if item.stored is stored:
                 yield from ((stored.number, first, stop) for first, stop in item.ranges)
-        elif item.location is not None and item.location.log is stored.log:
+        elif isinstance(item, Span) and item.location is not None and item.location.durable is stored.durable:
             yield stored.number, item.first, item.base + item.stop

@@ -19,6 +19,7 @@ from typing import Protocol as Interface
 import msgspec
 
 from kernel.contracts.message import Envelope
+from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.values import decode_value, encode_value
 
 _MOST_ENVELOPES = 1000
@@ -133,6 +134,10 @@ class Envelopes:
         if envelope is None:
             envelope = _remember(self._decoded, octets, self._decode(octets))
         return envelope
+
+    def current(self, kind: int, octets: bytes) -> bytes:
+        """Return the envelope of a message record of this kind as it is written now."""
+        return self.of_format_1(octets) if kind == Kind.MESSAGES_1 else octets
 
     def of_format_1(self, octets: bytes) -> bytes:
         """Return the octets of an envelope that format 1 has written so."""

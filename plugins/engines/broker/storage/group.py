@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kernel.contracts.message import Batch
 from plugins.engines.broker.storage.framing import HEADER_BYTES, Kind, header_of
 from plugins.engines.broker.storage.location import Location
+from plugins.engines.broker.storage.message_records import Entry, encode_messages
 
 _SLIGHT = 4096
 """Octets that the operating system takes in some 10 us; the writer needs 80 to wake, write and tell."""
@@ -56,6 +58,13 @@ class Group:
         start = self.size
         self.size += HEADER_BYTES + len(payload)
         return start, self.size
+
+    def add_messages(
+        self, entries: list[Entry], batch: Batch, envelope: bytes, priority: int
+    ) -> tuple[int, int]:
+        """Add a record of messages; return where it begins and ends."""
+        self.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
+        return self.add(Kind.MESSAGES, encode_messages(entries, batch, envelope, priority))
 
     def repeat(self, group: Group) -> None:
         """Add what another group, which has no messages, has settled."""

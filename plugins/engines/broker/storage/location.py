@@ -1,20 +1,30 @@
-"""Location: where a stored batch lies, once that is known; shared by all spans of the batch in all queues."""
+"""Location: where in a log something lies."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import msgspec
 
-if TYPE_CHECKING:
-    from plugins.engines.broker.storage.log import Log
-    from plugins.engines.broker.storage.segment import Segment
+from plugins.engines.broker.storage.segment import Segment
+
+
+class Extent(NamedTuple):
+    """Octets ``start`` up to ``stop`` of a segment."""
+
+    segment: Segment
+    start: int
+    stop: int
 
 
 class Location(msgspec.Struct, eq=False, gc=False):
-    """Octets ``start`` up to ``stop`` of a segment; no segment: not safe on disk yet."""
+    """Where a stored batch lies, once that is known; shared by all spans of the batch in all queues.
 
-    log: Log
+    Octets ``start`` up to ``stop`` of a segment; no segment: not safe on disk yet.
+    """
+
+    durable: bool
+    """Whether that is the durable log, or the overflow log."""
     segment: Segment | None = None
     start: int = 0
     stop: int = 0
@@ -23,3 +33,9 @@ class Location(msgspec.Struct, eq=False, gc=False):
     def readable(self) -> bool:
         """Whether the batch can be read back from here (it may be on its way, or have been moved)."""
         return self.segment is not None and not self.segment.gone
+
+    @property
+    def extent(self) -> Extent:
+        """The same, of what is readable."""
+        assert self.segment is not None
+        return Extent(self.segment, self.start, self.stop)

@@ -16,25 +16,24 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
-from kernel.contracts.message import Batch
+from plugins.engines.broker.storage.compactor import Compactor
+from plugins.engines.broker.storage.counters import LogCounters
 from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
 from plugins.engines.broker.storage.envelopes import Codecs, Envelopes
 from plugins.engines.broker.storage.files import Files, Writable
 from plugins.engines.broker.storage.framing import Damage, Kind
-from plugins.engines.broker.storage.group import Group
+from plugins.engines.broker.storage.group import Group, Moved
 from plugins.engines.broker.storage.intervals import Intervals
 from plugins.engines.broker.storage.location import Location
-from plugins.engines.broker.storage.message_records import Entry, encode_messages
+from plugins.engines.broker.storage.message_records import Entry
 from plugins.engines.broker.storage.pending import JoinedBatch, Pending
 from plugins.engines.broker.storage.segment import Segment
+from plugins.engines.broker.storage.stored_queue import StoredQueue
 from plugins.engines.broker.storage.write import Write
 from plugins.engines.broker.storage.writer import Writer
 
 if TYPE_CHECKING:
     from plugins.engines.broker.span import Span
-    from plugins.engines.broker.storage.compactor import Compactor
 
 RETRY_SECONDS = 1.0
 _MOST_UNSYNCED_SECONDS = 1.0
@@ -46,41 +45,8 @@ Preamble: TypeAlias = Callable[[], Iterable[tuple[Kind, bytes]]]
 """What each segment begins with, so that those before it are not needed for it."""
 
 
-class LogCounters(msgspec.Struct):
-    """What an operator wants to know."""
-
-    syncs: int = 0
-    last_sync_seconds: float = 0.0
-    synced_at: float = 0.0
-    written_bytes: int = 0
-    write_failures: int = 0
-    damaged: set[tuple[int, int]] = set()
-    """Segment and offset of records that cannot be read."""
-    lost_messages: int = 0
-    last_error: str = ""
-
-
-class StoredQueue:
-    """What a log knows of one queue."""
-
-    __slots__ = ("live", "log", "number", "settled")
-
-    def __init__(self, log: Log, number: int) -> None:
-        self.log = log
-        self.number = number
-        self.live = Intervals()
-        """Positions of messages that were stored and not settled."""
-        self.settled: list[tuple[int, int]] = []
-        """What the next group says of it."""
-
-    def __repr__(self) -> str:
-        return f"<Kept {self.number}, {len(self.live)} messages>"
-
-
 class Log:
     """The log of one directory.  All calls come from the broker's thread."""
-
-    compactor: Compactor
 
     def __init__(
         self,
@@ -89,6 +55,7 @@ class Log:
         marker: bytes,
         codecs: Codecs,
         *,
+        durable: bool,
         sync: bool,
         segment_bytes: int,
         clock_ahead: float,
@@ -96,7 +63,7 @@ class Log:
         on_done: Callable[[], None],
         report: Callable[[str, str], None],
     ) -> None:
-        """``clock_ahead``: what to add to a span's times for the time of day."""
+        """``durable``: this is the durable log, and not the overflow log; ``clock_ahead``: what to add to a span's times for the time of day."""
         self.files = files
         self.marker = marker
         self.segment_bytes = segment_bytes
@@ -109,7 +76,18 @@ class Log:
         self.waiting_bytes = 0
         """Bodies that are not safe yet."""
         self.closing = False
+        self.durable = durable
         self.counters = LogCounters()
+        self.compactor = Compactor(
+            files,
+            marker,
+            self.envelopes,
+            segment_bytes,
+            self.segments,
+            self.stored,
+            self.counters,
+            self.has_damage,
+        )
         self._writer = writer
         self._sync = sync
         self.clock_ahead = clock_ahead
@@ -130,7 +108,7 @@ class Log:
 
     def open_queue(self, number: int) -> StoredQueue:
         """Keep messages of a queue from now on."""
-        stored = self.stored[number] = StoredQueue(self, number)
+        stored = self.stored[number] = StoredQueue(number, durable=self.durable)
         return stored
 
     def close_queue(self, stored: StoredQueue) -> None:
@@ -149,7 +127,7 @@ class Log:
         pending = self._pending
         if batch is not pending.last_batch:
             pending.last_batch = batch
-            pending.batches.append((batch, [], Location(self)))
+            pending.batches.append((batch, [], Location(self.durable)))
             self.waiting_bytes += batch.size
         _, entries, location = pending.batches[-1]
         base, start, stop = span.base, span.start, span.stop
@@ -189,7 +167,7 @@ class Log:
         """Have written what was collected, unless the writer is busy."""
         if self._busy:
             return
-        compacting = self.compactor.wanted()
+        compacting = self.compactor.wanted(closing=self.closing)
         if not (self.dirty or compacting or (self._removals and not self._cannot_remove)):
             return
         group = Group(self._next_group, self.marker)
@@ -197,7 +175,11 @@ class Log:
         self._take_pending(group)
         if compacting:
             group.compacts = True
-            self.compactor.step(group)
+            for survivors in self.compactor.step(group.size):
+                begins = group.size
+                for record in survivors.records:
+                    group.add_messages(*record)
+                group.moved.append(Moved(survivors.old_start, begins, group.size))
         self._submit(group)
 
     def _take_pending(self, group: Group) -> None:
@@ -216,19 +198,8 @@ class Log:
     def _add_batch(self, group: Group, joined: JoinedBatch) -> None:
         envelope = joined.batch.envelope
         octets = self.envelopes.encode(envelope)  # it was checked when the messages were published
-        start, stop = self.add_messages(group, joined.entries, joined.batch, octets, envelope.priority)
+        start, stop = group.add_messages(joined.entries, joined.batch, octets, envelope.priority)
         group.locations += [(location, start, stop) for location in joined.locations]
-
-    def add_messages(
-        self, group: Group, entries: list[Entry], batch: Batch, envelope: bytes, priority: int
-    ) -> tuple[int, int]:
-        """Add a message record to a group; return where it begins and ends."""
-        group.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
-        return group.add(Kind.MESSAGES, encode_messages(entries, batch, envelope, priority))
-
-    def current_envelope(self, kind: int, envelope: bytes) -> bytes:
-        """Return the envelope of a message record of this kind as the current format has it."""
-        return self.envelopes.of_format_1(envelope) if kind == Kind.MESSAGES_1 else envelope
 
     def _submit(self, group: Group) -> None:
         self._busy = True
@@ -304,8 +275,10 @@ class Log:
             location.start, location.stop = at + start, at + stop
         self.safe = group.number
         self.waiting_bytes = sum(batch.size for batch, _, _ in self._pending.batches)
-        self.compactor.has_moved(group, segment, at)
-        self.compactor.forget_dead()
+        moved = self.compactor.has_moved(group, segment, at)
+        if moved is not None:
+            self._forget(moved)
+        self.forget_dead()
         self._on_done()
         self.flush()
 
@@ -328,10 +301,15 @@ class Log:
 
     def resume(self, segments: list[Segment]) -> None:
         """Go on after these segments, which were read from the directory."""
-        self.segments = segments
+        self.segments[:] = segments
         self._next_segment = segments[-1].number + 1 if segments else 1
 
-    def forget(self, segment: Segment) -> None:
+    def forget_dead(self) -> None:
+        """Have the segments at the front go that nothing lives in."""
+        for segment in self.compactor.dead():
+            self._forget(segment)
+
+    def _forget(self, segment: Segment) -> None:
         """Nothing that is needed is in the oldest segment: it goes with the next group."""
         self.segments.remove(segment)
         segment.gone = True

@@ -156,5 +156,5 @@ def _define_queue(vhost: VirtualHost, definition: QueueDefinition, recovery: Rec
     if queue.policy.max_length_bytes is not None:
         # By an estimate it would shed, or refuse, what it has room for.
         for _, page in pages:
-            page.size = weigh(page)
+            page.size = weigh(recovery.log, page)
     queue.restore(pages, max(next_position, definition.next_position))

@@ -6,11 +6,8 @@ that is: a million stored messages are a few thousand pages.  It turns into span
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from plugins.engines.broker.storage.log import StoredQueue
-    from plugins.engines.broker.storage.segment import Segment
+from plugins.engines.broker.storage.location import Extent
+from plugins.engines.broker.storage.stored_queue import StoredQueue
 
 LARGEST = 256 * 1024
 """Octets of a segment that one page may cover (a single larger record is a page by itself)."""
@@ -18,14 +15,6 @@ _WORTH_READING = 4096
 """Octets that are read whatever there is of use in them."""
 _OVERHEAD = 64
 """What a message is worth besides its body."""
-
-
-class Extent(NamedTuple):
-    """Octets ``start`` up to ``stop`` of a segment."""
-
-    segment: Segment
-    start: int
-    stop: int
 
 
 class Page:

@@ -14,19 +14,20 @@ from kernel.contracts.message import batch_of
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.framing import Damage, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
-from plugins.engines.broker.storage.location import Location
+from plugins.engines.broker.storage.location import Extent, Location
 from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, decode_head, decode_messages
-from plugins.engines.broker.storage.page import Extent, Page
+from plugins.engines.broker.storage.page import Page
 
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
-    from plugins.engines.broker.storage.log import StoredQueue
+    from plugins.engines.broker.storage.log import Log
+    from plugins.engines.broker.storage.stored_queue import StoredQueue
 
 Found: TypeAlias = "tuple[int, list[bytes], bytes, float, Extent]"
 """First position, bodies, envelope, expiry (time of day; 0: never), and where it was."""
 
 
-def read_page(page: Page) -> list[Span]:
+def read_page(log: Log, page: Page) -> list[Span]:
     """Return a page's messages; those that cannot be read any more are missing, and reported."""
     stored = page.stored
     wanted = Intervals(page.ranges)
@@ -34,30 +35,30 @@ def read_page(page: Page) -> list[Span]:
     why = "not where they were written"
     for extent in page.extents:
         try:
-            found += _found_in(extent, stored, wanted)
+            found += _found_in(log, extent, stored, wanted)
         except OSError as error:
             why = str(error)
-            stored.log.counters.last_error = why
+            log.counters.last_error = why
     page.detach()
     if wanted:
-        stored.log.has_lost(stored, wanted, why)
+        log.has_lost(stored, wanted, why)
     found.sort(key=lambda one: one[0])
-    return _spans(page, _joined(found))
+    return _spans(log, page, _joined(found))
 
 
-def weigh(page: Page) -> int:
+def weigh(log: Log, page: Page) -> int:
     """Return how large the bodies of a page's messages are together; if they cannot be read, what it says itself."""
     wanted = Intervals(page.ranges)
     try:
-        found = [one for extent in page.extents for one in _found_in(extent, page.stored, wanted)]
+        found = [one for extent in page.extents for one in _found_in(log, extent, page.stored, wanted)]
     except OSError:
         return page.size  # told when it is read
     return sum(len(body) for _, bodies, *_ in found for body in bodies)
 
 
-def will_read(page: Page) -> None:
+def will_read(log: Log, page: Page) -> None:
     """Have the operating system fetch a page."""
-    files = page.stored.log.files
+    files = log.files
     try:
         for segment, start, stop in page.extents:
             files.will_read(segment.name, start, stop - start)
@@ -65,8 +66,8 @@ def will_read(page: Page) -> None:
         return  # told when it is read
 
 
-def _found_in(extent: Extent, stored: StoredQueue, wanted: Intervals) -> list[Found]:
-    log, number = stored.log, stored.number
+def _found_in(log: Log, extent: Extent, stored: StoredQueue, wanted: Intervals) -> list[Found]:
+    number = stored.number
     segment = extent.segment
     found: list[Found] = []
 
@@ -83,7 +84,7 @@ def _found_in(extent: Extent, stored: StoredQueue, wanted: Intervals) -> list[Fo
         if not any(wanted.overlaps(entry.first, entry.last) for entry in entries):
             continue
         messages = decode_messages(record.payload)
-        envelope = log.current_envelope(record.kind, messages.envelope)
+        envelope = log.envelopes.current(record.kind, messages.envelope)
         at = Extent(segment, record.start, record.stop)
         for entry in entries:
             for first, stop in wanted.within(entry.first, entry.last):
@@ -110,15 +111,14 @@ def _joined(found: list[Found]) -> list[Found]:
     return joined
 
 
-def _spans(page: Page, found: list[Found]) -> list[Span]:
-    log = page.stored.log
+def _spans(log: Log, page: Page, found: list[Found]) -> list[Span]:
     spans: list[Span] = []
     for first, bodies, octets, expires, extent in found:
         batch = batch_of(bodies, log.envelopes.decode(octets))
         span = Span(
             first, batch, 0, len(bodies), expires - log.clock_ahead if expires else None, page.redelivered
         )
-        span.location = Location(log, *extent)
+        span.location = Location(log.durable, *extent)
         spans.append(span)
     return spans
 
@@ -168,28 +168,21 @@ def _readable(span: Span) -> bool:
     return span.location is not None and span.location.readable
 
 
-def _extent_of(span: Span) -> Extent:
-    location = span.location
-    assert location is not None
-    assert location.segment is not None
-    return Extent(location.segment, location.start, location.stop)
-
-
 def _extend(page: Page, span: Span, size: int) -> bool:
     assert span.location is not None
-    if page.stored.log is not span.location.log or page.redelivered != span.redelivered:
+    if page.stored.durable is not span.location.durable or page.redelivered != span.redelivered:
         return False
     mortal = span.expires_at is not None
-    return page.extend(_extent_of(span), span.first, span.base + span.stop, size, mortal=mortal)
+    return page.extend(span.location.extent, span.first, span.base + span.stop, size, mortal=mortal)
 
 
 def _page_of(span: Span, size: int, queue: Queue) -> Page:
     assert span.location is not None
-    stored = queue.stored_in(span.location.log)
+    stored = queue.stored if span.location.durable else queue.overflow
     assert stored is not None, "what has a location has been stored"
     return Page(
         stored,
-        _extent_of(span),
+        span.location.extent,
         [(span.first, span.base + span.stop)],
         size,
         expires_at=span.expires_at,

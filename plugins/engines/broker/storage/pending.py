@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -11,11 +11,9 @@ from kernel.contracts.message import Batch
 from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.location import Location
 from plugins.engines.broker.storage.message_records import Entry, in_one_piece
+from plugins.engines.broker.storage.stored_queue import StoredQueue
 
-if TYPE_CHECKING:
-    from plugins.engines.broker.storage.log import StoredQueue
-
-Held: TypeAlias = "tuple[StoredQueue, Entry]"
+Held: TypeAlias = tuple[StoredQueue, Entry]
 
 _MOST_JOINED = 256
 _MOST_JOINED_BYTES = 64 * 1024

@@ -25,10 +25,12 @@ from plugins.engines.broker.storage.definition_records import (
 from plugins.engines.broker.storage.envelopes import MissingCodec
 from plugins.engines.broker.storage.framing import Damage, Kind, Record, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
-from plugins.engines.broker.storage.log import Log, StoredQueue
+from plugins.engines.broker.storage.location import Extent
+from plugins.engines.broker.storage.log import Log
 from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, decode_head
-from plugins.engines.broker.storage.page import Extent, Page
+from plugins.engines.broker.storage.page import Page
 from plugins.engines.broker.storage.segment import Segment, segment_numbers
+from plugins.engines.broker.storage.stored_queue import StoredQueue
 
 _HEAD_KINDS = (Kind.SEGMENT, Kind.DEFINITION, *DEFINITION_KINDS_1)
 

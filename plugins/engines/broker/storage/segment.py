@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from plugins.engines.broker.storage.page import Page
+from typing import Any
+from typing import Protocol as Interface
 
 _SUFFIX = ".log"
+
+
+class Reader(Interface):
+    """What is to be read from segments, a page of a queue, and hears when they are moved."""
+
+    extents: list[Any]
+
+    def attach(self) -> None:
+        """Have the segments of the extents know of it."""
+        ...
+
+    def detach(self) -> None:
+        """Have them forget it."""
+        ...
 
 
 class Segment:
@@ -25,7 +37,7 @@ class Segment:
         """Messages in it, counted once a queue."""
         self.ranges: dict[int, tuple[int, int]] = {}
         """By queue: a range that all positions of its messages here lie in; others may, too."""
-        self.pages: dict[Page, None] = {}
+        self.pages: dict[Reader, None] = {}
         """What is to be read from it; moves with the messages."""
         self.gone = False
 
