@@ -578,17 +578,17 @@ def test_a_consumer_that_leaves_its_block_has_dealt_with_what_it_received(
 def test_what_a_consumer_received_before_it_failed_is_delivered_again(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(route("a", "b", confirm=True))
     with kernel.open("a") as a:
-        a.send_many([b"1", b"2", b"3"])
         with pytest.raises(ZeroDivisionError):
-            _receive_and_fail(kernel)
+            _receive_and_fail(kernel, a)
         with kernel.open("b") as b:
             a.serve()
             assert b.receive_many(timeout=5) == [b"1", b"2", b"3"]
         a.wait_confirmed(5)
 
 
-def _receive_and_fail(kernel: Kernel) -> None:
+def _receive_and_fail(kernel: Kernel, a: Channel) -> None:
     with kernel.open("b") as b:
+        a.send_many([b"1", b"2", b"3"])
         assert b.receive(5) == b"1"
         raise ZeroDivisionError
 
