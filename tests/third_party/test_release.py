@@ -99,6 +99,21 @@ spark.stop()
 """
 
 
+WEB = """
+from kernel import EnginePlan, Kernel, Plan, RoutePlan
+
+def system(**options):
+    engines = (EnginePlan(name="app", kind="native"), EnginePlan(name="net", kind="stream", options=options))
+    return Plan(engines=engines, routes=(RoutePlan(source="app", targets=("net",)), RoutePlan(source="net", targets=("app",))))
+
+with Kernel(system(address="backend+ws://127.0.0.1:0", mode="listen")) as server, server.open("app") as there:
+    server.wait_running()
+    with Kernel(system(address=f"backend+ws://{server.address_of('net')}")) as client, client.open("app") as here:
+        here.send(b"hello")
+        print(bytes(there.receive(timeout=60)).decode())
+"""
+
+
 class Release(msgspec.Struct):
     """What was built, and an environment that has it with what it needs without extras."""
 
@@ -276,3 +291,10 @@ def test_with_spark(release: Release, tmp_path: Path) -> None:
     release.environment.command("python", "-c", JOURNAL, "journal", cwd=tmp_path, paths=[extra])
     printed = release.environment.command("python", "-c", SPARK, "journal", cwd=tmp_path, paths=[extra])
     assert printed.splitlines()[-1] == "3 rows"
+
+
+def test_with_web(release: Release, tmp_path: Path) -> None:
+    printed = release.environment.command(
+        "python", "-c", WEB, cwd=tmp_path, paths=[release.with_extra("web")]
+    )
+    assert printed.splitlines() == ["hello"]
