@@ -1,13 +1,50 @@
-"""Log: records in segments, appended by the group.
+"""Log: records in segments, appended a group at a time.
 
-What is kept or settled in a turn is collected; while the writer syncs one group, the next one grows.
-A position of a queue is used once, and once settled it is settled for ever, so that the order of
-records does not matter when they are read: what lives is what was kept less what was settled.  There is one rule:
-a record that settles a message lies behind every record that keeps it, and segments are deleted
-from the oldest on.  So no message can come back.
+**What is on disk.**  A log is a sequence of segments, files that are appended to and never changed.  A
+segment is a sequence of records (``framing.py``), each with a checksum and a marker that was chosen by
+chance for the directory.  A record stores messages (``message_records.py``), says which messages are
+settled, or defines or drops an exchange, a queue or a binding (``definition_records.py``).  Each segment
+begins with all definitions of that moment, so that it needs no segment before it.  There is no index: a
+queue in memory knows its spans, and the extents of segments that its pages are to be read from.
 
-A group that cannot be written is written again, into a new segment, until it can; what lies in the old one
-behind the last group that was safe does no harm, being either unreadable or the same.
+**Why the order of records does not matter.**  A queue numbers its messages, gives each number (a position)
+to one message only, and a position that is settled is settled for ever.  What lives is what was stored less
+what was settled, in whatever order the two are read, and however often the same record was written.  Two
+rules keep that true when segments are deleted:
+
+1. A record that settles a message lies behind every record that stores it.
+2. Segments are deleted from the oldest on, and only when nothing in them lives.
+
+So a record that settles a message is never deleted before one that stores it, and no message can come back.
+
+**What is promised when.**  What the broker tells in a turn is pending.  When the writer is free, all that
+is pending becomes a group, is written in the writer's thread, and is synced if a message is in it, or
+somebody has demanded it. What comes meanwhile is the next group: the slower the disk, the larger the
+groups.  ``safe`` is the number of the last group that was written and synced as it had to be.  It moves
+once a group, in order, and after nothing less than the whole group.  A client is told of what it published
+when ``safe`` has reached the ``mark`` of that moment.  What could not be encoded has been refused before
+any queue had it (``Store.check_envelope``), so that nothing is left out of a group. A group of settled
+messages alone is written at once and need not be synced: after a loss of power those messages come again,
+which is allowed.  Such a group, if it is short, is written by the broker's thread itself.
+
+**When a write fails**, nobody knows what is in the file: after a failed ``fsync`` the system may have
+dropped what it could not write, and the next ``fsync`` succeeds all the same.  So the file is not appended
+to any more.  The group is written again, with whatever was written since the last sync, into a new segment,
+until it can be.  What lies in the old file behind the last safe group does no harm: it cannot be read, or
+says what the new segment says.  A segment that was made for a failed group is deleted as soon as that is
+possible, or it might outlive what settles its messages (rule 2).
+
+**What recovery does** (``recovery.py``).  It reads all segments from the oldest on.  Octets that are no
+record are passed over up to the next marker; they cost the messages in them, and are reported.  At the end
+of the last segment they are the write that a crash cut off, which was promised to nobody, and are cut off.
+Bodies are not kept: queues come back as pages. If the last record of all says that the broker was closed,
+it also says which messages had been delivered; otherwise each message may have been.
+
+**Compaction** (``compactor.py``).  When most of the log is dead and the oldest segment is not, what lives
+there is written again with the next groups.  The old segment goes when the last of those groups is safe.
+
+The overflow log holds messages that need not survive, for want of memory.  It is never synced, and deleted
+at the next start.
 """
 
 from __future__ import annotations
@@ -63,7 +100,10 @@ class Log:
         on_done: Callable[[], None],
         report: Callable[[str, str], None],
     ) -> None:
-        """``durable``: this is the durable log, and not the overflow log; ``clock_ahead``: what to add to a span's times for the time of day."""
+        """``durable``: this is the durable log, and not the overflow log.
+
+        ``clock_ahead``: what to add to a span's times for the time of day.
+        """
         self.files = files
         self.marker = marker
         self.segment_bytes = segment_bytes
@@ -107,12 +147,12 @@ class Log:
     # What the broker tells
 
     def open_queue(self, number: int) -> StoredQueue:
-        """Keep messages of a queue from now on."""
+        """Store messages of a queue from now on."""
         stored = self.stored[number] = StoredQueue(number, durable=self.durable)
         return stored
 
     def close_queue(self, stored: StoredQueue) -> None:
-        """Forget a queue and all that is kept of it."""
+        """Forget a queue and all that is stored of it."""
         self.stored.pop(stored.number, None)
         self._pending.settling.pop(stored, None)
         stored.live = Intervals()
@@ -122,7 +162,7 @@ class Log:
         self._pending.notes += ((kind, payload), (kind, payload))
 
     def keep(self, stored: StoredQueue, span: Span) -> None:
-        """Write down messages."""
+        """Store messages of a queue with the next group."""
         batch = span.batch
         pending = self._pending
         if batch is not pending.last_batch:
