@@ -1,7 +1,8 @@
-"""SCTP in captures: a line for each chunk, and for each association what was sent again and how long it all took.
+"""SCTP in captures: a line for each chunk, and for each association its retransmissions and times.
 
-Chunks are read one by one with the decoder of ``plugins.protocols.sctp``, so that one that is damaged hides no other.
-A wrong checksum is told and counted, but hides nothing: at its sender, a packet whose checksum the hardware is to compute has none.
+Chunks are decoded one by one with the decoder of ``plugins.protocols.sctp``, so that a damaged one hides no
+other. A wrong checksum is reported and counted, but hides nothing: at its sender, a packet whose checksum the
+hardware computes has none.
 """
 
 from __future__ import annotations

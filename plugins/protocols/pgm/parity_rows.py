@@ -20,7 +20,7 @@ Item = tuple[bytes, Fragment | None]
 
 
 class RowShape:
-    """How the rows of one group are made."""
+    """How the rows of one group are composed."""
 
     __slots__ = ("fragments", "size", "variable")
 
@@ -31,19 +31,19 @@ class RowShape:
 
     @classmethod
     def of_items(cls, items: Collection[Item]) -> RowShape:
-        """Return the shape that fits these packets."""
+        """Return the shape for these packets."""
         sizes = {len(data) for data, _ in items}
         fragments = any(fragment is not None for _, fragment in items)
         return cls(max(sizes), variable=len(sizes) > 1, fragments=fragments)
 
     @classmethod
     def of_parity(cls, data: bytes, *, variable: bool, extensions: Extensions) -> RowShape:
-        """Return the shape that a parity packet tells of."""
+        """Return the shape that a parity packet announces."""
         size = len(data) - (_LENGTH if variable else 0)
         return cls(size, variable=variable, fragments=extensions.fragment is not None)
 
     def row(self, item: Item) -> bytes | None:
-        """Return a packet's row; None when it does not fit."""
+        """Return a packet's row; None if it does not fit the shape."""
         data, fragment = item
         if len(data) > self.size or (fragment is not None and not self.fragments):
             return None
@@ -55,7 +55,7 @@ class RowShape:
         return row
 
     def item(self, row: bytes) -> Item | None:
-        """Return the packet that a row is of; None when it cannot be of one."""
+        """Return the packet of a row; None if there can be none."""
         end = self.size
         if self.variable:
             end = int.from_bytes(row[self.size : self.size + _LENGTH], "big")
@@ -73,7 +73,7 @@ class RowShape:
 
     @staticmethod
     def row_of_parity(data: bytes, extensions: Extensions) -> bytes:
-        """Return the row that a parity packet has."""
+        """Return the row of a parity packet."""
         return data if extensions.fragment is None else data + _pack(extensions.fragment)
 
 

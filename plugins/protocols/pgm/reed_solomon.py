@@ -52,9 +52,9 @@ def encode(blocks: Sequence[bytes], index: int) -> bytes:
 
 
 def recover(k: int, data: Mapping[int, bytes], parity: Mapping[int, bytes]) -> dict[int, bytes]:
-    """Return the blocks of a group of ``k`` that are not in ``data`` (by position), from as many of ``parity`` (by index).
+    """Return the missing blocks of a group of ``k``; all blocks have one size.
 
-    Together there must be k or more; all are of one size.
+    ``data`` (by position) has the others, ``parity`` (by index) at least as many as are missing.
     """
     missing = [position for position in range(k) if position not in data]
     indexes = sorted(parity)[: len(missing)]

@@ -26,11 +26,11 @@ class RoundTrip:
             self.smoothed += (seconds - self.smoothed) / 8
 
     def timeout(self, otherwise: float, most: float) -> float:
-        """Return how long an answer may take before it is missed: ``otherwise`` until something was measured."""
+        """Return how long an answer may take, in seconds; ``otherwise`` until something was measured."""
         if self.smoothed is None:
             return otherwise
         return min(most, 2 * self.smoothed + max(4 * self._variation, 2 * GRAIN))
 
     def spread(self, factor: float, most: float) -> float:
-        """Return an interval of ``factor`` round trips, ``most`` at the most and until something was measured."""
+        """Return ``factor`` round trips in seconds, at most ``most``; ``most`` until something was measured."""
         return most if self.smoothed is None else min(most, max(factor * self.smoothed, 2 * GRAIN))

@@ -224,5 +224,5 @@ class ReceivingSide:
         return out
 
     def next_deadline(self) -> float | None:
-        """Return when ``data_to_send`` will have something; what is new before WELCOME is progress after it."""
+        """Return when ``data_to_send`` will have something. Progress before WELCOME is reported after it."""
         return self._ack_at if self._welcomed else None

@@ -13,7 +13,7 @@ from kernel.hosting.wire import Wire
 
 
 def set_silence_timeout(connected: socket.socket, seconds: float) -> None:
-    """Have the system give up a peer that the network does not reach for so many seconds, whether or not we have sent something."""
+    """Have the system give up an unreachable peer after so many seconds, whether or not something was sent."""
     probe = max(round(seconds / 4), 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     waits = (("TCP_KEEPIDLE", probe), ("TCP_KEEPINTVL", probe), ("TCP_USER_TIMEOUT", round(seconds * 1000)))
