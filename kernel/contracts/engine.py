@@ -138,6 +138,23 @@ class Port(Interface):
         """
         ...
 
+    def confirm_only(self, first: int, last: int) -> None:
+        """Take the responsibility for the messages with positions ``first`` to ``last``, out of order.
+
+        The source is told when all before them are confirmed as well, but neither ``rewind`` nor a successor of this
+        port gets them again.  Costs more than ``confirm_through`` when many before them are open.
+        """
+        ...
+
+    def refuse(self, first: int, last: int, reason: str) -> None:
+        """Say that the messages with positions ``first`` to ``last`` will never be taken here, and why.
+
+        They go to the dead letters of their route (``dead_letters``), or are dropped; they are counted in both cases.  The
+        source is told that they are confirmed once the dead letters' engine has confirmed them.  Positions
+        that nobody waits for are ignored.
+        """
+        ...
+
     @property
     def confirms(self) -> bool:
         """Whether a route out confirms, so that ``on_confirmed`` will be called."""

@@ -8,7 +8,7 @@ A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, runtime_checkable
+from typing import Any, Literal, NamedTuple, runtime_checkable
 from typing import Protocol as Interface
 
 import msgspec
@@ -36,12 +36,23 @@ class LargeBodies(Interface):
         ...
 
 
+class Refusal(NamedTuple):
+    """A message that was given to a protocol, and was not sent or not taken by the peer."""
+
+    number: int
+    """The messages given to ``send_batches`` are numbered from 1 on, from the beginning of the conversation."""
+    reason: str
+    """For people, and for the headers of a dead letter."""
+
+
 @runtime_checkable
 class Refusing(Interface):
     """What a protocol may offer beyond ``StreamProtocol``: not to send what its peer would hang up on."""
 
-    refused: list[str]
-    """Why messages given to ``send_batches`` were not sent, an entry for each; the host takes them out.
+    refused: list[Refusal]
+    """Messages given to ``send_batches`` that the peer will never have; the host takes them out.
+
+    They may have been sent: a peer may refuse a message in its answer to it.
 
     ``confirmed`` counts a message that was refused as soon as it counts all before it, so that the flow goes on.
     """

@@ -104,6 +104,10 @@ class AckTracker:
         self._entries.append(entry)
         return entry
 
+    def entry_of(self, pipe: Pipe, position: int) -> Entry | None:
+        """Return the entry of a message by its position in a pipe that has not confirmed it."""
+        return next((entry for entry in self._entries if entry.needs.get(pipe, 0) >= position), None)
+
     def advance(self) -> bool:
         """Remove the entries that are done from the front; return whether ``confirmed`` has moved."""
         before = self.confirmed

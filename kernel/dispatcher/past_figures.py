@@ -39,7 +39,12 @@ class PastFigures:
 
 def figures_of_pipe(pipe: Pipe) -> dict[str, int]:
     """Return what a pipe has counted."""
-    return {"written": pipe.taken + pipe.waiting(), "bytes": pipe.bytes_taken, "dropped": pipe.dropped}
+    return {
+        "written": pipe.taken + pipe.waiting(),
+        "bytes": pipe.bytes_taken,
+        "dropped": pipe.dropped,
+        "refused": pipe.refused,
+    }
 
 
 def figures_of_port(port: Port) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 from kernel.contracts.engine import NOTHING_TAKEN, PortOwner, Taken
 from kernel.contracts.message import Batch, Envelope
 from kernel.dispatcher.ack_tracker import AckTracker
+from kernel.dispatcher.dead_letter import dead_letter
 from kernel.dispatcher.demand import Demand
 from kernel.dispatcher.route import Route
 from kernel.dispatcher.stalls import Stalls
@@ -76,8 +77,11 @@ class Port:
         self._confirming: set[Pipe] = set()
         self._position = 0
         """Of the last message taken.  All are counted: so counts of a conversation differ by a constant."""
-        self._unconfirmed: deque[tuple[Pipe, int, int]] = deque()
-        """The pipe, the first and the last position of what was taken from confirming pipes.  In order."""
+        self._unconfirmed: deque[tuple[Pipe, int, int, int]] = deque()
+        """What was taken from confirming pipes, in order.
+
+        The pipe, the first and the last position, and what has to be added for the number in the pipe.
+        """
         self._tracker: AckTracker | None = None
         self._stopped = False
         self._only: Pipe | None = None
@@ -171,7 +175,7 @@ class Port:
         before = self._position
         position = self._position = before + count
         if pipe.confirms:
-            self._unconfirmed.append((pipe, before + 1, position))
+            self._unconfirmed.append((pipe, before + 1, position, pipe.taken - position))
         elif not self._confirming:
             return Taken(batches, count, None)
         return Taken(batches, count, position)
@@ -191,28 +195,52 @@ class Port:
             return
         unconfirmed = self._unconfirmed
         while unconfirmed and unconfirmed[0][1] <= position:
-            pipe, first, last = unconfirmed.popleft()
+            pipe, _, last, shift = unconfirmed.popleft()
             if last > position:
-                unconfirmed.appendleft((pipe, position + 1, last))
+                unconfirmed.appendleft((pipe, position + 1, last, shift))
                 last = position
-            pipe.confirm(last - first + 1)
+            pipe.confirm_through(last + shift)
             if pipe.ended:
                 self._forget_when_confirmed(pipe)
 
+    def confirm_only(self, first: int, last: int) -> None:
+        """Take the responsibility for messages ``first`` to ``last`` only; see the contract."""
+        for pipe, start, stop in self._numbers(first, last):
+            pipe.confirm_only(start, stop)
+            self._on_answered(pipe)
+
+    def refuse(self, first: int, last: int, reason: str) -> None:
+        """Send back messages ``first`` to ``last``; see the contract."""
+        for pipe, start, stop in self._numbers(first, last):
+            pipe.refuse(start, stop, reason)
+
+    def _numbers(self, first: int, last: int) -> list[tuple[Pipe, int, int]]:
+        """Return which messages of which pipes these positions are."""
+        unconfirmed = self._unconfirmed
+        while unconfirmed and unconfirmed[0][2] + unconfirmed[0][3] <= unconfirmed[0][0].confirmed:
+            unconfirmed.popleft()  # all answered for one by one
+        found = []
+        for pipe, begin, end, shift in unconfirmed:
+            if begin > last:
+                break
+            if end >= first:
+                found.append((pipe, max(first, begin) + shift, min(last, end) + shift))
+        return found
+
     def rewind(self) -> Taken:
-        """Take once more, under new positions, what was taken and never confirmed."""
-        left = {pipe: iter(pipe.unconfirmed()) for pipe in self._confirming}
+        """Take once more, under new positions, what was taken and never answered for."""
+        left = {pipe: deque(pipe.numbered()) for pipe in self._confirming}
         before = self._position
         batches: list[Batch] = []
-        again: deque[tuple[Pipe, int, int]] = deque()
-        for pipe, first, last in self._unconfirmed:
-            start = self._position + 1
-            self._position += last - first + 1
-            again.append((pipe, start, self._position))
-            while start <= self._position:  # a pipe keeps whole batches, or what is left of one
-                batch = next(left[pipe])
+        again: deque[tuple[Pipe, int, int, int]] = deque()
+        for pipe, _, last, shift in self._unconfirmed:
+            numbered = left.get(pipe)
+            while numbered and numbered[0][0] <= last + shift:
+                number, batch = numbered.popleft()
+                start = self._position + 1
+                self._position += len(batch)
+                again.append((pipe, start, self._position, number - start))
                 batches.append(batch)
-                start += len(batch)
         self._unconfirmed = again
         if not batches:
             return NOTHING_TAKEN
@@ -276,14 +304,20 @@ class Port:
             pipe.ask_writer("unsubscribe", pattern)
         if pipe.confirms:
             self._confirming.add(pipe)
+            pipe.on_answered = partial(self._on_answered, pipe)
         if pipe.more():
             self._ready(pipe)
 
     def _forget_when_confirmed(self, pipe: Pipe) -> None:
         """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
         self._asking.pop(pipe, None)
-        if pipe.ended and not pipe.more() and not pipe.unconfirmed():
+        if pipe.ended and not pipe.more() and not pipe.awaits():
             self._confirming.discard(pipe)
+
+    def _on_answered(self, pipe: Pipe) -> None:
+        """Single messages of a pipe were answered for, perhaps the last of one that has ended."""
+        if pipe.ended:
+            self._forget_when_confirmed(pipe)
 
     def ready_callback(self, pipe: Pipe) -> Callable[[], None]:
         """What the writer of ``pipe`` posts when it has written."""
@@ -326,6 +360,7 @@ class Port:
                 pipe.on_writable = partial(self._on_pipe_writable, route, pipe)
                 pipe.on_confirmed = self._on_pipe_confirmed
                 pipe.on_asked = partial(self._on_asked, route, pipe)
+                pipe.on_refused = partial(self._on_refused, route, pipe)
                 if route.suspended:
                     self.stalls.back(route)
                 route.attach(pipe, options)
@@ -371,6 +406,25 @@ class Port:
         else:
             route.unsubscribe(pipe, pattern)
             self._demand.unsubscribe(pipe, pattern)
+
+    @_blamed
+    def _on_refused(
+        self, route: Route, pipe: Pipe, first: int, last: int, batches: list[tuple[int, Batch]], reason: str
+    ) -> None:
+        """A destination will not have these: they go to the dead letters, if there are any for this route."""
+        letters = None
+        if route.spec.dead_letters is not None and not self.closed:
+            letters = next((other for other in self.routes if other.spec is route.spec.dead_letters), None)
+        if not route.told_refused:
+            route.told_refused = True  # once; the counter tells of more
+            where = "dropped and counted" if letters is None else f"passed on: {letters.spec.name}"
+            self.stalls.report("refused", f"route {route.spec.name}: {pipe.name}: {reason}; it is {where}")
+        if letters is not None and self._tracker is not None:
+            for number, batch in batches:
+                envelope = dead_letter(batch.envelope, reason, pipe.engine, pipe.target, route.spec.name)
+                entry = self._tracker.entry_of(pipe, number + len(batch) - 1)
+                letters.take_refused(batch.under(envelope), entry)
+        pipe.refusal_known(first, last)
 
     @_blamed
     def _on_pipe_writable(self, route: Route, pipe: Pipe) -> None:

@@ -41,6 +41,10 @@ class RouteSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     confirm: bool = False
     echo: bool = False
     """Whether a route back to its own engine leads from each port to this very port as well."""
+    dead_letters: RouteSpec | None = None
+    """The route for what destinations of this one refuse; None: that is counted and dropped."""
+    takes_refused: bool = False
+    """Whether this is such a route: then it takes nothing else."""
 
     @property
     def to_all(self) -> bool:
@@ -64,6 +68,7 @@ class Route:
         "pipes",
         "spec",
         "suspended",
+        "told_refused",
         "unrouted",
     )
 
@@ -76,6 +81,8 @@ class Route:
         """Whether the source no longer waits though no pipe can take anything: others would have to wait with it."""
         self.unrouted: int = 0
         """Messages that the router found nobody for, or that met a full route that drops."""
+        self.told_refused: bool = False
+        """Whether people know that a destination refuses messages."""
         self.filtered: bool = spec.make_filter is not None
         self._router = spec.make_router()
         self._peek: Callable[[Batch], Iterable[Outlet]] = getattr(self._router, "peek", self._look_at_choice)
@@ -106,6 +113,13 @@ class Route:
         else:
             self._place(batch, entry)
         return True
+
+    def take_refused(self, batch: Batch, entry: Entry | None) -> None:
+        """Pass on what a destination of another route has refused."""
+        if self.held:
+            self.held.append(batch, entry)
+        else:
+            self._place(batch, entry)
 
     def wants(self, batch: Batch) -> bool:
         """Whether the route's filter lets a batch pass, and its router would find somebody for it, as far as it can tell."""
@@ -263,6 +277,8 @@ class Route:
     def stopped(self) -> bool:
         """Whether the source has to wait: nobody is there, or one is full whom no other can stand in for."""
         if self.held or self.starved:
+            if self.spec.takes_refused:  # few messages: only many that wait are a reason to stop the source
+                return self.held.full(self.spec.marks)
             return not self.suspended
         if self.spec.one_of_many:
             return not self.suspended and all(pipe.blocked for pipe in self.pipes) and bool(self.pipes)

@@ -89,7 +89,7 @@ class BlockingHost:
         self._flush()
         refused = getattr(self._protocol, "refused", None)
         if refused:
-            why = f"{self.peer}: {refused[0]}"
+            why = f"{self.peer}: {refused[0].reason}"
             refused.clear()
             raise LocalProtocolError(why)
 

@@ -25,6 +25,7 @@ from kernel.contracts.protocol import (
     LargeBodies,
     Login,
     Named,
+    Refusal,
     Refusing,
     StreamProtocol,
     Subscribing,
@@ -472,9 +473,13 @@ class StreamHost(ConnectionOwner):
         if self._refusing is not None and self._refusing.refused:
             self._take_refusals(self._refusing.refused)
 
-    def _take_refusals(self, refused: list[str]) -> None:
+    def _take_refusals(self, refused: list[Refusal]) -> None:
         """Count what was not sent, tell of it once, and wait for no confirmation of it."""
-        first = refused[0]
+        first = refused[0].reason
+        port, base = self._port, self._base_out
+        if port is not None and base is not None:
+            for number, reason in refused:
+                port.refuse(base + number, base + number, reason)
         self._counters.messages_refused += len(refused)
         self._counters.messages_out -= len(refused)
         refused.clear()

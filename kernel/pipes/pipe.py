@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -66,6 +66,20 @@ FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether threads run without the interpreter's lock.  Only what runs once a batch asks; 25 ns are saved."""
 
 
+class _Answered:
+    """Stands among the retained batches for messages that the reader has answered for out of order."""
+
+    __slots__ = ("count", "refused")
+
+    def __init__(self, count: int, *, refused: bool) -> None:
+        self.count = count
+        self.refused = refused
+        """Whether the writer has still to say that it knows of the refusal."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
 class PipeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A pipe at one moment.  All figures are messages, but for the bytes."""
 
@@ -77,6 +91,8 @@ class PipeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     taken: int
     confirmed: int
     dropped: int
+    refused: int
+    """What its reader has refused, single messages of it."""
     blocked: bool
     suspended: bool
     """Its writer no longer waits for it: what meets it full is dropped."""
@@ -88,6 +104,7 @@ class Pipe:
     """One-way queue between two ports."""
 
     __slots__ = (
+        "_answered",
         "_items",
         "_post_to_reader",
         "_post_to_writer",
@@ -103,11 +120,14 @@ class Pipe:
         "engine",
         "marks",
         "name",
+        "on_answered",
         "on_asked",
         "on_confirmed",
         "on_ready",
+        "on_refused",
         "on_writable",
         "origin",
+        "refused",
         "signalled",
         "suspended",
         "taken",
@@ -130,13 +150,16 @@ class Pipe:
         self.marks: WaterMarks = marks
         self.confirms: bool = confirms
         self._items: deque[Any] = deque()
-        self._retained: deque[Batch] = deque()  # reader's: taken, not yet confirmed
+        self._retained: deque[Batch | _Answered] = deque()  # reader's: taken, not yet confirmed
+        self._answered = 0  # how many of these are no batches
         self._post_to_reader = post_to_reader
         self._post_to_writer = post_to_writer
         self.on_ready: Callable[[], Any] = _nobody
         self.on_writable: Callable[[], Any] = _nobody
         self.on_confirmed: Callable[[], Any] = _nobody
         self.on_asked: Callable[[str, str], Any] = _nobody
+        self.on_refused: Callable[[int, int, list[tuple[int, Batch]], str], Any] | None = None
+        self.on_answered: Callable[[], Any] = _nobody
         self.target: str = name  # the name of the port at the reading end
         self.engine: str = name  # of the engine that this port belongs to
         self.origin: tuple[str, str] = (name, "")  # of the port at the writing end, and of the route
@@ -154,6 +177,7 @@ class Pipe:
         self.bytes_taken: int = 0  # of all
         self.batches_taken: int = 0
         self.confirmed: int = 0
+        self.refused: int = 0
         # set by the writer, cleared by the reader
         self.signalled: bool = False
 
@@ -330,9 +354,17 @@ class Pipe:
 
     def confirm(self, count: int) -> None:
         """The reader takes the responsibility for ``count`` more messages; tells the writer."""
-        if not self.confirms:
+        self.confirm_through(self.confirmed + count)
+
+    def confirm_through(self, number: int) -> None:
+        """The reader takes the responsibility for all messages up to ``number``; tells the writer."""
+        if not self.confirms or number <= self.confirmed:
             return
-        self.confirmed += count
+        if self._answered:
+            self._answer(self.confirmed + 1, number, refused=False)
+            return
+        count = number - self.confirmed
+        self.confirmed = number
         retained = self._retained
         while count and retained:
             first = retained[0]
@@ -340,9 +372,98 @@ class Pipe:
                 count -= len(first)
                 retained.popleft()
             else:
-                retained[0] = first.slice(count, len(first))
+                retained[0] = first.slice(count, len(first))  # type: ignore[union-attr]  # none is answered
                 count = 0
         self._post_to_writer(self.on_confirmed)
+
+    def confirm_only(self, first: int, last: int) -> None:
+        """The reader takes the responsibility for these messages, whatever becomes of those before them."""
+        if self.confirms:
+            self._answer(first, last, refused=False)
+
+    def refuse(self, first: int, last: int, reason: str) -> None:
+        """The reader will not have these messages; the writer gets them back, and says when it knows.
+
+        Until then they are not confirmed, so that the source is not told too early.
+        """
+        if not self.confirms:
+            return
+        batches = self._answer(first, last, refused=True)
+        if batches:
+            self.refused += sum(len(batch) for _, batch in batches)
+            self._post_to_writer(lambda: self._take_refused(first, last, batches, reason))
+
+    def _take_refused(self, first: int, last: int, batches: list[tuple[int, Batch]], reason: str) -> None:
+        """In the writing thread."""
+        if self.on_refused is None:
+            self.refusal_known(first, last)
+        else:
+            self.on_refused(first, last, batches, reason)
+
+    def refusal_known(self, first: int, last: int) -> None:
+        """The writer has dealt with a refusal, and counts these messages as confirmed.  In the writing thread."""
+        self._post_to_reader(lambda: self._confirm_refused(first, last))
+
+    def _confirm_refused(self, first: int, last: int) -> None:
+        at = self.confirmed
+        for item in self._retained:
+            at += len(item)
+            if at > last:
+                break
+            if type(item) is _Answered and at - len(item) >= first - 1:
+                item.refused = False
+        self._move_up()
+        self.on_answered()
+
+    def _answer(self, first: int, last: int, *, refused: bool) -> list[tuple[int, Batch]]:
+        """Put marks in the place of messages ``first`` to ``last``; return what was there, with its numbers.
+
+        The cost grows with what lies before ``last``, so it is small when answers come nearly in order.
+        """
+        retained = self._retained
+        passed: list[Batch | _Answered] = []
+        removed: list[tuple[int, Batch]] = []
+        at = self.confirmed + 1
+        while retained and at <= last:
+            item = retained.popleft()
+            size = len(item)
+            start, stop = max(first - at, 0), min(last + 1 - at, size)
+            if type(item) is _Answered or start >= size:
+                passed.append(item)
+            else:
+                assert type(item) is Batch
+                if start:
+                    passed.append(item.slice(0, start))
+                removed.append((at + start, item if stop - start == size else item.slice(start, stop)))
+                self._pass_answered(passed, stop - start, refused=refused)
+                if stop < size:
+                    retained.appendleft(item.slice(stop, size))
+                    break
+            at += size
+        retained.extendleft(reversed(passed))
+        self._move_up()
+        return removed
+
+    def _pass_answered(self, passed: list[Batch | _Answered], count: int, *, refused: bool) -> None:
+        before = passed[-1] if passed else None
+        if type(before) is _Answered and not refused and not before.refused:
+            before.count += count
+        else:
+            passed.append(_Answered(count, refused=refused))
+            self._answered += 1
+
+    def _move_up(self) -> None:
+        """Count as confirmed what is answered for from the front on; tell the writer."""
+        before, retained = self.confirmed, self._retained
+        while retained:
+            item = retained[0]
+            if type(item) is not _Answered or item.refused:
+                break
+            self.confirmed += item.count
+            self._answered -= 1
+            retained.popleft()
+        if self.confirmed != before:
+            self._post_to_writer(self.on_confirmed)
 
     def ask_writer(self, verb: str, pattern: str, then: Callable[[], Any] | None = None) -> None:
         """Have the writing thread ``subscribe`` or ``unsubscribe`` this pipe, and call ``then`` in the reading one after it."""
@@ -354,8 +475,20 @@ class Pipe:
             self._post_to_reader(then)
 
     def unconfirmed(self) -> list[Batch]:
-        """What was taken and not confirmed: what a new conversation has to send again, in order."""
-        return list(self._retained)
+        """What was taken and not answered for: what a new conversation has to send again, in order."""
+        return [batch for _, batch in self.numbered()]
+
+    def numbered(self) -> Iterator[tuple[int, Batch]]:
+        """The same, each batch with the number of its first message."""
+        at = self.confirmed + 1
+        for item in self._retained:
+            if type(item) is Batch:
+                yield at, item
+            at += len(item)
+
+    def awaits(self) -> bool:
+        """Whether something was taken and is not confirmed."""
+        return bool(self._retained)
 
     def settled(self) -> bool:
         """Whether it has ended and all is confirmed.  Any thread."""
@@ -363,7 +496,10 @@ class Pipe:
 
     def drain(self) -> list[Batch]:
         """Take out all that was not confirmed, taken or not, to be handed over to somebody else.  No way back."""
-        batches = [*self._retained, *_batches_of([self._items.popleft() for _ in range(len(self._items))])]
+        batches = [
+            *self.unconfirmed(),
+            *_batches_of([self._items.popleft() for _ in range(len(self._items))]),
+        ]
         self._retained.clear()
         return batches
 
@@ -379,6 +515,7 @@ class Pipe:
             taken=self.taken,
             confirmed=self.confirmed,
             dropped=self.dropped,
+            refused=self.refused,
             blocked=self.blocked,
             suspended=self.suspended,
             bytes=self.bytes_taken,

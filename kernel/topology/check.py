@@ -34,6 +34,7 @@ class _RouteTable(msgspec.Struct, kw_only=True):
     options: dict[str, Any] = {}
     confirm: bool = False
     echo: bool = False
+    dead_letters: str | None = None
     when_full: WhenFull = "block"
     high: int = WaterMarks().high
     high_bytes: int = WaterMarks().high_bytes
@@ -251,6 +252,7 @@ class Checker:
             router_options=options,
             confirm=read.confirm,
             echo=read.echo,
+            dead_letters=read.dead_letters,
             marks=marks,
             line=self._file.line(path),
         )
@@ -294,6 +296,20 @@ class Checker:
             if target in targets[:number]:
                 shown = self._file.shown(place, target)
                 self._file.complain(place, f"this route leads to {shown} twice")
+
+        letters = table.get("dead_letters")
+        if isinstance(letters, str):
+            self._check_end((*path, "dead_letters"), "sends dead letters to", letters)
+            if letters == source or letters in targets:
+                shown = self._file.shown((*path, "dead_letters"), letters)
+                self._file.complain(
+                    (*path, "dead_letters"), f"{shown} is an end of this route: take another engine"
+                )
+            if not table.get("confirm"):
+                self._file.complain(
+                    (*path, "dead_letters"),
+                    "dead_letters needs confirm = true: else nothing is kept to be refused",
+                )
 
     def _check_end(self, path: Path, verb: str, name: str) -> None:
         if self._file.from_python:

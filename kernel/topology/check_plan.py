@@ -81,6 +81,7 @@ def _route(route: RoutePlan) -> dict[str, Any]:
         "options": route.router_options,
         "confirm": route.confirm,
         "echo": route.echo,
+        "dead_letters": route.dead_letters,
         "when_full": route.marks.when_full,
         "high": route.marks.high,
         "high_bytes": route.marks.high_bytes,

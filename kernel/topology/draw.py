@@ -69,6 +69,8 @@ def mermaid(plan: Plan, apis: Collection[str] = ()) -> str:
         label = route_label(route)
         text = f'|"{_quoted(label)}"|' if label else ""
         lines += [f"  {numbers[route.source]} {arrow}{text} {numbers[target]}" for target in route.targets]
+        if route.dead_letters is not None:
+            lines.append(f'  {numbers[route.source]} -.->|"refused"| {numbers[route.dead_letters]}')
     return "\n".join(lines) + "\n"
 
 

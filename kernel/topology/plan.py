@@ -58,8 +58,16 @@ class RoutePlan(msgspec.Struct, frozen=True, kw_only=True):
     confirm: bool = False
     echo: bool = False
     """Whether a route back to its own engine brings messages also to the connection that they came from."""
+    dead_letters: str | None = None
+    """The engine that gets what targets refuse; None: that is counted and dropped.  Needs ``confirm``."""
     marks: WaterMarks = _DEFAULT_MARKS
     line: int = 0
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The names of all engines that the route connects."""
+        letters = () if self.dead_letters is None else (self.dead_letters,)
+        return (self.source, *self.targets, *letters)
 
     @property
     def label(self) -> str:
@@ -87,7 +95,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def routes_of(self, name: str) -> tuple[RoutePlan, ...]:
         """Return the routes that begin or end at an engine."""
-        return tuple(route for route in self.routes if name == route.source or name in route.targets)
+        return tuple(
+            route
+            for route in self.routes
+            if name == route.source or name in route.targets or name == route.dead_letters
+        )
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +142,7 @@ def diff(old: Plan, new: Plan, homes: Mapping[str, str] = _NOWHERE) -> PlanChang
         old.engines, new.engines, lambda it: (it.thread or homes.get(it.name)) in gone
     )
     moved = {engine.name for engine in engines_removed}
-    routes_removed, routes_added = _compare(
-        old.routes, new.routes, lambda it: it.source in moved or not moved.isdisjoint(it.targets)
-    )
+    routes_removed, routes_added = _compare(old.routes, new.routes, lambda it: not moved.isdisjoint(it.ends))
     return PlanChange(
         routes_removed=routes_removed,
         engines_removed=engines_removed,

@@ -56,6 +56,7 @@ All other keys are the options of the kind, as below.
 | `router` | text | `"fan-out"` | Who chooses between several targets; its options are in `[routes.options]`. |
 | `confirm` | true or false | `false` | Acknowledge to the source only what every target has confirmed: at least once from end to end. |
 | `echo` | true or false | `false` | Whether a route back to its own engine also leads from each connection to itself. |
+| `dead_letters` | text | none | The engine that gets what a target refuses, with the reason in its headers. Needs `confirm = true`. |
 | `when_full` | `"block"`, `"drop-newest"` or `"drop-oldest"` | `"block"` | Stop reading the source, or drop and count. |
 | `high` | whole number | `32768` | Messages that may wait in each pipe. |
 | `high_bytes` | whole number | `67108864` | Bytes that may wait in each pipe. |

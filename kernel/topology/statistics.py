@@ -58,6 +58,8 @@ class RouteStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Thrown away because a pipe was full (``when_full``)."""
     unrouted: int
     """Its router found nobody for them."""
+    refused: int
+    """Refused by a destination: passed on to the dead letters, or dropped."""
     held: int
     """Waiting for a pipe that can take them now."""
 

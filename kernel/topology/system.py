@@ -18,6 +18,7 @@ from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
 from kernel.contracts.key_trie import key_filter
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineKind, EngineSetup
 from kernel.contracts.thread import EngineStatus, EngineThread, ThreadSetup
+from kernel.dispatcher.dead_letter import dead_letter_route
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
@@ -303,7 +304,7 @@ class Kernel:
 
     def _refuse_unknown(self, name: str) -> None:
         """Raise ``UnknownName`` for a name that no route knows."""
-        known = {end for route in self.plan.routes for end in (route.source, *route.targets)}
+        known = {end for route in self.plan.routes for end in route.ends}
         if name not in known:
             known |= {engine.name for engine in self.plan.engines if engine.kind in self.registry.apis}
             raise UnknownName(
@@ -428,6 +429,17 @@ class Kernel:
         self._running()
         kind = self.registry.kind("routers", plan.router)
         options = msgspec.convert(plan.router_options, kind.options, strict=False)
+        letters = None
+        if plan.dead_letters is not None:
+            chooser = self.registry.kind("routers", "round-robin")
+            letters = dead_letter_route(
+                plan.source,
+                plan.label,
+                plan.dead_letters,
+                plan.marks,
+                lambda: chooser.create(chooser.options()),
+            )
+            self.dispatcher.add_route(letters)
         spec = RouteSpec(
             name=plan.label,
             source=plan.source,
@@ -439,6 +451,7 @@ class Kernel:
             marks=plan.marks,
             confirm=plan.confirm,
             echo=plan.echo,
+            dead_letters=letters,
         )
         self._specs.append((plan, spec))
         self.dispatcher.add_route(spec)
@@ -457,6 +470,8 @@ class Kernel:
         pair = next((pair for pair in alike if pair[0] == plan), alike[0])
         self._specs.remove(pair)
         self.dispatcher.remove_route(pair[1])
+        if pair[1].dead_letters is not None:
+            self.dispatcher.remove_route(pair[1].dead_letters)
         routes = list(self.plan.routes)
         routes.remove(pair[0])
         self.plan = msgspec.structs.replace(self.plan, routes=tuple(routes))

@@ -88,3 +88,48 @@ def test_in_x_mode_the_caller_is_told(kernel_factory: KernelFactory) -> None:
             direct.send(bytes(2000))
         direct.send(b"small")
         assert sink.receive(timeout=60) == b"small"
+
+
+def test_what_a_peer_would_not_take_goes_to_the_dead_letters(kernel_factory: KernelFactory) -> None:
+    listening = kernel_factory(
+        EnginePlan(
+            name="net",
+            kind="stream",
+            options={"address": "backend+tcp://127.0.0.1:0", "mode": "listen", **SMALL},
+        ),
+        RoutePlan(source="net", targets=("app",), confirm=True),
+    )
+    route = RoutePlan(source="app", targets=("net",), confirm=True, dead_letters="morgue")
+    dialling = kernel_factory(
+        EnginePlan(
+            name="net",
+            kind="stream",
+            options={"address": f"backend+tcp://{listening.address_of('net')}"},
+        ),
+        route,
+    )
+    a, morgue, b = dialling.open("app"), dialling.open("morgue"), listening.open("app")
+    a.send_many([b"first", bytes(2000), b"second"], key="k", timeout=60)
+    got: list[bytes] = []
+    while len(got) < 2:
+        got += map(bytes, b.receive_many(timeout=60))
+    b.confirm()
+    deadline = time.monotonic() + 60
+    while not morgue.has_something() and time.monotonic() < deadline:
+        a.serve()  # the application's thread passes on what was refused
+        morgue.serve()
+    letter = morgue.receive_message(timeout=60)
+    assert (len(letter.body), letter.envelope.key) == (2000, "k")
+    assert letter.envelope.properties["headers"] == {
+        "x-refused-reason": "a message of 2000 bytes; the peer takes 1000 at the most",
+        "x-refused-by": "net",
+        "x-refused-port": "net",
+        "x-refused-route": "app -> net",
+    }
+    assert not a.all_confirmed()
+    morgue.confirm()
+    a.wait_confirmed(timeout=60)
+    figures = {figures.name: figures for figures in dialling.statistics().routes}
+    assert (figures["app -> net"].refused, figures["app -> net refused -> morgue"].written) == (1, 1)
+    dialling.remove_route(route)
+    assert dialling.statistics().routes == ()

@@ -136,16 +136,20 @@ class StreamOutput:
         refusals = self._refusals if counted else self._loose_refusals
         size = 0
         for batch in taken.batches:
-            accepted = refusals.sift(batch, self._counted)
             size += batch.size
-            if self._protocol_id is not None and not all(map(len, accepted.bodies)):
-                self._encode_refusing_empty(accepted, refusals, counted=counted)
-            elif accepted.bodies:
+            if self._protocol_id is not None and not all(map(len, batch.bodies)):
+                self._encode_refusing_empty(batch, refusals, counted=counted)
+                continue
+            accepted = refusals.sift(batch, self._counted)
+            if accepted.bodies:
                 self._encode_batch(accepted, counted=counted)
         self._body_size = size // max(taken.count, 1) + 1
         if refusals.news:
             self.refused += len(refusals.news)
-            self._on_refused(refusals.news[0])
+            self._on_refused(refusals.news[0].reason)
+            if counted:
+                for number, reason in refusals.news:
+                    self._port.refuse(self._base + number, self._base + number, reason)
             refusals.news.clear()
             self._confirm_at_port()
 
@@ -153,7 +157,9 @@ class StreamOutput:
         for at in range(len(batch.bodies)):
             one = batch.slice(at, at + 1)
             if one.size:
-                self._encode_batch(one, counted=counted)
+                accepted = refusals.sift(one, self._counted)
+                if accepted.bodies:
+                    self._encode_batch(accepted, counted=counted)
             else:
                 refusals.refuse(one, self._counted, "an empty message; an SCTP message has at least one byte")
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernel.contracts.message import Batch, batch_of
+from kernel.contracts.protocol import Refusal
 from plugins.protocols.backend.frames import MAX_PARTS, header
 
 
@@ -22,8 +23,8 @@ class Refusals:
     def __init__(self) -> None:
         self.most = (1 << 56) - 1
         """Bytes that the peer takes in one message."""
-        self.news: list[str] = []
-        """Why a message was refused, one entry each; the host takes them out."""
+        self.news: list[Refusal] = []
+        """Messages that were refused; the host takes them out."""
         self._places: deque[int] = deque()  # how many had been sent before each
         self._passed = 0
 
@@ -52,8 +53,9 @@ class Refusals:
             self._note(sent, why)
 
     def _note(self, place: int, why: str) -> None:
+        number = place + self._passed + len(self._places) + 1  # those sent, those refused, and this one
         self._places.append(place)
-        self.news.append(why)
+        self.news.append(Refusal(number, why))
 
     def confirmed(self, count: int) -> int:
         """Return how many messages are dealt with when the peer has confirmed ``count`` of those sent."""

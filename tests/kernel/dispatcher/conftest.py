@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kernel.contracts.message import Batch, Envelope, batch_of
+from kernel.dispatcher.dead_letter import dead_letter_route
 from kernel.dispatcher.dispatcher import Dispatcher, ThreadSlot
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import RouteSpec
@@ -86,12 +87,18 @@ class System:
         router: str = "fan-out",
         confirm: bool = False,
         echo: bool = False,
+        dead_letters: str = "",
         wants: Callable[[Envelope], bool] | None = None,
         **marks: Any,
     ) -> RouteSpec:
         make, one_of_many, by_content = ROUTERS[router]
+        name = f"{source} -> {', '.join(targets)}"
+        letters = None
+        if dead_letters:
+            letters = dead_letter_route(source, name, dead_letters, WaterMarks(**marks), RoundRobin)
+            self.dispatcher.add_route(letters)
         spec = RouteSpec(
-            name=f"{source} -> {', '.join(targets)}",
+            name=name,
             source=source,
             targets=targets,
             make_router=make,
@@ -101,6 +108,7 @@ class System:
             marks=WaterMarks(**marks),
             confirm=confirm,
             echo=echo,
+            dead_letters=letters,
         )
         self.dispatcher.add_route(spec)
         return spec

@@ -45,6 +45,18 @@ MISTAKES = {
         BROKER + 'protocol = "amqp"\naddress = "127.0.0.1:0"\nheartbet = 1\n',
         "f:6: [engines.broker.listeners.0] has no key 'heartbet'; did you mean 'heartbeat'?",
     ),
+    "dead letters to nobody": (
+        BOTH + ROUTE + 'confirm = true\ndead_letters = "lnk"\n',
+        "f:10: this route sends dead letters to 'lnk', which is no engine; did you mean 'link'?",
+    ),
+    "dead letters to an end": (
+        BOTH + ROUTE + 'confirm = true\ndead_letters = "link"\n',
+        "f:10: 'link' is an end of this route: take another engine",
+    ),
+    "dead letters of what nobody keeps": (
+        BOTH + '[engines.morgue]\nkind = "native"\n' + ROUTE + 'dead_letters = "morgue"\n',
+        "f:11: dead_letters needs confirm = true: else nothing is kept to be refused",
+    ),
     "not TOML": ("[engines\n", "f:1: not TOML: Expected ']' at the end of a table declaration"),
     "key twice": ("[a]\nx = 1\nx = 2\n", "f:3: not TOML: Cannot overwrite a value"),
     "empty": ("", "f:1: there are no [engines.NAME] tables: nothing would run"),

@@ -82,6 +82,12 @@ class FakePort:
             self._waited_for = left
             self.arrived.set()
 
+    def confirm_only(self, first: int, last: int) -> None:
+        raise NotImplementedError
+
+    def refuse(self, first: int, last: int, reason: str) -> None:
+        raise NotImplementedError
+
     def nobody_waits(self) -> None:
         """The sources that waited have gone."""
         self._waited_for.clear()

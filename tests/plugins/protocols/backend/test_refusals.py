@@ -82,7 +82,7 @@ def test_an_envelope_that_the_peer_cannot_remember_is_refused_with_its_messages(
     )
     assert plain(exchange(client, server)) == [(b"1", "k"), (b"4", "k"), (b"5", "")]
     assert len(client.refused) == 2
-    assert "envelope" in client.refused[0]
+    assert "envelope" in client.refused[0].reason
     server.confirm(3)
     exchange(client, server)
     assert client.confirmed() == 5
@@ -112,7 +112,7 @@ def test_an_envelope_that_cannot_be_written_or_read_is_refused_with_its_messages
     client.send_batches([batch_of([b"1"]), batch_of([b"2", b"3"], Envelope(**fields)), batch_of([b"4"])], 0)
     assert plain(exchange(client, server)) == [(b"1", ""), (b"4", "")]
     assert len(client.refused) == 2
-    assert "cannot be sent" in client.refused[0]
+    assert "cannot be sent" in client.refused[0].reason
     server.confirm(2)
     exchange(client, server)
     assert client.confirmed() == 4
@@ -124,7 +124,9 @@ def test_a_message_of_more_parts_than_a_peer_takes_is_refused_and_what_is_around
     client.send_batches([batch_of([most, (*most, b""), (b"a", b"b")], multipart=True)], 0)
     got = [body for batch in server.receive_data(b"".join(client.data_to_send()), 0) for body in batch.bodies]
     assert got == [most, (b"a", b"b")]
-    assert client.refused == [f"a message of {MAX_PARTS + 1} parts; a peer takes {MAX_PARTS} at the most"]
+    assert [refusal.reason for refusal in client.refused] == [
+        f"a message of {MAX_PARTS + 1} parts; a peer takes {MAX_PARTS} at the most"
+    ]
 
 
 def test_a_frame_of_too_many_parts_is_refused() -> None:
