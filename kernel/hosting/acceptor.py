@@ -34,9 +34,9 @@ class Acceptor:
         prepare: Callable[[socket.socket], None] = prepare,
         bound: BoundSockets | None = None,
     ) -> None:
-        self.accepted = 0
+        self.accepted: int = 0
         """Connections that were admitted."""
-        self.refused = 0
+        self.refused: int = 0
         """Connections that were not admitted, or failed to shake hands."""
         self._host = host
         self._engine = engine

@@ -64,7 +64,7 @@ class PlainWire:
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
-        self.connected = connected
+        self.connected: socket.socket = connected
         self._begun: list[Buffer] = []
 
     def fileno(self) -> int:
@@ -117,7 +117,7 @@ class TlsWire:
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         self.at_end: bool = False
-        self.connected = connected
+        self.connected: ssl.SSLSocket = connected
         self._begun: list[Buffer] = []
 
     def fileno(self) -> int:

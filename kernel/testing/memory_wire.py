@@ -36,7 +36,7 @@ class MemoryWire:
         self.peer: MemoryWire
         self.at_end = False
         self.has_early_data = False
-        self.connected = None
+        self.connected: None = None
         self.cut = False
         """Reading and writing raise ``ConnectionResetError`` from now on."""
         self.written: int = 0
