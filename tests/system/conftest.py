@@ -12,20 +12,15 @@ from typing import Any
 import pytest
 import trustme
 
-from kernel.pipes.water_marks import WaterMarks
 from kernel.testing.fixtures import kernel_factory
-from kernel.topology.plan import EnginePlan, RoutePlan
+from kernel.topology.plan import EnginePlan
 from kernel.topology.system import Kernel
+from tests.plans import route
 
-__all__ = ["kernel_factory"]
+__all__ = ["kernel_factory", "route"]
 
 FAST = {"first": 0.01, "most": 0.05}
 """Reconnection that tests do not have to wait for."""
-
-
-def route(source: str, *targets: str, **options: Any) -> RoutePlan:
-    marks = WaterMarks(**options.pop("marks", {}))
-    return RoutePlan(source=source, targets=targets, marks=marks, **options)
 
 
 def listener(name: str = "net", address: str = "backend+tcp://127.0.0.1:0", **options: Any) -> EnginePlan:

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 from kernel.topology.system import Kernel
-from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of
-from tests.system.conftest import route
+from tests.plans import route
+from tests.plugins.engines.sctp.plans import TIMEOUT, bodies_of
 
 FEEDS = 4
 ROUTES = (

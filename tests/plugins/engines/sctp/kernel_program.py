@@ -26,17 +26,20 @@ from collections.abc import Callable
 from typing import Any
 
 from kernel.contracts.engine import EngineEvent
-from kernel.testing.fixtures import plan_of
-from kernel.topology.plan import EnginePlan
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 from plugins.engines.sctp import opening
 from tests.events import Events
+from tests.plans import route
 from tests.plugins.engines.sctp.echoing import ROUTES, Echoing
-from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of, sent_in_time
-from tests.system.conftest import route
+from tests.plugins.engines.sctp.plans import TIMEOUT, bodies_of, sent_in_time
 
 INTERVAL = 0.002
 SIZES = (1, 99, 1200, 3, 40_000, 100_000, 2000, 1, *[100] * 50)
+
+
+def _plan(engine: EnginePlan, *routes: RoutePlan) -> Plan:
+    return Plan(engines=(engine,), routes=routes)
 
 
 def tell(event: EngineEvent) -> None:
@@ -55,7 +58,7 @@ def end_of_input() -> threading.Event:
 
 
 def receive(engine: EnginePlan) -> None:
-    with Kernel(plan_of(engine, route("net", "app", confirm=True))) as kernel:
+    with Kernel(_plan(engine, route("net", "app", confirm=True))) as kernel:
         kernel.events.append(tell)
         app = kernel.open("app")
         expected = 0
@@ -69,7 +72,7 @@ def receive(engine: EnginePlan) -> None:
 
 
 def keep(engine: EnginePlan, file: str) -> None:
-    with Kernel(plan_of(engine, route("net", "app", confirm=True))) as kernel, open(file, "ab", 0) as out:
+    with Kernel(_plan(engine, route("net", "app", confirm=True))) as kernel, open(file, "ab", 0) as out:
         kernel.wait_running()
         print("at", kernel.address_of("net"), flush=True)
         app = kernel.open("app", batch=100)
@@ -79,7 +82,7 @@ def keep(engine: EnginePlan, file: str) -> None:
 
 def send(engine: EnginePlan) -> None:
     over = end_of_input()
-    with Kernel(plan_of(engine, route("app", "net", confirm=True))) as kernel:
+    with Kernel(_plan(engine, route("app", "net", confirm=True))) as kernel:
         kernel.events.append(tell)
         app = kernel.open("app")
         count = 0
@@ -92,7 +95,7 @@ def send(engine: EnginePlan) -> None:
 
 def exchange(engine: EnginePlan) -> None:
     over, events = end_of_input(), Events()
-    kernel = Kernel(plan_of(engine, *ROUTES))
+    kernel = Kernel(_plan(engine, *ROUTES))
     kernel.events += [tell, events]
     with kernel:
         kernel.wait_running()
@@ -108,7 +111,7 @@ def exchange(engine: EnginePlan) -> None:
 
 def say(engine: EnginePlan, text: str) -> None:
     over = end_of_input()
-    with Kernel(plan_of(engine, route("app", "net"))) as kernel:
+    with Kernel(_plan(engine, route("app", "net"))) as kernel:
         kernel.events.append(tell)
         kernel.open("app").send(text.encode(), timeout=TIMEOUT)
         over.wait()
@@ -116,7 +119,7 @@ def say(engine: EnginePlan, text: str) -> None:
 
 def stuff(engine: EnginePlan) -> None:
     sink = route("net", "sink", marks={"high": 10, "stall_timeout": math.inf})
-    with Kernel(plan_of(engine, route("app", "net", marks={"high": 10}), sink)) as kernel:
+    with Kernel(_plan(engine, route("app", "net", marks={"high": 10}), sink)) as kernel:
         kernel.events.append(tell)
         kernel.open("sink")
         app = kernel.open("app")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from kernel.contracts.errors import TimedOut
 from kernel.topology.plan import EnginePlan
 from plugins.engines.sctp.system.layout import IPPROTO_SCTP
 
+TIMEOUT = 60
 QUICK = {
     "rto_initial": 0.1,
     "rto_min": 0.05,
@@ -38,5 +40,20 @@ def has_system() -> bool:
     try:
         socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_SCTP).close()
     except OSError:
+        return False
+    return True
+
+
+def bodies_of(channel: Any, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    while len(got) < count:
+        got += [bytes(body) for body in channel.receive_many(timeout=TIMEOUT)]
+    return got
+
+
+def sent_in_time(channel: Any, body: bytes, key: str) -> bool:
+    try:
+        channel.send(body, key=key, timeout=0.5)
+    except TimedOut:
         return False
     return True

@@ -16,26 +16,9 @@ from kernel.topology.check import plan_of_text
 from kernel.topology.plan import RoutePlan
 from kernel.topology.system import Kernel
 from tests.events import Events
-from tests.plugins.engines.sctp.plans import dialler, listener
+from tests.plugins.engines.sctp.plans import TIMEOUT, bodies_of, dialler, listener, sent_in_time
 from tests.ports import free_port
 from tests.system.conftest import route
-
-TIMEOUT = 60
-
-
-def bodies_of(channel: Any, count: int) -> list[bytes]:
-    got: list[bytes] = []
-    while len(got) < count:
-        got += [bytes(body) for body in channel.receive_many(timeout=TIMEOUT)]
-    return got
-
-
-def sent_in_time(channel: Any, body: bytes, key: str) -> bool:
-    try:
-        channel.send(body, key=key, timeout=0.5)
-    except TimedOut:
-        return False
-    return True
 
 
 def pair(

@@ -9,8 +9,8 @@ import pytest
 
 from kernel.testing.fixtures import KernelFactory
 from tests.lan import Lan
-from tests.plugins.engines.sctp.plans import QUICK
-from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of, pair
+from tests.plugins.engines.sctp.plans import QUICK, TIMEOUT, bodies_of
+from tests.plugins.engines.sctp.test_engine import pair
 from tests.system.conftest import route
 
 PROBES = """

@@ -20,8 +20,8 @@ from kernel.topology.system import Kernel
 from plugins.engines.sctp.framing import Kind
 from plugins.engines.sctp.system.layout import IPPROTO_SCTP
 from tests.events import Events
-from tests.plugins.engines.sctp.plans import dialler, listener
-from tests.plugins.engines.sctp.test_engine import TIMEOUT, bodies_of, pair, sent_in_time
+from tests.plugins.engines.sctp.plans import TIMEOUT, bodies_of, dialler, listener, sent_in_time
+from tests.plugins.engines.sctp.test_engine import pair
 from tests.plugins.engines.sctp.test_hostile_words import GREETING, Stranger, take
 from tests.system.conftest import route
 
