@@ -59,6 +59,18 @@ class Refusing(Interface):
 
 
 @runtime_checkable
+class Answering(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: to tell its peer that nobody wants a message."""
+
+    def unrouted(self, batches: Sequence[Batch], now: float) -> None:
+        """These messages, which ``receive_data`` has returned, have nowhere to go (``Port.wants``).
+
+        Called before they are sent to the routes, which count them.  ``data_to_send`` may have the answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Crediting(Interface):
     """What a protocol may offer beyond ``StreamProtocol``: a peer that says how many messages it takes."""
 

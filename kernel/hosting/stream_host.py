@@ -19,6 +19,7 @@ from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
 from kernel.contracts.errors import ConnectionLost, RemoteProtocolError
 from kernel.contracts.message import Batch
 from kernel.contracts.protocol import (
+    Answering,
     Authenticating,
     ConnectionFacts,
     Crediting,
@@ -121,6 +122,7 @@ class StreamHost(ConnectionOwner):
         self._large: LargeBodies | None = _offered(protocol, LargeBodies)
         self._refusing: Refusing | None = _offered(protocol, Refusing)
         self._crediting: Crediting | None = _offered(protocol, Crediting)
+        self._answering: Answering | None = _offered(protocol, Answering)
         self._subscribing: Subscribing | None = None
         if forward_subscriptions:
             self._subscribing = _offered(protocol, Subscribing)
@@ -268,6 +270,10 @@ class StreamHost(ConnectionOwner):
             self._pass_on(port, batches)
 
     def _pass_on(self, port: Port, batches: Any) -> None:
+        if self._answering is not None:
+            unrouted = [batch for batch in batches if not port.wants(batch)]
+            if unrouted:
+                self._answering.unrouted(unrouted, self._host.now())
         if not port.send(batches):
             self._connection.pause(Pause.ROUTES_FULL)
         if not port.confirms:

@@ -401,3 +401,35 @@ def test_the_wire_stays_open_until_the_peer_has_had_time_to_read_our_last_words(
     peer.close()
     rig.host.run()
     assert ours.fileno() == -1
+
+
+class Telling(BackendConnection):
+    """Keeps what nobody wanted."""
+
+    def __init__(self) -> None:
+        super().__init__(BackendOptions(), "server")
+        self.told: list[bytes] = []
+
+    def unrouted(self, batches: Sequence[Batch], now: float) -> None:
+        self.told += [bytes(body) for batch in batches for body in batch.bodies]
+
+
+def test_a_protocol_that_asks_is_told_what_nobody_wants() -> None:
+    rig = Rig()
+    for source, target, wanted in (("app a", "net c", ""), ("net d", "app b", "k")):
+        spec = RouteSpec(
+            name=f"{source} > {target}",
+            source=source,
+            targets=(target,),
+            make_router=FanOut,
+            make_filter=lambda wanted=wanted: lambda envelope: envelope.key.startswith(wanted),  # type: ignore[misc]
+        )
+        rig.host.dispatcher.add_route(spec)
+    here, there = rig.host.wire()
+    rig.stream("net c", here, BackendConnection(BackendOptions(), "client"))
+    telling = Telling()
+    rig.stream("net d", there, telling)
+    rig.host.run()
+    rig.a.port.send([batch_of([b"yes"], Envelope(key="k")), batch_of([b"no"], Envelope(key="other"))])
+    rig.host.run()
+    assert telling.told == [b"no"]
