@@ -30,9 +30,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """What messages of one flow have in common.  Immutable, shared, equal only to itself.
 
-    ``properties`` carries what only some protocols know, under the names of the AMQP basic class
-    (``content_type``, ``headers``, ``correlation_id``, ``message_id`` ...).  It may be decoded on
-    first access, so look at it only where it is needed.
+    ``properties`` carries what only some protocols know, under the names and with the types of
+    ``kernel.contracts.properties``.  It may be decoded on first access, so look at it only where it is
+    needed.
     """
 
     key: str = ""

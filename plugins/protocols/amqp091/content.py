@@ -8,6 +8,7 @@ the mapping is filled on first access.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from struct import error as StructError
 from struct import pack, unpack_from
 from typing import Any
 
@@ -113,7 +114,10 @@ def decode_properties(raw: bytes) -> dict[str, Any]:
 
 
 def encode_properties(values: Mapping[str, Any]) -> bytes:
-    """Encode the properties that class basic knows; names of other protocols are left out."""
+    """Encode the properties that class basic knows; names of other protocols are left out.
+
+    ``LocalProtocolError``: a value has no form in AMQP.
+    """
     flags = 0
     pieces: list[bytes] = []
     for name, flag, kind in PROPERTIES:
@@ -121,14 +125,17 @@ def encode_properties(values: Mapping[str, Any]) -> bytes:
         if value is None:
             continue
         flags |= flag
-        if kind == _SHORT_STRING:
-            pieces.append(short_string(value if isinstance(value, str) else _text(name, value)))
-        elif kind == _OCTET:
-            if not 0 <= value <= 255:
-                raise LocalProtocolError(f"{name} is {value}; it must lie between 0 and 255")
-            pieces.append(bytes((value,)))
-        else:
-            pieces.append(encode_table(value) if kind == _TABLE else encode_timestamp(value))
+        try:
+            if kind == _SHORT_STRING:
+                pieces.append(short_string(value if isinstance(value, str) else _text(name, value)))
+            elif kind == _OCTET:
+                if not 0 <= value <= 255:
+                    raise LocalProtocolError(f"{name} is {value}; it must lie between 0 and 255")
+                pieces.append(bytes((value,)))
+            else:
+                pieces.append(encode_table(value) if kind == _TABLE else encode_timestamp(value))
+        except (AttributeError, TypeError, ValueError, OverflowError, StructError):  # of another type
+            raise LocalProtocolError(f"property {name} cannot be {value!r:.80}") from None
     return pack(">H", flags) + b"".join(pieces)
 
 

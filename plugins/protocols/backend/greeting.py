@@ -8,6 +8,7 @@ import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Envelope
+from kernel.contracts.timestamp import Timestamp
 
 VERSION = 1
 
@@ -109,5 +110,5 @@ def _plain(value: Any) -> Any:
             return {str(name): _plain(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
             return [_plain(item) for item in value]
-        return str(value)
+        return int(value) if isinstance(value, Timestamp) else str(value)
     return value

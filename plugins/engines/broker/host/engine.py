@@ -181,9 +181,15 @@ class BrokerEngine:
         return inspect(what, self.broker, self.users, self.clients)
 
     def operate(self, what: str, argument: Any) -> dict[str, Any]:
-        """Do what an operator wants: ``import-definitions``."""
+        """Do what an operator wants.
+
+        ``import-definitions``: the argument is the document.  ``close-connection``: it is the name of the connection, as
+        ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is told.
+        """
+        if what == "close-connection":
+            return self._close_connection(argument)
         if what != "import-definitions":
-            raise KernelError(f"it cannot {what!r}; it can import-definitions")
+            raise KernelError(f"it cannot {what!r}; it can close-connection, import-definitions")
         now = self.host.now()
         imported = Importer(self.broker, self.users, now).run(read_definitions(argument))
         self.finish_turn(now)
@@ -194,6 +200,16 @@ class BrokerEngine:
             except OSError as error:
                 complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
         return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
+
+    def _close_connection(self, argument: Any) -> dict[str, Any]:
+        wanted = argument if isinstance(argument, dict) else {"name": argument}
+        name, reason = wanted.get("name"), wanted.get("reason", "closed by an operator")
+        found = [client for client in self.clients if client.peer == name]
+        if not found:
+            raise KernelError(f"there is no connection {name!r}")
+        for client in found:
+            client.hang_up(str(reason))
+        return {"closed": len(found)}
 
     # Clients
 

@@ -116,3 +116,18 @@ def test_the_protocol_of_an_address_may_be_left_out(text: str, address: str) -> 
 def test_an_address_of_another_protocol_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="nowhere|begins with|127.0.0.1:1"):
         listener_address(text, "amqp")
+
+
+def test_an_operator_closes_a_connection(two_listeners: Kernel) -> None:
+    first, _ = ports(two_listeners)
+    closed, other = connect(first), connect(first)
+    rows = two_listeners.inspect("connections").rows
+    name = rows[0]["name"]
+    done = two_listeners.operate("broker", "close-connection", {"name": name, "reason": "for a test"})
+    assert done == {"closed": 1}
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="320.*for a test"):
+        closed.process_data_events(60)
+    assert other.channel().is_open
+    other.close()
+    with pytest.raises(KernelError, match="there is no connection 'nobody'"):
+        two_listeners.operate("broker", "close-connection", "nobody")
