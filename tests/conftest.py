@@ -54,7 +54,8 @@ def _arrange(items: list[pytest.Item]) -> None:
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
         marks = {marker.name for marker in item.iter_markers()}
-        order[item] = 0 if group else 1 if "timeout" in marks else 2 if "slow" in marks else 3
+        grouped = "xdist_group" in marks  # a group stays in one process, and the longest bounds the whole run
+        order[item] = 0 if grouped else 1 if "timeout" in marks else 2 if "slow" in marks else 3
     items.sort(key=order.__getitem__)
 
 

@@ -21,7 +21,10 @@ DISTRIBUTIONS = (
     "third_party_front_end",
 )
 
-pytestmark = pytest.mark.slow  # processes of their own
+pytestmark = [
+    pytest.mark.slow,  # processes of their own
+    pytest.mark.xdist_group("third-party"),  # one environment, and not one in each process
+]
 
 Installed = Callable[..., str]
 
