@@ -36,6 +36,8 @@ class Farewell:
         self._timer_key = object()  # not the farewell itself: a cancelled timer may keep its key for a while
         self._discarded = 0
         self._closed = False
+        self._written = False
+        """Whether the wire has taken everything: one with frames of its own may hold some of what ``out`` had."""
 
     def __del__(self) -> None:
         self._wire.close()
@@ -45,18 +47,19 @@ class Farewell:
         self._write()
         if not self._closed:
             self._host.set_timer(self._host.now() + SECONDS, self._close, self._timer_key)
-            if not self._out:
+            if self._written:
                 self._read()
 
     def _write(self) -> None:
         try:
-            if self._wire.send(self._out):
+            self._written = self._wire.send(self._out)
+            if self._written:
                 self._wire.shut_down()
         except OSError:  # the peer is gone already
             self._close()
             return
         self._host.poller.watch(
-            self._wire.fileno(), readable=self._read, writable=self._write if self._out else None
+            self._wire.fileno(), readable=self._read, writable=None if self._written else self._write
         )
 
     def _read(self) -> None:

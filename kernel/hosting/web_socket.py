@@ -125,9 +125,12 @@ class WebSocketWire:
         return b"" if self._at_end else None
 
     def _answer_close(self, event: CloseConnection) -> None:
+        """Answer the peer's close.  A peer that has hung up since needs no answer, and what it sent before still counts."""
         try:
             self._say(event.response())
         except LocalProtocolError:  # it answers ours
+            pass
+        except OSError:
             pass
 
     def _say(self, event: Event) -> None:

@@ -7,6 +7,7 @@ import random
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -15,10 +16,15 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.sync.server import ServerConnection, serve
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Request
 
+from kernel.contracts.message import Buffer
 from kernel.hosting.address import parse_address
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_socket import WebSocketWire
+from kernel.hosting.wire import PlainWire
 from kernel.testing.fixtures import KernelFactory
 from tests.events import Events
 from tests.system.conftest import dialler, listener, route
@@ -279,3 +285,24 @@ def test_without_the_extra_it_is_said_what_is_missing(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "wsproto", None)
     with pytest.raises(ValueError, match=r"messaging-kernel\[web\]"):
         Handshakes(parse_address("backend+ws://127.0.0.1:1"), server_side=True, tls=TlsOptions(), seconds=1.0)
+
+
+class GoneWire(PlainWire):
+    """A wire whose peer has hung up after what it sent last."""
+
+    def send(self, buffers: deque[Buffer]) -> bool:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_what_came_before_a_close_counts_though_the_answer_to_the_close_cannot_be_written() -> None:
+    client, server = WSConnection(ConnectionType.CLIENT), WSConnection(ConnectionType.SERVER)
+    server.receive_data(client.send(Request(host="h", target="/")))
+    list(server.events())
+    client.receive_data(server.send(AcceptConnection()))
+    list(client.events())
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(client.send(BytesMessage(b"last words")) + client.send(CloseConnection(1000)))
+        wire = WebSocketWire(GoneWire(ours), server, 1 << 20, [])
+        assert wire.receive(65536) == b"last words"
+        assert wire.at_end
