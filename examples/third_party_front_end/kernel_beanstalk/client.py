@@ -50,7 +50,7 @@ class BeanstalkClient(StreamClient):
     """One connection."""
 
     def __init__(self, engine: BrokerEngine, accepted: Accepted, options: BeanstalkOptions) -> None:
-        super().__init__(engine, accepted)
+        super().__init__(engine, accepted, publish_rate=options.publish_rate)
         self._reader = CommandReader(options.max_body_bytes)
         self._receiver = Receiver(self.window, self._on_deliveries, self._on_cancelled)
         self._receiver.active = False  # a job is handed over when it is asked for

@@ -220,6 +220,16 @@ def waits_for_an_alarm(subject: FrontEndSubject) -> None:
         broker.wait(lambda: _alarms_after_a_turn(broker, application) == "", "the alarm is not lifted")
 
 
+def publishes_no_faster_than_it_may(subject: FrontEndSubject) -> None:
+    """With ``publish_rate`` a client that has published too much is not read for a while."""
+    subject = msgspec.structs.replace(subject, listener={**subject.listener, "publish_rate": 0.01})
+    broker = subject.open()
+    with broker.client() as client:
+        client.sendall(subject.publish * 3)
+        broker.wait(lambda: [row["state"] for row in broker.rows("connections")] == ["flow"], "it is read")
+    broker.kernel.close(linger=0)
+
+
 def is_told_when_the_broker_stops(subject: FrontEndSubject) -> None:
     """A client sees the end of the connection."""
     broker = subject.open()
@@ -247,6 +257,7 @@ FRONT_END_CHECKS: tuple[Callable[[FrontEndSubject], None], ...] = (
     survives_any_bytes,
     is_seen_by_an_operator,
     waits_for_an_alarm,
+    publishes_no_faster_than_it_may,
     is_told_when_the_broker_stops,
 )
 """All of them; each takes a ``FrontEndSubject``."""

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Buffer
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
+from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.read_size import SMALLEST_READ
+from plugins.engines.broker.host.rates import Bucket
 from plugins.engines.broker.receiver import Window
 
 if TYPE_CHECKING:
@@ -26,7 +29,8 @@ class StreamClient(ConnectionOwner):
     farewell: bytes = b""
     """What the protocol says when the broker hangs up; empty: nothing."""
 
-    def __init__(self, engine: BrokerEngine, accepted: Accepted) -> None:
+    def __init__(self, engine: BrokerEngine, accepted: Accepted, *, publish_rate: float = 0.0) -> None:
+        """``publish_rate``: messages a second that the client may publish, by ``messages_in``; 0: any number."""
         self.engine = engine
         self.host = engine.host
         self.peer = accepted.peer
@@ -39,6 +43,12 @@ class StreamClient(ConnectionOwner):
         """Why the connection is to be closed at the end of the turn; empty: it stays."""
         self._connection = Connection(engine.host, accepted.wire, self, answers_limit=4 * WINDOW_BYTES)
         self._unsent: list[Buffer] = []
+        self._rate = Bucket(publish_rate, engine.host.now()) if publish_rate else None
+        self._rated = 0
+        """How many messages have been counted against the rate."""
+        self._rate_timer = LazyTimer(engine.host, self._on_rate)
+        if publish_rate:
+            self._connection.largest_read = SMALLEST_READ
 
     # To be overridden
 
@@ -134,8 +144,20 @@ class StreamClient(ConnectionOwner):
             return
         if unsent:
             connection.send(unsent)
+        if self._rate is not None and self.messages_in > self._rated:
+            self._keep_rate(self._rate, now)
         if not connection.ended:
             self.window.refill(WINDOW_BYTES - connection.unwritten, now)
+
+    def _keep_rate(self, rate: Bucket, now: float) -> None:
+        seconds = rate.take(self.messages_in - self._rated, now)
+        self._rated = self.messages_in
+        if seconds > 0 and not self._connection.ended:
+            self._connection.pause(Pause.RATE)
+            self._rate_timer.arm(now + seconds)
+
+    def _on_rate(self) -> None:
+        self._connection.resume(Pause.RATE)
 
     def hold_back(self) -> None:
         """The routes are full, or the disk is behind."""
@@ -178,6 +200,7 @@ class StreamClient(ConnectionOwner):
 
     def on_ended(self, reason: str) -> None:
         """The connection is over."""
+        self._rate_timer.cancel()
         self.ended(self.host.now())
         self.engine.has_ended(self, reason)
         self.engine.finish_soon()  # this may be the middle of a turn's end
