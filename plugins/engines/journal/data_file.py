@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from plugins.engines.journal.disk import Disk
+from plugins.protocols.journal_format.buffer_pool import PAGE
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
-from plugins.protocols.journal_format.rooms import PAGE
 
 DIRECT_FROM = 256 << 10
 """Bytes of whole pages from which a commit goes around the cache: each way to the disk takes its time."""

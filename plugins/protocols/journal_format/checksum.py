@@ -1,4 +1,4 @@
-"""CRC-32 as zlib has it, by ISA-L where that is installed: 58 GB/s of a core instead of 4 (2026-11-21)."""
+"""CRC-32 as zlib computes it; with ISA-L, if it is installed: 58 GB/s per core instead of 4 (2026-11-21)."""
 
 try:
     from isal.isal_zlib import crc32

@@ -1,6 +1,7 @@
-"""Columns of a commit, made without a look at each row wherever its batch says it all.
+"""Builds the columns of a commit from batches, if possible without a loop over the rows.
 
-From buffers where it can be: pyarrow's ``array()`` imports pandas, if that is installed.
+Columns are built from buffers where possible.  ``pyarrow.array()`` imports pandas if it is installed, which
+is slow.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.packing import PackedBodies
 
 Batches: TypeAlias = Sequence[tuple[Any, int, Source]]
-"""Batches, when they came, and where from."""
+"""Each item: a batch, the time at which it was received (microseconds since 1970 UTC), and its source."""
 
-_COUNTING = 65536
-_NUMBERS = pa.Array.from_buffers(pa.int64(), _COUNTING, [None, pa.py_buffer(array("q", range(_COUNTING)))])
+_PREPARED = 65536
+"""Rows of the prepared offset columns, from which slices are taken.  Longer columns are built when needed."""
+_NUMBERS = pa.Array.from_buffers(pa.int64(), _PREPARED, [None, pa.py_buffer(array("q", range(_PREPARED)))])
 _PARTS = pa.list_(pa.int32())
 
 
 def offsets_from(first: int, rows: int) -> pa.Array:
-    """Return the column of offsets of so many rows."""
-    if rows > _COUNTING:
+    """Return the column of offsets ``first``, ``first + 1`` … for ``rows`` rows."""
+    if rows > _PREPARED:
         return pa.array(range(first, first + rows), pa.int64())
     from pyarrow import compute
 
@@ -32,8 +34,11 @@ def offsets_from(first: int, rows: int) -> pa.Array:
 
 
 def filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], rows: int) -> pa.Array:
-    """Return each of these numbers as often as its count says.  ``code``: of ``array``."""
-    if len(values) == rows:  # batches of one
+    """Return a column in which each of ``values`` is repeated as often as the same item of ``counts`` says.
+
+    ``code`` is the type code of the module ``array``; it must have the width of ``kind``.
+    """
+    if len(values) == rows:  # each batch has one message
         numbers = array(code, values)
     elif values.count(values[0]) == len(values):
         numbers = array(code, values[:1]) * rows
@@ -45,72 +50,72 @@ def filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], r
 
 
 class OffsetColumns:
-    """Makes columns of offsets that follow each other: parts of what was counted before, in most cases."""
+    """Builds columns of consecutive offsets.  Most are slices of a longer column that was built before."""
 
     def __init__(self) -> None:
-        self._counted: tuple[int, Any] = (0, _NUMBERS)
+        self._prepared: tuple[int, Any] = (0, _NUMBERS)
 
     def make(self, first: int, rows: int) -> pa.Array:
-        """Return ``offsets_from``."""
-        start, column = self._counted
-        if rows > _COUNTING:
+        """Return what ``offsets_from(first, rows)`` returns."""
+        start, column = self._prepared
+        if rows > _PREPARED:
             return offsets_from(first, rows)
-        if not start <= first <= start + _COUNTING - rows:
-            start, column = self._counted = (first, offsets_from(first, _COUNTING))
+        if not start <= first <= start + _PREPARED - rows:
+            start, column = self._prepared = (first, offsets_from(first, _PREPARED))
         return column.slice(first - start, rows)
 
 
 class BodyColumns:
-    """Makes the two columns of bodies: the sizes of parts (null for a message of a single part), and the bytes."""
+    """Builds the columns ``body`` and ``parts`` (the sizes of a message's parts; null for a single part)."""
 
     def __init__(self) -> None:
         self._stops: tuple[int, Any] = (0, _NUMBERS)
 
     def make(self, batches: Batches, rows: int) -> tuple[pa.Array, pa.Array]:
-        """Return both."""
+        """Return the columns ``parts`` and ``body`` of ``rows`` messages."""
         if any(batch.multipart for batch, _, _ in batches):
             return _with_parts(batches)
-        pieces = [
-            self._packed(piece) if isinstance(piece, PackedBodies) else pa.array(piece, pa.binary())
-            for piece in _pieces(batch.bodies for batch, _, _ in batches)
+        fragments = [
+            self._packed(bodies) if isinstance(bodies, PackedBodies) else pa.array(bodies, pa.binary())
+            for bodies in _joined(batch.bodies for batch, _, _ in batches)
         ]
-        return pa.nulls(rows, _PARTS), pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+        return pa.nulls(rows, _PARTS), fragments[0] if len(fragments) == 1 else pa.concat_arrays(fragments)
 
     def _packed(self, bodies: PackedBodies) -> pa.Array:
-        """Return what lies side by side as it lies."""
+        """Return a column over the memory of packed bodies, without a copy."""
         count, width = len(bodies), bodies.width
         before, stops = self._stops
         if before != width or len(stops) <= count:
-            # the second time more of them, to be sliced from then on
-            stops = _multiples(width, max(count + 1, _COUNTING) if before == width else count + 1)
+            # A width that is used for the second time gets a long column, of which later calls take slices.
+            stops = _multiples(width, max(count + 1, _PREPARED) if before == width else count + 1)
             self._stops = (width, stops)
-        places = stops.slice(0, count + 1).buffers()[1]
-        return pa.Array.from_buffers(pa.binary(), count, [None, places, pa.py_buffer(bodies.octets())])
+        ends = stops.slice(0, count + 1).buffers()[1]
+        return pa.Array.from_buffers(pa.binary(), count, [None, ends, pa.py_buffer(bodies.octets())])
 
 
 def _multiples(width: int, count: int) -> pa.Array:
-    """Return 0, ``width``, twice ``width`` ..., in 31 bits."""
+    """Return the column 0, ``width``, twice ``width`` … with ``count`` values, as int32."""
     from pyarrow import compute
 
     return compute.multiply(offsets_from(0, count), pa.scalar(width, pa.int64())).cast(pa.int32())
 
 
-def _pieces(bodies_of_batches: Iterable[Any]) -> list[PackedBodies | list[Any]]:
-    """Put together what can be."""
-    pieces: list[PackedBodies | list[Any]] = []
+def _joined(bodies_of_batches: Iterable[Any]) -> list[PackedBodies | list[Any]]:
+    """Join neighbouring lists, and neighbouring packed bodies that are adjacent in memory."""
+    fragments: list[PackedBodies | list[Any]] = []
     for bodies in bodies_of_batches:
-        last = pieces[-1] if pieces else None
+        last = fragments[-1] if fragments else None
         if isinstance(bodies, PackedBodies):
             joined = last.joined(bodies) if isinstance(last, PackedBodies) else None
             if joined is None:
-                pieces.append(bodies)
+                fragments.append(bodies)
             else:
-                pieces[-1] = joined
+                fragments[-1] = joined
         elif isinstance(last, list):
             last += bodies
         else:
-            pieces.append(list(bodies))
-    return pieces
+            fragments.append(list(bodies))
+    return fragments
 
 
 def _with_parts(batches: Batches) -> tuple[pa.Array, pa.Array]:

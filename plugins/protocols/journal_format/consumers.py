@@ -1,7 +1,8 @@
-"""How far consumers have come: what retention by consumer position goes by.
+"""The positions of a journal's consumers.  Retention keeps the rows that a consumer has not read yet.
 
-``consumers/NAME.json`` in the journal's directory has ``{"next_offset": N}``: the consumer needs no row before N.  It is
-replaced as a whole, so that a reader sees the old or the new, also after a loss of power.
+``consumers/NAME.json`` in the journal's directory contains ``{"next_offset": N}``: the consumer needs no row
+before N. The file is always replaced as a whole, so that a reader sees the old position or the new one, also
+after a power failure. ``plugins.engines.journal.positions`` writes it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def positions(journal: str | Path) -> dict[str, int]:
 def furthest(journal: str | Path, below: int) -> int:
     """Return the highest position of a consumer that is lower than ``below``; 0 if there is none.
 
-    A file that cannot be read tells nothing.
+    A file that cannot be read is ignored.
     """
     found = 0
     for path in (Path(journal) / CONSUMERS).glob("[!.]*.json"):
@@ -42,7 +43,7 @@ def furthest(journal: str | Path, below: int) -> int:
 
 
 def forget(journal: str | Path, consumer: str) -> None:
-    """Forget a consumer: retention no longer waits for it."""
+    """Delete a consumer's position: retention no longer keeps rows for this consumer."""
     path_of(journal, consumer).unlink(missing_ok=True)
 
 
@@ -56,7 +57,7 @@ def _read(path: Path) -> int:
 
 
 def path_of(journal: str | Path, consumer: str) -> Path:
-    """Return a consumer's file; ``JournalError`` for what cannot be a name."""
+    """Return the path of a consumer's file.  Raises ``JournalError`` for a name that is not allowed."""
     if not _NAME.fullmatch(consumer) or consumer.startswith("."):
         raise JournalError(
             f"{consumer!r} cannot be the name of a consumer: letters, digits and . _ - @ + can"

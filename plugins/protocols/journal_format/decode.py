@@ -1,4 +1,4 @@
-"""Commits back into rows."""
+"""Decodes commits into rows."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, ROWS, STORE
 
 _ENVELOPE_NAMES = frozenset(field.name for field in ENVELOPE_FIELDS)
 _FEW = 4096
-"""Envelopes among which it is worth looking whether a field is the same in all."""
+"""Largest number of envelopes among which ``_spread`` checks whether all have the same value of a field."""
 _SHORT = 256
-"""Bytes of a field that is kept repeated ``_MANY`` times, for a few fields."""
+"""Largest average size in bytes of a field that is cached as a column of ``_MANY`` equal values."""
 _MANY = 1 << 14
+"""Rows of these cached columns."""
 _BROKEN = (pa.ArrowException, OSError, EOFError, ValueError)
 
 
 def rows_schema(columns: Sequence[str] | None) -> pa.Schema:
-    """Return the part of ``ROWS`` with these columns, in this order; all for None."""
+    """Return a schema with these columns of ``ROWS``, in this order; None: all columns."""
     return ROWS if columns is None else pa.schema([ROWS.field(name) for name in columns])
 
 
 def stored_batches(stream: Any, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Read record batches from a schema message and commits behind it, with the stored columns that are needed."""
+    """Decode a schema message and the commits after it; ``columns`` are names of ``ROWS``, None: all.
+
+    Only the stored columns that these need are decoded.
+    """
     return iter(ipc.open_stream(pa.py_buffer(stream), options=_options(columns)))
 
 
 def flat(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the columns of ``schema`` (a part of ``ROWS``)."""
+    """Return a stored batch as rows with the columns of ``schema``, which are some of ``ROWS``."""
     arrays = []
     envelopes = None
     for name in schema.names:
@@ -46,7 +50,10 @@ def flat(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _spread(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return a field of the envelopes for each row.  One that all of them share is not looked up row by row."""
+    """Return the value of an envelope field for each row.
+
+    If all envelopes have the same value, the column is a slice of a cached one: no lookup per row.
+    """
     rows = len(indices)
     if values.null_count == len(values):
         return _repeated(None, values.type).slice(0, rows) if rows <= _MANY else pa.nulls(rows, values.type)
@@ -58,7 +65,11 @@ def _spread(values: pa.Array, indices: pa.Array) -> pa.Array:
 
 
 def _may_be_one(values: pa.Array) -> bool:
-    """Whether it is worth comparing them all: among rows that Spark reads meanwhile, a kernel of Arrow's takes several times what this does."""
+    """Return whether all values may be equal, so that it is worth to compare them all.
+
+    This test costs several times less than one of Arrow's compute functions, which would run for each field
+    and batch.
+    """
     few = len(values) <= _FEW and values.nbytes <= _SHORT * len(values)
     return few and bool(values[0].equals(values[-1]))
 
@@ -78,7 +89,7 @@ def _options(columns: Sequence[str] | None) -> ipc.IpcReadOptions:
 def commit_at(data: pa.Buffer, position: int, schema: bytes) -> Entry | None:
     """Return the index entry of the commit that begins at ``position``; None if no whole, undamaged one does.
 
-    Needs no index: a commit tells its own extent and has its own CRC.
+    The index is not needed: a commit contains its own length and its own CRC.
     """
     try:
         length = message_size(data, position)
@@ -95,7 +106,7 @@ def commit_at(data: pa.Buffer, position: int, schema: bytes) -> Entry | None:
 
 
 def entry_of(record_batch: pa.RecordBatch, position: int, length: int, crc: int, check_at: int) -> Entry:
-    """Return what the index says of a stored batch."""
+    """Return the index entry of a stored batch."""
     from pyarrow import compute
 
     ts = compute.min_max(record_batch.column("ts").cast(pa.int64()))

@@ -1,8 +1,8 @@
-"""An envelope as a row of the envelope table, and back.
+"""Converts an envelope into a row of the envelope table, and back.
 
-An envelope is anything with the fields of ``kernel.contracts.message.Envelope``; what comes back is the
-keyword arguments that make one.  Nothing is lost: what a column cannot hold exactly (octets that are no UTF-8, a number
-that is too large) is there once more among the properties, under ``$exact``.
+An envelope is any object with the fields of ``kernel.contracts.message.Envelope``.  The way back returns the
+keyword arguments for a new one.  Nothing is lost: a value that a column cannot hold exactly (text that is not
+valid UTF-8, a number that is too large) is stored a second time among the properties, under ``$exact``.
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ from plugins.protocols.journal_format import tagged_json
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LATEST = 253_402_300_799_999_999
-"""The end of the year 9999, in microseconds: what a datetime can hold."""
+"""The last microsecond of the year 9999, since 1970 UTC: the latest time that a ``datetime`` can hold."""
 
 
 class Source(NamedTuple):
-    """Where messages came from."""
+    """The sender of messages, as the port of the journal's engine names it."""
 
     engine: str = ""
-    """The name of the port that sent them: the engine's, and for a listener the connection's."""
+    """The name of the port that sent them: the engine's name, or for a listener the name of one of its
+    connections."""
     route: str = ""
+    """The name of the route that brought them."""
 
 
 NOWHERE = Source()
 
 
 def row_of(envelope: Any, source: Source = NOWHERE) -> tuple[Any, ...]:
-    """Return the values of ``schema.ENVELOPE_FIELDS``, in their order."""
+    """Return the values of the columns ``schema.ENVELOPE_FIELDS``, in that order."""
     exact: dict[str, Any] = {}
-    left = dict(envelope.properties)
-    headers, content_type = left.get("headers"), left.get("content_type")
-    sent = _sent(headers, left.get("timestamp"))
+    remaining = dict(envelope.properties)
+    headers, content_type = remaining.get("headers"), remaining.get("content_type")
+    sent = _sent(headers, remaining.get("timestamp"))
     if isinstance(headers, Mapping):
-        del left["headers"]
+        del remaining["headers"]
         headers = tagged_json.dumps(headers)
     else:
         headers = None
     if isinstance(content_type, str) and _is_clean(content_type):
-        del left["content_type"]
+        del remaining["content_type"]
     else:
         content_type = None
     return (
@@ -58,12 +60,12 @@ def row_of(envelope: Any, source: Source = NOWHERE) -> tuple[Any, ...]:
         sent,
         content_type,
         headers,
-        _properties(left, exact),
+        _properties(remaining, exact),
     )
 
 
 def fields_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that make the envelope of which ``row`` has the columns."""
+    """Return the keyword arguments of an ``Envelope`` from ``row``, the values of its columns by name."""
     plain = json.loads(row["properties"] or "{}")
     exact = plain.pop("$exact", {})
     properties = tagged_json.from_plain(plain)
@@ -85,16 +87,17 @@ def fields_of(row: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _properties(left: Mapping[str, Any], exact: Mapping[str, Any]) -> str | None:
-    if not left and not exact:
+def _properties(remaining: Mapping[str, Any], exact: Mapping[str, Any]) -> str | None:
+    if not remaining and not exact:
         return None
-    plain = tagged_json.to_plain(left)
+    plain = tagged_json.to_plain(remaining)
     if exact:
         plain["$exact"] = exact
     return tagged_json.to_text(plain)
 
 
 def _is_clean(text: str) -> bool:
+    """Return whether UTF-8 can encode a text: bytes that were not UTF-8 are lone surrogates in it."""
     if text.isascii():
         return True
     try:
@@ -119,7 +122,11 @@ def _number(name: str, number: int | None, limit: int, exact: dict[str, Any]) ->
 
 
 def _sent(headers: Any, timestamp: Any) -> int | None:
-    """When the sender says that it sent, in microseconds: RabbitMQ's header in milliseconds, or the property."""
+    """Return the sender's own time, in microseconds since 1970 UTC; None if it gave none.
+
+    RabbitMQ's header ``timestamp_in_ms`` (milliseconds) comes before the property ``timestamp`` (whole
+    seconds).
+    """
     moment = headers.get("timestamp_in_ms") if isinstance(headers, Mapping) else None
     if type(moment) is int:
         return moment * 1000 if 0 <= moment * 1000 <= _LATEST else None

@@ -1,4 +1,4 @@
-"""What can be wrong with a journal; each text names the file and the offset."""
+"""Errors of a journal.  Each text names the file, and the offsets where they are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class UnknownVersion(JournalError):
 
 
 class Damaged(JournalError):
-    """Bytes are not what was written: rows ``start`` up to ``stop`` of a segment cannot be read."""
+    """The rows ``start <= offset < stop`` of a segment cannot be read: bytes have changed or are missing."""
 
     def __init__(self, segment: str, start: int, stop: int, what: str) -> None:
         rows = f"offset {start}" if stop == start + 1 else f"offsets {start} to {stop - 1}"
@@ -24,7 +24,7 @@ class Damaged(JournalError):
 
 
 class OutOfRange(JournalError):
-    """Rows were asked for that the journal no longer has: retention took ``start`` up to ``stop``."""
+    """Retention has deleted the requested rows ``start <= offset < stop``."""
 
     def __init__(self, journal: str, start: int, stop: int) -> None:
         super().__init__(

@@ -1,6 +1,7 @@
-"""The index of a segment: a header and fixed-width entries, one for each batch that is committed.
+"""The index of a segment: a header and entries of fixed size, one for each committed batch.
 
-All numbers are little-endian.  Header and entries have 64 bytes, so that none of them crosses a disk sector.
+A batch is committed when its entry is in the index.  All numbers are little-endian.  The header and each
+entry have 64 bytes, so that none of them crosses a disk sector: a write of one is not torn.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from plugins.protocols.journal_format.schema import VERSION
 
 MAGIC = b"KJOURNAL"
 SIZE = 64
-"""Bytes of the header, and of each entry."""
+"""Size in bytes of the header, and of each entry."""
 
 COMPRESSED = 1
-"""Flag of an entry: the buffers of its batch are compressed, as its Arrow message says."""
+"""Flag of an entry: the buffers of its batch are compressed.  Its Arrow message says with which codec."""
 
 _HEADER = Struct("<8sB3xIQIIq20x")
 _ENTRY = Struct("<QQIIIIqqII4x")
@@ -31,13 +32,13 @@ class Header(NamedTuple):
     base: int
     """The offset of the segment's first row."""
     generation: int
-    """0 as written; one more for each compaction."""
+    """0 for a segment from a writer; each compaction adds one."""
     data_start: int
-    """Where the first batch begins in the data file: the length of the schema message before it."""
+    """Where the first batch begins in the data file: the length of the schema message in bytes."""
     schema_crc: int
     """CRC-32 of that schema message."""
     created: int
-    """When the segment was begun, microseconds since 1970 UTC."""
+    """When the segment was created, microseconds since 1970 UTC."""
     version: int = VERSION
 
 
@@ -45,22 +46,23 @@ class Entry(NamedTuple):
     """One committed batch."""
 
     offset: int
-    """Of its first row."""
+    """The offset of its first row."""
     position: int
     """Where its bytes begin in the data file."""
     length: int
-    """How many bytes it has: a dictionary message and a record batch message."""
+    """Its size in bytes: a dictionary message and a record batch message."""
     rows: int
     crc: int
-    """CRC-32 of these bytes, with the eight digits at ``check_at`` taken as zeros."""
+    """CRC-32 of these bytes, computed with zeros in place of the eight digits at ``check_at``."""
     flags: int
     min_ts: int
-    """Microseconds since 1970 UTC, as ``max_ts``."""
+    """When its first row was received, microseconds since 1970 UTC."""
     max_ts: int
+    """The same of its last row."""
     envelopes: int
-    """How many different envelopes its rows have."""
+    """The number of different envelopes of its rows."""
     check_at: int
-    """Where in its bytes the CRC stands once more, as eight hexadecimal digits."""
+    """Position of the copy of the CRC inside these bytes, as eight hexadecimal digits."""
 
     @property
     def end(self) -> int:
@@ -88,7 +90,10 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(raw: bytes) -> Header | None:
-    """Read a header; None if it is damaged.  Of another version, too: whoever reads on looks at ``version``."""
+    """Decode a header; return None if it is damaged.
+
+    The caller checks ``version``: any version is decoded.
+    """
     if len(raw) < SIZE or raw[:8] != MAGIC or _CHECK.unpack_from(raw, 60)[0] != crc32(raw[:60]):
         return None
     _, version, data_start, base, generation, schema_crc, created = _HEADER.unpack_from(raw)
@@ -102,7 +107,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(raw: bytes) -> Entry | None:
-    """Read an entry; None if it is damaged."""
+    """Decode an entry; return None if it is damaged."""
     try:
         if _CHECK.unpack_from(raw, 60)[0] != crc32(raw[:60]):
             return None
@@ -112,6 +117,9 @@ def decode_entry(raw: bytes) -> Entry | None:
 
 
 def decode_entries(raw: bytes) -> Iterator[Entry | None]:
-    """Read entries that follow each other; None for a damaged one.  A torn one at the end is left out."""
+    """Decode consecutive entries; yield None for a damaged one.
+
+    An incomplete entry at the end is left out.
+    """
     for at in range(0, len(raw) - SIZE + 1, SIZE):
         yield decode_entry(raw[at : at + SIZE])

@@ -1,4 +1,4 @@
-"""What the files of a journal are called."""
+"""The file names of a journal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"(\d{20})-(\d{4})\.index")
 
 
 class SegmentName(NamedTuple):
-    """Which segment: its first offset, and how often it was compacted."""
+    """The name of a segment: the offset of its first row, and its generation (how often it was compacted)."""
 
     base: int
     generation: int
@@ -24,16 +24,19 @@ class SegmentName(NamedTuple):
         return f"{self.base:020d}-{self.generation:04d}"
 
     def data_path(self, journal: Path) -> Path:
-        """Where its batches are."""
+        """Return the path of its data file, which has the batches."""
         return journal / f"{self}{DATA}"
 
     def index_path(self, journal: Path) -> Path:
-        """Where its index is."""
+        """Return the path of its index."""
         return journal / f"{self}{INDEX}"
 
 
 def segment_names(journal: Path) -> list[SegmentName]:
-    """Return the segments that have an index, by offset, of one offset the newest generation first."""
+    """Return the segments that have an index, in the order of their offsets.
+
+    Of those with the same offset the newest generation comes first.  A directory that does not exist has none.
+    """
     try:
         found = [_NAME.fullmatch(path.name) for path in journal.iterdir()]
     except FileNotFoundError:

@@ -1,7 +1,18 @@
-"""A journal as a reader sees it: rows by offset, over all its segments.  Any number of readers, in any process.
+"""Reads the rows of a journal by offset, across all its segments.  Any number of readers, in any process.
 
-A reader takes no lock and writes nothing.  It trusts the index alone, so it never meets half a batch of a writer that is
-at work, or was killed; it notices that a segment has been compacted or deleted, and looks again.
+A reader takes no lock and writes nothing.  A batch counts only if the index has an entry for it, and a writer
+writes the entry after the data: a reader never sees an incomplete batch, neither of a running writer nor of
+one that was killed.
+
+Compaction and retention may delete a segment between two steps of a reader.  The rules that make this
+harmless:
+
+* compaction puts the new generation's index in place before it deletes the old files, so that every row is in
+  a segment at every moment; of two generations with the same base the newest one counts;
+* both delete the index before the data, so that a missing index says "deleted", and missing data with an
+  index "damaged";
+* whenever a segment has gone, the reader lists the directory again and goes on at the offset that it had
+  reached.
 """
 
 from __future__ import annotations
@@ -20,33 +31,33 @@ from plugins.protocols.journal_format.names import SegmentName, segment_names
 from plugins.protocols.journal_format.segment import OnDamage, Segment, raise_damage
 
 EVERYTHING = 1 << 62
-"""Later than any offset."""
+"""Greater than any offset."""
 
 
 class Bounds(NamedTuple):
-    """Which rows there are: ``earliest <= offset < end``."""
+    """The rows that a journal has: ``earliest <= offset < end``."""
 
     earliest: int
     end: int
 
 
 class SegmentInfo(NamedTuple):
-    """What is known of a segment without reading it."""
+    """What the index says about a segment; the data file is not read."""
 
     name: SegmentName
     start: int
     end: int
     record_batches: int
     bytes: int
-    """Of the data file, as far as it is committed."""
+    """Committed bytes of the data file."""
     min_ts: int
-    """Of its first batch, microseconds since 1970 UTC."""
+    """Time of the first batch, microseconds since 1970 UTC."""
     max_ts: int
-    """Of its last batch."""
+    """Time of the last batch."""
 
 
 class JournalReader:
-    """Reads the journal in a directory; one that is not there yet is empty."""
+    """Reads the journal in a directory.  A directory that does not exist yet is an empty journal."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -55,7 +66,10 @@ class JournalReader:
         return f"<JournalReader {self.path}>"
 
     def bounds(self) -> Bounds:
-        """Return which rows there are: a listing, and the last entry of the last segment."""
+        """Return which rows the journal has now.
+
+        Cheap: one listing, and the last entry of the last segment.
+        """
         names = segment_names(self.path)
         for name in reversed(names):
             segment = self._open(name)
@@ -66,12 +80,12 @@ class JournalReader:
         return Bounds(names[0].base, names[0].base) if names else Bounds(0, 0)
 
     def segments(self) -> list[Segment]:
-        """Return the segments that hold the journal's rows now: of several generations the newest."""
+        """Return the segments that have the journal's rows now, without those that were compacted."""
         found: list[Segment] = []
         end = -1
         for name in segment_names(self.path):
             if name.base < end:
-                continue  # superseded by a compacted one
+                continue  # its rows are in a compacted segment that begins earlier
             segment = self._open(name)
             if segment is None:
                 return self.segments()
@@ -82,9 +96,10 @@ class JournalReader:
         return found
 
     def sealed(self) -> list[Segment]:
-        """Return the segments that nobody writes to any more: those before the last one with rows.
+        """Return the segments that no writer appends to any more: those before the last one with rows.
 
-        One without any may be taken back, for want of room; the one before is gone on with then.
+        The last segment may be empty.  A writer that finds the disk full may delete it and go on with the one
+        before, so that one does not count as sealed yet.
         """
         found = self.segments()
         while found and not len(found[-1]):
@@ -92,7 +107,7 @@ class JournalReader:
         return found[:-1]
 
     def summaries(self) -> list[SegmentInfo]:
-        """Return what there is to know of each segment at a glance."""
+        """Return a ``SegmentInfo`` of each segment."""
         return [_summary(segment) for segment in self.segments()]
 
     def record_batches(
@@ -102,10 +117,11 @@ class JournalReader:
         columns: Sequence[str] | None = None,
         on_damage: OnDamage | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows with ``start <= offset < stop`` in order, a batch for each commit.
+        """Yield rows with ``start <= offset < stop`` in order, one batch for each commit.
 
-        ``columns`` are names of ``schema.ROWS``; None: all.  Raises ``OutOfRange`` when rows from ``start`` on are no longer
-        there (ask ``bounds`` first for what is), ``Damaged`` at the first damage unless ``on_damage`` takes it.
+        ``columns`` are names of ``schema.ROWS``; None: all.  Raises ``OutOfRange`` if retention has deleted
+        the row ``start`` (``bounds`` says which rows there are).  Raises ``Damaged`` at the first damaged
+        rows; with ``on_damage`` that is called instead, and the damaged rows are left out.
         """
         schema = rows_schema(columns)
         for stored in self.stored(start, stop, columns, on_damage):
@@ -118,13 +134,15 @@ class JournalReader:
         columns: Sequence[str] | None = None,
         on_damage: OnDamage | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same as they are stored (``schema.STORED``), with the stored columns that ``columns`` need."""
+        """Yield the same rows with the columns of ``schema.STORED`` that ``columns`` need."""
         offset = start
         while offset < stop:
             segment = self._segment_with(offset, stop)
             if segment is None:
                 later = [name.base for name in segment_names(self.path) if name.base > offset]
-                segment = self._segment_with(offset, stop)  # what was looked at first may have grown, or gone
+                # Look again after the listing: between the two looks the last segment may have grown, or a
+                # compaction may have replaced it.  Only then a gap is certain.
+                segment = self._segment_with(offset, stop)
                 if segment is None and not later:
                     return
             if segment is None:
@@ -136,22 +154,27 @@ class JournalReader:
                 for end, record_batch in segment.stored(offset, stop, columns, on_damage):
                     offset = end
                     yield record_batch
-            except FileNotFoundError:  # deleted or compacted between the look at its index and at its data
+            except FileNotFoundError:
                 if not segment.lost_its_data():
-                    continue
-                tell = on_damage or raise_damage
-                tell(Damaged(str(segment.data_path), offset, min(segment.end, stop), "the file is missing"))
+                    continue  # deleted or compacted after its index was read: find the rows' new segment
+                report = on_damage or raise_damage
+                report(Damaged(str(segment.data_path), offset, min(segment.end, stop), "the file is missing"))
             offset = max(segment.end, offset)
 
     def offset_at(self, ts: int) -> int:
-        """Return the first offset of the first batch with a row at or after ``ts`` (microseconds since 1970 UTC)."""
+        """Return the first offset of the first batch that has a row at or after ``ts``.
+
+        ``ts`` is in microseconds since 1970 UTC.  Only indexes are read.  If there is no such batch, return the
+        journal's end.
+        """
         entry = self._entry_at(ts)
         return self.bounds().end if entry is None else entry.offset
 
     def row_at(self, ts: int, on_damage: OnDamage | None = None) -> int:
         """Return the offset of the first row at or after ``ts``; the journal's end if there is none.
 
-        Raises ``Damaged``; if ``on_damage`` takes it, the damaged batch counts as one row.
+        Raises ``Damaged`` if the batch is damaged; with ``on_damage`` that is called instead, and the offset
+        of the batch's first row is returned.
         """
         from pyarrow import compute
 
@@ -162,11 +185,11 @@ class JournalReader:
         if record_batch is None:
             return entry.offset
         later = compute.greater_equal(record_batch.column("ts").cast(pa.int64()), ts)
-        place = compute.index(later, True).as_py()
-        return int(record_batch.column("offset")[max(place, 0)].as_py())
+        row = compute.index(later, True).as_py()
+        return int(record_batch.column("offset")[max(row, 0)].as_py())
 
     def _entry_at(self, ts: int) -> Entry | None:
-        """Return the first batch with a row at or after ``ts``."""
+        """Return the entry of the first batch that has a row at or after ``ts``; None if there is none."""
         for segment in self.segments():
             last = segment.last()
             if last is not None and last.max_ts >= ts:
@@ -175,7 +198,10 @@ class JournalReader:
         return None
 
     def _segment_with(self, offset: int, stop: int) -> Segment | None:
-        """Return a segment to read from ``offset`` on; None at the end of what is committed."""
+        """Return the segment that has the row ``offset``; None if none has: the end of the journal, or a gap.
+
+        Raises ``OutOfRange`` if retention has deleted the row.
+        """
         names = segment_names(self.path)
         if not names or offset >= stop:
             return None

@@ -1,8 +1,21 @@
-"""A record batch: batches in, the bytes of one commit out (``commit.py`` reads them back).
+"""Encodes batches of messages into the bytes of one commit.  ``commit.py`` and ``decode.py`` read them back.
 
-A commit is one dictionary message (the batch's envelopes) and one record batch message of the Arrow IPC stream
-format.  The record batch's custom metadata has eight hexadecimal digits: the CRC-32 of the commit with these digits at
-zero.  The index has the same number; that it stands here, too, makes an index that can be rebuilt from the data alone.
+A commit is one dictionary message (the batch's envelopes) and one record batch message of the Arrow IPC
+stream format.  The record batch's custom metadata contains eight hexadecimal digits: the CRC-32 of the
+commit, computed with zeros in place of these digits.  The index has the same number.  It is also in the
+commit so that a lost index can be rebuilt from the data alone.
+
+How ``encode`` works, and what it reuses from one commit to the next:
+
+1. each pair of envelope and source becomes a row of the dictionary; rows are cached, and so is the whole
+   dictionary (most commits have the envelopes of the previous one);
+2. ``columns.py`` builds the columns from the batches, in most cases without a loop over the messages;
+3. Arrow writes an IPC stream (schema, dictionary, batch, end marker) into a buffer of the pool; the commit is
+   that stream without the schema message and the end marker;
+4. the CRC is computed and its digits are written into their place.
+
+The commit begins in memory at the same distance behind a page boundary at which it will begin in the file:
+direct I/O needs pages that are aligned in both.
 """
 
 from __future__ import annotations
@@ -13,64 +26,68 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import ipc
 
+from plugins.protocols.journal_format.buffer_pool import PAGE, BufferPool
 from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.columns import Batches, BodyColumns, OffsetColumns, filled
 from plugins.protocols.journal_format.commit import CHECK_ZEROS, MARK, find_check
 from plugins.protocols.journal_format.envelopes import Source, row_of
 from plugins.protocols.journal_format.index import COMPRESSED, Entry
-from plugins.protocols.journal_format.rooms import PAGE, Rooms
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, STORED, STORED_BYTES
 
 LARGEST_BODY = (1 << 31) - (1 << 20)
-"""Bytes; Arrow counts those of one batch in 31 bits."""
+"""Bytes of a body, exclusive.  Arrow's offsets into the bodies of one batch have 31 bits."""
 
 _METADATA = {"commit": (MARK + CHECK_ZEROS).decode()}
 _END_OF_STREAM = 8
-_AROUND = 1 << 14
-"""Bytes: more than a stream has besides its buffers."""
-_MUCH = 1 << 20
-"""Bytes: a stream that does not fit into so much more than twice its buffers has another fault."""
-_REMEMBERED = 4096
+"""Bytes of the end marker of an Arrow IPC stream."""
+_FRAMING = 1 << 14
+"""Bytes: an upper limit of what a stream has besides its buffers (schema, metadata, padding)."""
+_SLACK = 1 << 20
+"""Bytes.  A stream that does not fit into twice the size of its buffers and this has failed for another
+reason."""
+_CACHED_ROWS = 4096
+"""Rows of the envelope table that are cached; when there are more, the cache is cleared."""
 
 
 class EncodedRecordBatch(NamedTuple):
-    """The bytes of one commit, and what the index says of them."""
+    """The bytes of one commit, and its entry for the index."""
 
     data: memoryview
     entry: Entry
-    """Its ``position`` is 0: the writer knows."""
+    """Its ``position`` is 0; the writer fills in the real one."""
     lead: int
-    """How far behind a multiple of ``PAGE`` the bytes begin in memory."""
+    """Distance in bytes from the previous multiple of ``PAGE`` to the beginning of ``data`` in memory."""
 
 
 class RecordBatchEncoder:
-    """Makes commits of batches.  One thread."""
+    """Encodes batches into commits.  For one thread, except ``reuse``."""
 
     def __init__(self, compression: str | None = None) -> None:
-        """``compression``: None, ``"lz4"`` or ``"zstd"``."""
+        """``compression`` is None, ``"lz4"`` or ``"zstd"``."""
         self._options = ipc.IpcWriteOptions(compression=compression)
         self._flags = COMPRESSED if compression else 0
-        pa.array(
-            [b""], pa.binary()
-        )  # what the first one imports takes a third of a second: now, not at the first commit
+        # The first call of this function imports modules for a third of a second: do it now, not at the first
+        # commit.
+        pa.array([b""], pa.binary())
         self._rows: dict[tuple[Any, Source], tuple[Any, ...]] = {}
         self._table: tuple[list[tuple[Any, ...]], Any] = ([], None)
         self._checks: tuple[Any, int] = (None, 0)
         self._offsets = OffsetColumns()
         self._bodies = BodyColumns()
-        self._rooms = Rooms()
+        self._buffers = BufferPool()
 
     def encode(self, offset: int, batches: Batches, position: int = 0) -> EncodedRecordBatch:
-        """Encode ``(batch, ts, source)``: at least one message, together less than ``LARGEST_BODY`` bytes.
+        """Encode items of (batch, ts, source) as one commit whose first row has this ``offset``.
 
-        ``ts`` is in microseconds since 1970 UTC and never goes back (``ValueError``); a batch has ``bodies``, ``envelope`` and
-        ``multipart``.  ``position``: where in a file it is likely to stand.
+        The batches have at least one message, and together less than ``LARGEST_BODY`` bytes.  ``ts`` is in
+        microseconds since 1970 UTC; it must not decrease (``ValueError``).  ``position`` is where in the data
+        file the commit will probably begin; a wrong guess costs speed only.
         """
         counts = [len(batch.bodies) for batch, _, _ in batches]
         indices, table = self._envelopes(batches, counts)
         stamps = [ts for _, ts, _ in batches]
         if stamps != sorted(stamps):
-            raise ValueError("the batches of a commit are to be in the order of their times")
+            raise ValueError("the batches of a commit must be in the order of their times")
         rows = sum(counts)
         parts, bodies = self._bodies.make(batches, rows)
         record_batch = pa.RecordBatch.from_arrays(
@@ -87,7 +104,9 @@ class RecordBatchEncoder:
         encoded = self.encode_stored(
             record_batch, offset, stamps[0], stamps[-1], len(table), position, check_at=check_at
         )
-        self._checks = (table, encoded.entry.check_at)  # what stands before depends on nothing else
+        # The bytes before the digits depend on the dictionary only: equal dictionary, equal position of the
+        # digits.
+        self._checks = (table, encoded.entry.check_at)
         return encoded
 
     def encode_stored(
@@ -101,7 +120,10 @@ class RecordBatchEncoder:
         *,
         check_at: int | None = None,
     ) -> EncodedRecordBatch:
-        """Encode a batch that has the columns of ``STORED`` already; ``check_at``, if it is known."""
+        """Encode a batch that already has the columns of ``STORED``.
+
+        ``check_at`` is the position of the CRC's digits in the commit; None: it is searched for.
+        """
         lead = position % PAGE
         data = self._written(record_batch, lead)
         if check_at is None:
@@ -114,35 +136,39 @@ class RecordBatchEncoder:
         return EncodedRecordBatch(data, entry, lead)
 
     def reuse(self, record_batch: EncodedRecordBatch) -> None:
-        """Take back the memory of a batch that was written.  Any thread."""
-        self._rooms.give_back(record_batch.data)
+        """Return the memory of a commit that has been written to the pool.  May be called in any thread."""
+        self._buffers.give_back(record_batch.data)
 
     def _written(self, record_batch: pa.RecordBatch, lead: int) -> memoryview:
-        """Return the two messages of a commit, whose CRC is still to come, so far behind a page's beginning in memory."""
+        """Return the two messages of a commit, ``lead`` bytes behind a page boundary, still without CRC."""
         start = (lead - len(STORED_BYTES)) % PAGE
-        wanted = record_batch.nbytes + _AROUND
+        wanted = record_batch.nbytes + _FRAMING
         while True:
-            room = self._rooms.take(start + wanted)[start:]
+            buffer = self._buffers.take(start + wanted)[start:]
             try:
-                size = self._write(record_batch, room)
-            except OSError:  # compression may make more of it, though not much
-                if len(room) > 2 * record_batch.nbytes + _MUCH:
+                size = self._write(record_batch, buffer)
+            except OSError:  # the buffer was too small: compression may enlarge data, but only a little
+                if len(buffer) > 2 * record_batch.nbytes + _SLACK:
                     raise
                 wanted *= 2
             else:
-                return room[len(STORED_BYTES) : size - _END_OF_STREAM]
+                return buffer[len(STORED_BYTES) : size - _END_OF_STREAM]
 
-    def _write(self, record_batch: pa.RecordBatch, room: memoryview) -> int:
-        sink = pa.FixedSizeBufferWriter(pa.py_buffer(room))
+    def _write(self, record_batch: pa.RecordBatch, buffer: memoryview) -> int:
+        """Write a whole IPC stream into ``buffer``; return its size.
+
+        Raises ``OSError`` if it does not fit.
+        """
+        sink = pa.FixedSizeBufferWriter(pa.py_buffer(buffer))
         with ipc.new_stream(sink, STORED, options=self._options) as stream:
             stream.write_batch(record_batch, custom_metadata=_METADATA)
         size: int = sink.tell()
         return size
 
     def _envelopes(self, batches: Batches, counts: list[int]) -> tuple[pa.Array, pa.StructArray]:
-        """Return which envelope each message has, and the table of them."""
+        """Return the number of each message's envelope, and the table of envelopes."""
         known = self._rows
-        if len(known) > _REMEMBERED:
+        if len(known) > _CACHED_ROWS:
             known.clear()
         numbers: dict[tuple[Any, Source], int] = {}
         indices: list[int] = []
@@ -162,7 +188,7 @@ class RecordBatchEncoder:
 
 
 def envelope_table(rows: Sequence[tuple[Any, ...]]) -> pa.StructArray:
-    """Return the dictionary of a batch whose envelopes have these values."""
+    """Return the envelope dictionary of a batch; ``rows`` are results of ``row_of``."""
     columns = [
         pa.array(values, field.type)
         for values, field in zip(zip(*rows, strict=True), ENVELOPE_FIELDS, strict=True)

@@ -1,11 +1,11 @@
-"""What a journal holds: the columns as they are stored, and as readers see them."""
+"""The columns of a journal: as they are stored (``STORED``), and as readers see them (``ROWS``)."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 VERSION = 1
-"""Of the format; in the header of every index and in the schema of every segment."""
+"""The version of the format, in the header of every index and in the schema of every segment."""
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -23,7 +23,7 @@ ENVELOPE_FIELDS: tuple[pa.Field, ...] = (
     pa.field("headers", pa.string()),
     pa.field("properties", pa.string()),
 )
-"""What messages of one batch have in common; stored once a batch for each different envelope."""
+"""The columns of an envelope.  Each commit has a dictionary with one row for each different envelope."""
 
 STORED = pa.schema(
     [
@@ -35,7 +35,7 @@ STORED = pa.schema(
     ],
     metadata={"kernel.journal.version": str(VERSION)},
 )
-"""A batch in a segment."""
+"""The columns of a commit in a segment."""
 
 ROWS = pa.schema(
     [
@@ -46,17 +46,17 @@ ROWS = pa.schema(
         STORED.field("body"),
     ]
 )
-"""A batch as readers see it: one row a message, the envelope's fields as columns of their own."""
+"""The columns that readers see: one row per message, with the fields of its envelope as separate columns."""
 
 NEVER_NULL = frozenset(
     ("offset", "ts", "engine", "route", "exchange", "key", "priority", "persistent", "body")
 )
-"""Columns that have a value in every row; ``ROWS`` does not say so, for what reads all columns alike."""
+"""Columns that have a value in every row.  All fields of ``ROWS`` are declared nullable nevertheless."""
 
 STORED_BYTES: bytes = STORED.serialize().to_pybytes()
-"""The schema message that a segment begins with."""
+"""The schema message at the beginning of every segment's data file."""
 
 
 def without_envelope(columns: list[str]) -> bool:
-    """Whether these columns of ``ROWS`` need no look at envelopes."""
+    """Return whether none of these columns of ``ROWS`` comes from the envelope."""
     return not any(field.name in columns for field in ENVELOPE_FIELDS)

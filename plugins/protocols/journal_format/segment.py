@@ -1,4 +1,10 @@
-"""One segment as a reader sees it: the batches that its index says are committed."""
+"""Reads one segment: the batches that are committed according to its index.
+
+Two ways lead to the entries.  Usually all entries are whole and form a chain: each one begins where the one
+before ends, in offsets and in bytes.  Then ``_entries_between`` finds those of some rows by bisection.  If an
+entry is damaged or missing, ``_rebuilt`` walks the whole chain and rebuilds entries from the data file, whose
+commits have a length and a CRC of their own.
+"""
 
 from __future__ import annotations
 
@@ -28,37 +34,37 @@ from plugins.protocols.journal_format.schema import STORED_BYTES, VERSION
 OnDamage = Callable[[Damaged], None]
 
 _READ_SIZE = 4 << 20
-"""About how many bytes of commits are read at a time."""
+"""Neighbouring commits up to about this number of bytes are read with one system call."""
 
 
 class Segment:
-    """A segment that is open for reading.  What its index says now is what it holds; ``refresh`` looks again."""
+    """A segment as its index described it when this object was made; ``refresh`` reads the index again."""
 
     def __init__(self, journal: Path, name: SegmentName) -> None:
-        """Raises ``FileNotFoundError`` when retention or compaction has taken it."""
+        """Read the index.  Raises ``FileNotFoundError`` if retention or compaction has deleted it."""
         self.name = name
         self._data = name.data_path(journal)
         self._index = name.index_path(journal)
         self._count = -1
         self._first = self._last = b""
         self.header_is_whole = True
-        self.header = self._look()
+        self.header = self._read_ends()
 
     def __repr__(self) -> str:
         return f"<Segment {self.name} {len(self)} batches, offsets {self.name.base} to {self.end - 1}>"
 
     def __len__(self) -> int:
-        """How many batches are committed."""
+        """Return the number of committed batches."""
         return self._count
 
     def refresh(self) -> bool:
-        """Look at what was committed since; return whether there was anything."""
+        """Read the index again; return whether batches have been committed since."""
         before = self._count
-        self._look()
+        self._read_ends()
         return self._count > before
 
-    def _look(self) -> Header:
-        """Read the header, the first and the last entry: what there is to know without reading it all."""
+    def _read_ends(self) -> Header:
+        """Read the header, the first and the last entry: enough for the bounds of the segment."""
         with self._index.open("rb") as file:
             header = self._read_header(file.read(SIZE))
             self._first = file.read(SIZE)
@@ -80,26 +86,27 @@ class Segment:
         return self._data
 
     def lost_its_data(self) -> bool:
-        """Whether the data file is missing though the index is there.
+        """Return whether the data file is missing although the index exists.
 
-        Retention and compaction delete an index before its data, so this is no deletion at work.
+        Retention and compaction delete the index before the data, so a segment that they are deleting is
+        never in this state: the data is lost.
         """
         return self._index.exists() and not self._data.exists()
 
     def last(self) -> Entry | None:
-        """The last entry; None for a segment without any."""
+        """Return the last entry; None for an empty segment."""
         if not self._count:
             return None
         entry = decode_entry(self._last)
         return entry if entry is not None else next(reversed(self.entries()), None)
 
     def first(self) -> Entry:
-        """The first entry, of which there has to be one."""
+        """Return the first entry.  The segment must not be empty."""
         entry = decode_entry(self._first)
         return entry if entry is not None else self.entries()[0]
 
     def raw_entries(self) -> list[Entry | None]:
-        """Return the entries as they stand in the index; None for a damaged one."""
+        """Return the entries as they are in the index; None in place of a damaged one."""
         with self._index.open("rb") as file:
             file.seek(SIZE)
             return list(decode_entries(file.read(self._count * SIZE)))
@@ -107,24 +114,28 @@ class Segment:
     def entries(self, on_damage: OnDamage | None = None) -> list[Entry]:
         """Return all entries in order.
 
-        One that is damaged is made anew from the data, where it can be; where it cannot, ``on_damage`` is told.
+        A damaged entry is rebuilt from the data file.  If that is damaged too, ``on_damage`` is called.
         """
         entries = self.raw_entries()
         if all(entries) and _is_chain(entries, self.name.base, self.header.data_start):  # type: ignore[arg-type]
             return entries  # type: ignore[return-value]
-        return list(self._mended(entries, on_damage))
+        return list(self._rebuilt(entries, on_damage))
 
     def _entries_between(self, start: int, stop: int) -> list[Entry] | None:
-        """Return the entries of these rows, found by bisection; None where damage is in the way, and all have to be looked at."""
-        with self._index.open("rb", buffering=0) as file:
+        """Return the entries of the rows ``start <= offset < stop``, found by bisection.
 
+        Return None if the result is no unbroken chain that covers these rows: the index has damaged entries.
+        """
+        with self._index.open("rb", buffering=0) as file:
+            # Only the entries on the way of the bisection are read: a following reader asks for a few rows at
+            # the end of a long index.
             def offset_of(number: int) -> int:
                 file.seek(SIZE + SIZE * number)
                 return int.from_bytes(file.read(8), "little")
 
-            everyone = range(self._count)
-            first = max(bisect_right(everyone, start, key=offset_of) - 1, 0)
-            last = bisect_left(everyone, stop, lo=first, key=offset_of)
+            numbers = range(self._count)
+            first = max(bisect_right(numbers, start, key=offset_of) - 1, 0)
+            last = bisect_left(numbers, stop, lo=first, key=offset_of)
             file.seek(SIZE + SIZE * first)
             found = [entry for entry in decode_entries(file.read(SIZE * (last - first))) if entry is not None]
         if not found or len(found) < last - first or not _is_chain(found, found[0].offset, found[0].position):
@@ -141,14 +152,15 @@ class Segment:
         columns: Sequence[str] | None = None,
         on_damage: OnDamage | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield rows with ``start <= offset < stop`` as they are stored, each batch with the offset after its last row.
+        """Yield the stored rows with ``start <= offset < stop``: the offset after a batch, and the batch.
 
-        Each commit's CRC is looked at.  Without ``on_damage``, damage raises ``Damaged``.
+        The CRC of each commit is checked.  Without ``on_damage``, damage raises ``Damaged``.  Raises
+        ``FileNotFoundError`` if the data file is gone.
         """
-        tell = on_damage or raise_damage
+        report = on_damage or raise_damage
         entries = self._entries_between(start, stop)
         if entries is None:
-            entries = self.entries(tell)
+            entries = self.entries(report)
         wanted = [entry for entry in entries if entry.offset < stop and entry.end > start]
         prefix = self.schema_bytes()
         with self._data.open("rb", buffering=0) as file:
@@ -157,12 +169,12 @@ class Segment:
                 view = memoryview(buffer).cast("B")
                 view[: len(prefix)] = prefix
                 file.seek(group[0].position)
-                there = _read_fully(file.readinto, view[len(prefix) :])
-                for entry, record_batch in self._decoded(group, buffer, prefix, there, columns, tell):
-                    here, last = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
+                size = _read_fully(file.readinto, view[len(prefix) :])
+                for entry, record_batch in self._decoded(group, buffer, prefix, size, columns, report):
+                    first, end = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
                     yield (
-                        entry.offset + last,
-                        record_batch if last - here == entry.rows else record_batch.slice(here, last - here),
+                        entry.offset + end,
+                        record_batch if end - first == entry.rows else record_batch.slice(first, end - first),
                     )
 
     def _decoded(
@@ -170,20 +182,23 @@ class Segment:
         group: list[Entry],
         buffer: pa.Buffer,
         prefix: bytes,
-        there: int,
+        size: int,
         columns: Sequence[str] | None,
-        tell: OnDamage,
+        report: OnDamage,
     ) -> Iterator[tuple[Entry, pa.RecordBatch]]:
-        """Decode commits that were read together; if one of them is damaged, one by one."""
+        """Decode commits that were read together; if one of them is damaged, decode the others one by one.
+
+        ``buffer`` has the schema message ``prefix``, and ``size`` bytes of commits after it.
+        """
         view = memoryview(buffer).cast("B")[len(prefix) :]
         start = group[0].position
         whole = []
         for entry in group:
-            commit = view[entry.position - start : min(entry.stop - start, there)]
+            commit = view[entry.position - start : min(entry.stop - start, size)]
             if len(commit) < entry.length:
-                tell(self._damaged(entry, f"the file ends {entry.length - len(commit)} bytes too early"))
+                report(self._damaged(entry, f"the file ends {entry.length - len(commit)} bytes too early"))
             elif commit_crc(commit, entry.check_at) != entry.crc:
-                tell(self._damaged(entry, "the CRC does not agree"))
+                report(self._damaged(entry, "the CRC does not agree"))
             else:
                 whole.append(entry)
         if len(whole) == len(group):
@@ -194,7 +209,7 @@ class Segment:
             yield entry, next(stored_batches(prefix + bytes(commit), columns))
 
     def schema_bytes(self) -> bytes:
-        """The schema message of the data file, or if it is damaged the one that this version writes."""
+        """Return the schema message of the data file; if it is damaged, the one that this version writes."""
         with self._data.open("rb") as file:
             raw = file.read(self.header.data_start)
         return raw if crc32(raw) == self.header.schema_crc else STORED_BYTES
@@ -202,7 +217,8 @@ class Segment:
     def _read_header(self, raw: bytes) -> Header:
         header = decode_header(raw)
         if header is None:
-            # its name and this version's schema tell the same
+            # The file name and the schema of this version have everything that a reader needs from the
+            # header.
             self.header_is_whole = False
             start = len(STORED_BYTES)
             return Header(self.name.base, self.name.generation, start, crc32(STORED_BYTES), 0)
@@ -212,12 +228,16 @@ class Segment:
             )
         return header
 
-    def _mended(self, entries: list[Entry | None], on_damage: OnDamage | None) -> Iterator[Entry]:
-        """Walk the chain of entries; make those anew from the data that are damaged or missing.
+    def _rebuilt(self, entries: list[Entry | None], on_damage: OnDamage | None) -> Iterator[Entry]:
+        """Walk the chain of entries; rebuild those from the data that are damaged or missing.
 
-        An entry that is whole proves that all rows before its own were committed, so the walk looks in the data for
-        whatever is missing before it.  Behind the last whole entry only as many commits count as there are damaged
-        entries: what no entry covers was not committed.
+        A whole entry proves that all rows before its own were committed, so everything that is missing before
+        it is searched for in the data.  After the last whole entry only as many commits count as there are
+        damaged entries: a commit without an entry was never committed.
+
+        State of the walk: (``offset``, ``position``) is where the next commit must begin; ``whole`` are the
+        whole entries that have not been passed; ``trailing`` is how many damaged entries after the last whole
+        one remain.
         """
         data = _mapped(self._data)
         prefix = self.schema_bytes()
@@ -232,14 +252,15 @@ class Segment:
                 return
             entry = whole[0] if whole and whole[0].offset == offset else None
             if entry is None or entry.position != position:
-                made = commit_at(data, position, prefix)
-                if made is not None and made.offset == offset:
-                    entry = made
+                rebuilt = commit_at(data, position, prefix)
+                if rebuilt is not None and rebuilt.offset == offset:
+                    entry = rebuilt
             if entry is not None:
                 trailing -= not whole
                 yield entry
                 offset, position = entry.end, entry.stop
             elif whole:
+                # Neither an entry nor a commit: the rows up to the next whole entry are lost.
                 if on_damage is not None:
                     on_damage(self._lost(offset, whole[0].offset, number))
                 offset, position = whole[0].offset, whole[0].position
@@ -274,7 +295,7 @@ def _is_chain(entries: list[Entry], offset: int, position: int) -> bool:
 
 
 def _groups(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Divide entries into those that are read together: neighbours, up to some bytes."""
+    """Divide entries into groups of neighbours that are read together, up to ``_READ_SIZE`` bytes."""
     group: list[Entry] = []
     for entry in entries:
         if group and (entry.position != group[-1].stop or entry.stop - group[0].position > _READ_SIZE):
@@ -286,7 +307,7 @@ def _groups(entries: list[Entry]) -> Iterator[list[Entry]]:
 
 
 def _read_fully(readinto: Callable[[memoryview], int | None], view: memoryview) -> int:
-    """Fill a buffer; return how many bytes there were."""
+    """Fill a buffer as far as the file goes; return the number of bytes read."""
     done = 0
     while done < len(view):
         count = readinto(view[done:])
@@ -297,5 +318,5 @@ def _read_fully(readinto: Callable[[memoryview], int | None], view: memoryview) 
 
 
 def raise_damage(damage: Damaged) -> None:
-    """What is done with damage that nobody takes."""
+    """Raise the damage: the default where no ``on_damage`` is given."""
     raise damage

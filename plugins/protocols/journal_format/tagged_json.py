@@ -1,4 +1,6 @@
-"""JSON that loses nothing of an AMQP field table: what JSON cannot say is an object with one name that begins with ``$``.
+"""JSON that loses nothing of an AMQP field table.
+
+A value that JSON does not have is written as an object with a single name (a tag) that begins with ``$``:
 
 ======================  =====================================================
 ``bytes``               ``{"$bytes": "base64"}``
@@ -6,12 +8,12 @@
 ``Decimal``             ``{"$decimal": "1.50"}``
 ``datetime``            ``{"$time": "2026-11-21T12:00:00+00:00"}``
 nan and infinities      ``{"$float": "nan"}``
-a table whose names     ``{"$table": [[name, value], ...]}``
-begin with ``$`` or
-are no text
+a table with a name     ``{"$table": [[name, value], ...]}``
+that begins with ``$``
+or is not a ``str``
 ======================  =====================================================
 
-Anything else is written as its text.
+A value of any other type is written as ``str(value)``.
 """
 
 from __future__ import annotations
@@ -31,22 +33,24 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """Return what ``dumps`` was given; tuples have become lists."""
+    """Return the value that was given to ``dumps``; tuples have become lists."""
     return from_plain(json.loads(text))
 
 
 def to_text(plain: Any) -> str:
-    """Return the text of a value that JSON can say, in characters that UTF-8 can say."""
+    """Return the JSON text of a value without other types, with characters that UTF-8 can encode."""
     text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # lone surrogates: octets that were no UTF-8
+    except (
+        UnicodeEncodeError
+    ):  # lone surrogates, from bytes that were not UTF-8: escape everything beyond ASCII
         text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     return text
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value with tags in place of all that JSON cannot say."""
+    """Return a value in which tags replace everything that JSON does not have."""
     if isinstance(value, Mapping):
         if all(isinstance(name, str) and not name.startswith("$") for name in value):
             return {name: to_plain(item) for name, item in value.items()}
@@ -64,7 +68,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """Return a value with what its tags stand for."""
+    """Return a value in which its tags are replaced by what they stand for."""
     if isinstance(value, list):
         return [from_plain(item) for item in value]
     if not isinstance(value, dict):

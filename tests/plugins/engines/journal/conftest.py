@@ -19,9 +19,9 @@ pytest.importorskip("pyarrow")
 
 from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
+from plugins.protocols.journal_format.buffer_pool import PAGE
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.reader import JournalReader
-from plugins.protocols.journal_format.rooms import PAGE
 
 __all__ = ["kernel_factory"]
 

@@ -9,9 +9,9 @@ import pytest
 from kernel.contracts.message import Batch, batch_of
 from plugins.engines.journal import data_file
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
+from plugins.protocols.journal_format.buffer_pool import PAGE
 from plugins.protocols.journal_format.envelopes import NOWHERE, Source
 from plugins.protocols.journal_format.reader import JournalReader
-from plugins.protocols.journal_format.rooms import PAGE
 from tests.plugins.engines.journal.conftest import LimitedDisk, append, bodies_in
 
 SIZES = (PAGE, 5 * PAGE + 1, 100, 3 * PAGE - 700, 9 * PAGE, 2 * PAGE)

@@ -7,10 +7,10 @@ import pytest
 
 from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.journal_format import record_batch as batch_module
+from plugins.protocols.journal_format.buffer_pool import PAGE, BufferPool
 from plugins.protocols.journal_format.commit import commit_crc, find_check
 from plugins.protocols.journal_format.envelopes import NOWHERE
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch, RecordBatchEncoder
-from plugins.protocols.journal_format.rooms import PAGE, Rooms
 
 
 def encoded(
@@ -48,22 +48,22 @@ def test_memory_that_is_in_use_is_nobody_elses() -> None:
     assert first.data == kept
 
 
-def test_two_rooms_are_kept_and_no_giants() -> None:
-    rooms = Rooms()
-    taken = [rooms.take(size) for size in (10, 10, 10, 5 << 20)]
+def test_two_buffers_are_kept_and_no_large_ones() -> None:
+    buffers = BufferPool()
+    taken = [buffers.take(size) for size in (10, 10, 10, 5 << 20)]
     for memory in taken:
-        rooms.give_back(memory)
-    again = {id(rooms.take(10).obj) for _ in range(3)}
+        buffers.give_back(memory)
+    again = {id(buffers.take(10).obj) for _ in range(3)}
     assert len(again & {id(memory.obj) for memory in taken}) == 2
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_room_that_is_too_small_is_taken_larger(
+def test_a_buffer_that_is_too_small_is_replaced_by_a_larger_one(
     monkeypatch: pytest.MonkeyPatch, compression: str | None
 ) -> None:
     body = os.urandom(3 << 20)
     wanted = encoded(RecordBatchEncoder(compression), [body])
-    monkeypatch.setattr(batch_module, "_AROUND", -(2 << 20))
+    monkeypatch.setattr(batch_module, "_FRAMING", -(2 << 20))
     assert encoded(RecordBatchEncoder(compression), [body]).data == wanted.data
 
 
@@ -74,7 +74,7 @@ def test_a_commit_lies_in_memory_as_it_will_in_the_file(position: int) -> None:
     assert commit.data.tobytes() == encoded(RecordBatchEncoder(), [b"x"]).data.tobytes()
 
 
-def test_a_fault_that_more_room_does_not_mend_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_a_larger_buffer_does_not_avoid_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = RecordBatchEncoder()
 
     def broken(*_: object) -> int:
