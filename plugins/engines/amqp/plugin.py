@@ -14,12 +14,12 @@ from plugins.engines.broker.contract import (
     CLIENT_TABLES,
     EXCHANGE_TYPES,
     FRONT_ENDS,
-    FrontEnd,
     FrontEndKind,
     FrontEndSetup,
 )
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.contract import FrontEnd
     from plugins.protocols.amqp091.stored import StoredProperties
 
 

@@ -83,7 +83,7 @@ class Session:
         """Whether this turn brought messages to publish."""
         self._delivering: list[Channel] = []
         self._confirming: Confirming[Channel] = Confirming()
-        self._promised = 0
+        self._definition_mark = 0
         """What the store has to reach before the client hears anything."""
 
     def __repr__(self) -> str:
@@ -178,14 +178,14 @@ class Session:
         if channel is None:
             return
         store = self.broker.store
-        promises = store.promises
+        version = store.definition_version
         try:
             handler = METHODS.get(type(method))
             if handler is None:
                 raise CommandInvalid(f"{method.name} is not for clients to send")
             handler(channel, method, now)
-            if store.promises != promises or type(method) is tx.Commit:
-                self._promised = store.demand()
+            if store.definition_version != version or type(method) is tx.Commit:
+                self._definition_mark = store.demand()
         except BrokerError as refusal:
             self._refuse(channel, refusal, method.class_id, method.method_id, now)
 
@@ -287,7 +287,7 @@ class Session:
     def waits_for_store(self) -> bool:
         """Whether the client is to hear nothing yet: it would rely on what is not safe (a declaration, a commit)."""
         store = self.broker.store
-        if self._promised <= store.safe:
+        if self._definition_mark <= store.safe:
             return False
         store.when_safe(self.on_busy)
         return True

@@ -1,13 +1,14 @@
 """What other plugins may bring to a broker, types of exchange and front ends, and what those are made of.
 
-The contract is the broker's own and not the kernel's: it speaks of bindings, queues and refusals, which the
-kernel does not know.  Importing this module imports nothing heavy, so that a plugin module may; what a
-front end works with when it is created is in ``public.py``.
+This contract belongs to the broker and not to the kernel: it uses bindings, queues and broker errors, which the
+kernel does not know.  Every plugin module of a front end or an exchange type imports this module when plugins are
+loaded, so it must be cheap to import.  What a front end needs at run time is in ``public.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from typing import Protocol as Interface
 
@@ -15,15 +16,15 @@ import msgspec
 
 from kernel import hookspec
 from kernel.contracts.kinds import Kind, KindGroup
-from plugins.engines.broker.binding import Binding, Destination
-from plugins.engines.broker.errors import BrokerError, CommandInvalid, PreconditionFailed
-from plugins.engines.broker.front_end import Client, FrontEnd
-from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
-from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
-from plugins.engines.broker.sink import Sink
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.binding import Binding, Destination
+    from plugins.engines.broker.errors import BrokerError, CommandInvalid, PreconditionFailed
+    from plugins.engines.broker.front_end import Client, FrontEnd
     from plugins.engines.broker.host.engine import BrokerEngine
+    from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
+    from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
+    from plugins.engines.broker.sink import Sink
     from plugins.engines.broker.storage.envelopes import PropertiesCodec
 
 __all__ = [
@@ -48,6 +49,34 @@ __all__ = [
     "Sink",
     "listener_address",
 ]
+
+_MODULES = {
+    "BROKER_TABLES": "host.tables",
+    "CLIENT_TABLES": "host.tables",
+    "Binding": "binding",
+    "BrokerError": "errors",
+    "BrokerOptions": "host.options",
+    "Client": "front_end",
+    "CommandInvalid": "errors",
+    "Destination": "binding",
+    "FrontEnd": "front_end",
+    "ListenerOptions": "host.options",
+    "PreconditionFailed": "errors",
+    "Sink": "sink",
+    "listener_address": "host.options",
+}
+"""Where the exported names are that this module does not define.  Each is imported when it is first used."""
+
+if not TYPE_CHECKING:  # for a type checker, the imports above are enough, and exact
+
+    def __getattr__(name: str) -> Any:
+        """Import an exported name from the module that defines it (PEP 562)."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"plugins.engines.broker.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+
 
 LooksAt: TypeAlias = Literal["key", "headers", "properties"]
 

@@ -13,9 +13,8 @@ from kernel.contracts.engine import Engine
 from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import ApiKind, EngineKind, EngineSetup, KindGroup, KindTables
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
-from plugins.engines.broker.host.options import ManyListenersOptions
+from plugins.engines.broker.host.options import BrokerClientOptions, ManyListenersOptions
 from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
-from plugins.engines.broker.local.options import BrokerClientOptions
 
 if TYPE_CHECKING:
     from plugins.engines.broker.front_end import FrontEnd
@@ -59,11 +58,12 @@ def register_apis() -> list[ApiKind]:
 
 
 def _create_client(setup: ApiSetup) -> BrokerClient:
+    from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
     from plugins.engines.broker.local.client import BrokerClient
-    from plugins.engines.broker.local.door import Door, place_of_door
 
-    door: Door = setup.rendezvous.setdefault(place_of_door(setup.options.broker), Door())
-    return BrokerClient(door, setup.name, setup.options)
+    key = running_broker_key(setup.options.broker)
+    running: RunningBroker = setup.rendezvous.setdefault(key, RunningBroker())
+    return BrokerClient(running, setup.name, setup.options)
 
 
 def _create(setup: EngineSetup) -> Engine:

@@ -6,6 +6,8 @@ modules import ``contract.py`` only; this module is imported by what ``FrontEndK
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from plugins.engines.broker.arguments import LONGEST_TIME
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.binding_index import BindingIndex
@@ -36,7 +38,6 @@ from plugins.engines.broker.host.stream_client import StreamClient
 from plugins.engines.broker.host.transaction import Transaction
 from plugins.engines.broker.host.users import Login, Users
 from plugins.engines.broker.ledger import Handed, Ledger
-from plugins.engines.broker.local.client import BrokerClient
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
@@ -47,6 +48,19 @@ from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.timer import Timer
 from plugins.engines.broker.virtual_host import VirtualHost
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.local.client import BrokerClient
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import the in-process client when it is asked for: most brokers run without one (PEP 562)."""
+        if name != "BrokerClient":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from plugins.engines.broker.local.client import BrokerClient
+
+        return BrokerClient
+
 
 __all__ = [
     "LONGEST_TIME",

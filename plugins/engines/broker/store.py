@@ -26,8 +26,12 @@ UNLIMITED = 1 << 62
 class Store(Interface):
     """What the broker tells a store.  Called by the broker's thread; only reading waits, only checks raise."""
 
-    promises: int
-    """Counts changes of definitions: a client is told of one when it is safe."""
+    definition_version: int
+    """Counts the definitions that were written or dropped.
+
+    A session compares it before and after a request.  If it differs, the answer waits until the store is durable up
+    to ``demand()``.
+    """
 
     @property
     def mark(self) -> int:
@@ -119,7 +123,7 @@ class Store(Interface):
 class EmptyStore:
     """Keeps nothing, and so is always done."""
 
-    promises = 0
+    definition_version = 0
     mark = 0
     safe = 0
     full = False

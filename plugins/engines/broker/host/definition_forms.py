@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import KernelError
-from plugins.engines.broker.host.passwords import Hashing
+from plugins.engines.broker.host.options import Hashing
 
 HASHINGS: dict[str, Hashing] = {
     "rabbit_password_hashing_sha256": "sha256",

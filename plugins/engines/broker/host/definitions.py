@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from plugins.engines.broker.binding import Destination
 from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.host.definition_forms import ExchangeDefinition, QueueDefinition
 from plugins.engines.broker.host.options import BrokerOptions, ExchangeOptions, QueueOptions
 from plugins.engines.broker.virtual_host import VirtualHost
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.host.definition_forms import ExchangeDefinition, QueueDefinition
 
 
 def declare_all(options: BrokerOptions, broker: Broker, now: float) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernel.contracts.engine import EngineEvent, Host
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.resources import machine_memory, octets
-from plugins.engines.broker.storage.envelopes import Codecs
-from plugins.engines.broker.storage.opening import OpenStore
-from plugins.engines.broker.storage.store_options import StoreOptions
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.storage.envelopes import Codecs
+    from plugins.engines.broker.storage.opening import OpenStore
+
+USERS_FILE = "users.json"
+"""In the data directory: the users that were imported, which the store's log does not have (``users_file.py``)."""
 
 
 def open_store(
@@ -27,6 +32,9 @@ def open_store(
     """
     if not options.data_dir:
         return None
+    # A broker without a data_dir imports nothing of the store.
+    from plugins.engines.broker.storage.opening import OpenStore
+    from plugins.engines.broker.storage.store_options import StoreOptions
 
     def report(what: str, detail: str) -> None:
         host.report(EngineEvent(engine=engine, what=what, peer=options.data_dir, detail=detail))

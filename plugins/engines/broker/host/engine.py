@@ -7,10 +7,12 @@ written to once.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import SystemRandom
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
@@ -21,20 +23,19 @@ from plugins.engines.broker.alarms import held_in_queues
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.front_end import Client, FrontEnd
 from plugins.engines.broker.host.alarm_watch import AlarmWatch, make_alarms
-from plugins.engines.broker.host.definition_forms import read_definitions
 from plugins.engines.broker.host.definitions import declare_all
-from plugins.engines.broker.host.durability import open_store
+from plugins.engines.broker.host.durability import USERS_FILE, open_store
 from plugins.engines.broker.host.feed import Feed
-from plugins.engines.broker.host.importing import Importer, import_file
 from plugins.engines.broker.host.inspection import inspect
-from plugins.engines.broker.host.kept_users import NAME, KeptUsers
 from plugins.engines.broker.host.options import BrokerOptions
+from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
 from plugins.engines.broker.host.users import Users
-from plugins.engines.broker.local.door import Door, place_of_door
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.storage.envelopes import Codecs
-from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.watches import Watches, place_of
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.storage.opening import OpenStore
 
 MakeFrontEnd: TypeAlias = "Callable[[BrokerEngine], FrontEnd]"
 
@@ -45,9 +46,8 @@ class BrokerEngine:
     host: Host
     broker: Broker
     kept: OpenStore | None = None
-    _kept_users: KeptUsers | None = None
     _timer: LazyTimer | None = None
-    _door: Door | None = None
+    _running_broker: RunningBroker | None = None
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class BrokerEngine:
         self._open(host)
         self.running = True
         addresses = [front_end.start() for front_end in self.front_ends]
-        door: Door = host.rendezvous.setdefault(place_of_door(self.name), Door())
-        door.open(self)
-        self._door = door
+        running: RunningBroker = host.rendezvous.setdefault(running_broker_key(self.name), RunningBroker())
+        running.set(self)
+        self._running_broker = running
         return ", ".join(addresses)
 
     def _open(self, host: Host) -> None:
@@ -119,11 +119,12 @@ class BrokerEngine:
         )
         if self.kept is not None:
             self.kept.restore(self.broker, now)
-            self._kept_users = KeptUsers(self.kept.directory)
-            for complaint in Importer(self.broker, self.users, now).run(self._kept_users.read()).complaints:
-                host.report(EngineEvent(engine=self.name, what="not restored", detail=f"{NAME}: {complaint}"))
+            self._restore_users(self.kept.directory, now)
         declare_all(self.options, self.broker, now)
         if self.options.definitions:
+            # Few brokers import definitions, so the code for it is not imported at the start of each.
+            from plugins.engines.broker.host.importing import import_file
+
             for ignored in import_file(self.options.definitions, self.broker, self.users, now):
                 host.report(EngineEvent(engine=self.name, what="ignored", detail=ignored))
         vhost = self.broker.vhost(self.options.vhost)
@@ -134,12 +135,23 @@ class BrokerEngine:
         alarms = make_alarms(self.options, self._held)
         self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
 
+    def _restore_users(self, directory: Path, now: float) -> None:
+        """Import the users, permissions and virtual hosts that were imported into a broker of this directory."""
+        if not os.path.lexists(directory / USERS_FILE):
+            return
+        from plugins.engines.broker.host.importing import Importer
+        from plugins.engines.broker.host.users_file import UsersFile
+
+        for complaint in Importer(self.broker, self.users, now).run(UsersFile(directory).read()).complaints:
+            event = EngineEvent(engine=self.name, what="not restored", detail=f"{USERS_FILE}: {complaint}")
+            self.host.report(event)
+
     def stop(self) -> None:
         """Hang up on everybody."""
         if self.running:
             self.running = False
-            if self._door is not None:
-                self._door.close(self)
+            if self._running_broker is not None:
+                self._running_broker.clear(self)
             for front_end in self.front_ends:
                 front_end.stop()
             self._watches.close(self.feed.vhost)
@@ -161,13 +173,13 @@ class BrokerEngine:
         sums = dict(self._ended)
         for client in list(self.clients):
             _add(sums, client)
-        doors = [front_end.statistics() for front_end in self.front_ends]
+        listeners = [front_end.statistics() for front_end in self.front_ends]
         kept = self.kept
         return {
             **sums,
             "connections": len(self.clients),
-            "accepted": sum(each["accepted"] for each in doors),
-            "refused": sum(each["refused"] for each in doors),
+            "accepted": sum(each["accepted"] for each in listeners),
+            "refused": sum(each["refused"] for each in listeners),
             "routed_out": self.feed.messages_out,
             "routed_in": self.feed.messages_in,
             "routed_in_refused": self.feed.messages_refused,
@@ -190,14 +202,19 @@ class BrokerEngine:
             return self._close_connection(argument)
         if what != "import-definitions":
             raise KernelError(f"it cannot {what!r}; it can close-connection, import-definitions")
+        from plugins.engines.broker.host.definition_forms import read_definitions
+        from plugins.engines.broker.host.importing import Importer
+
         now = self.host.now()
         imported = Importer(self.broker, self.users, now).run(read_definitions(argument))
         self.finish_turn(now)
         complaints = list(imported.complaints)
-        if self._kept_users is not None:
+        if self.kept is not None:
+            from plugins.engines.broker.host.users_file import UsersFile
+
             try:
-                self._kept_users.add(imported.made)
-            except OSError as error:
+                UsersFile(self.kept.directory).add(imported.made)
+            except (OSError, KernelError) as error:
                 complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
         return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
 

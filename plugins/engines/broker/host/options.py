@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from kernel.hosting.address import SOCKET_TRANSPORTS, Address, parse_address
 from kernel.hosting.tls_options import TlsOptions
-from plugins.engines.broker.host.passwords import Hashing, Password
-from plugins.engines.broker.host.resources import octets
+
+Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
+"""How a password was hashed."""
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +40,9 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.password and self.password_hash:
             raise ValueError("a user has a password or a password_hash, not both")
         if self.password_hash:
+            # Imported here because hashlib takes 3 ms to import, and plugins import this module when they are loaded.
+            from plugins.engines.broker.host.passwords import Password
+
             Password.from_hash(self.password_hash, self.hashing)
         for operation in ("configure", "write", "read"):
             pattern = getattr(self, operation)
@@ -143,6 +147,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A folder; empty: ``data_dir``, and if there is none, no disk is watched."""
 
     def __post_init__(self) -> None:
+        from plugins.engines.broker.host.resources import octets
+
         for limit in ("memory_limit", "queued_limit", "all_queues_bytes"):
             try:
                 octets(getattr(self, limit), whole=0)
@@ -186,6 +192,19 @@ class ManyListenersOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unkn
     listeners: tuple[dict[str, Any], ...] = ()
     """Each has a ``protocol``, which is a front end, and the options of that.  None: only applications in this
     process can use the broker."""
+
+
+class BrokerClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An application's own access to a broker of the same kernel, without a socket."""
+
+    broker: str
+    """The engine."""
+    vhost: str = "/"
+    """The virtual host."""
+    user: str = ""
+    """Whose permissions count; no password is asked for.  Empty: everything is allowed."""
+    timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    """Seconds that a call may wait for the broker's thread."""
 
 
 def listener_address(text: str, protocol: str) -> Address:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from typing import Literal, TypeAlias
 
 import msgspec
 
-Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
+from plugins.engines.broker.host.options import Hashing
+
 _SALT = 4
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from kernel.contracts.errors import ConnectionLost, KernelClosed, KernelError, WrongThread
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
 from plugins.engines.broker.errors import BrokerError, NotFound, PreconditionFailed
-from plugins.engines.broker.local.door import Door
 from plugins.engines.broker.local.session import Answer, Command, LocalSession, Shared, counted_size
 
 if TYPE_CHECKING:
     from plugins.engines.broker.host.engine import BrokerEngine
-    from plugins.engines.broker.local.options import BrokerClientOptions
+    from plugins.engines.broker.host.options import BrokerClientOptions
+    from plugins.engines.broker.host.running_broker import RunningBroker
 
 _DEFAULT_PREFETCH = 1000
 _MOST_COMMANDS = 10_000
@@ -55,7 +55,7 @@ class BrokerClient:
     ``publish`` does not wait for the broker; ``wait_confirmed`` does.  All others wait until the broker has done it.
     """
 
-    def __init__(self, door: Door, name: str, options: BrokerClientOptions) -> None:
+    def __init__(self, running: RunningBroker, name: str, options: BrokerClientOptions) -> None:
         """Connect; ``KernelError`` if there is no such broker, or the user or virtual host is not there."""
         self.name = name
         self.closed = False
@@ -68,7 +68,7 @@ class BrokerClient:
         """Why the kernel has closed; empty: it has not."""
         self._ready: deque[Delivery] = deque()
         self._taken = 0
-        engine = door.wait(options.timeout)
+        engine = running.wait(options.timeout)
         if engine is None:
             raise KernelError(f"broker {options.broker!r} is not running, or is no broker")
         self._host = engine.host

@@ -146,12 +146,12 @@ class LocalSession(Publisher):
     def answer(self, answer: Answer, operation: Command, now: float) -> None:
         """Do something that the application waits for, and tell it when the store has what follows from it."""
         store = self.vhost.store
-        promises = store.promises
+        version = store.definition_version
         try:
             answer.value = operation(self, now)
         except KernelError as error:
             answer.error = error
-        if store.promises != promises:
+        if store.definition_version != version:
             self._unsafe.append((store.demand(), answer))
         else:
             answer.done = True

@@ -64,7 +64,7 @@ class DiskStore:
         """``on_done`` is called after each group, when those that wait have been called."""
         self.options = options
         self._codecs = codecs
-        self.promises = 0
+        self.definition_version = 0
         self.report = report
         self._on_done = on_done
         self._writer = writer
@@ -181,13 +181,13 @@ class DiskStore:
     def _define(self, definition: Definition) -> None:
         self._definitions[definition.number] = definition
         if self._restoring is None:
-            self.promises += 1
+            self.definition_version += 1
             self.log.note(Kind.DEFINITION, encode_definition(definition))
 
     def _drop(self, thing: object) -> None:
         number = self._numbers.pop(thing, None)
         if number is not None and self._definitions.pop(number, None) is not None:
-            self.promises += 1
+            self.definition_version += 1
             self.log.note(Kind.DROP, encode_number(number))
 
     def _definition_of(self, queue: Queue, number: int) -> QueueDefinition:

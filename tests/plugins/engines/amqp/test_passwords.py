@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from plugins.engines.amqp.options import AmqpOptions
-from plugins.engines.broker.host.passwords import Hashing, Password
+from plugins.engines.broker.host.options import Hashing
+from plugins.engines.broker.host.passwords import Password
 
 DOCUMENTED = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
 """RabbitMQ's manual ("Password Hashing"): test12 with the salt 90 8D C6 0A."""

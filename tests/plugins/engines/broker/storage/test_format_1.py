@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.host.kept_users import KeptUsers
+from plugins.engines.broker.host.users_file import UsersFile
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.protocols.amqp091.field_tables import Timestamp
@@ -167,7 +167,7 @@ def check_everything(opened: Opened, *, closed: bool) -> None:
     delivered = [redelivered for _, redelivered in opened.messages("plain")]
     assert delivered == ([True] * 4 + [False] * 10 if closed else [True] * 14)
     check_messages(opened)
-    users = KeptUsers(opened.kept.directory).read()
+    users = UsersFile(opened.kept.directory).read()
     assert [user.name for user in users.users] == ["ann"]
     assert [(one.user, one.vhost, one.configure) for one in users.permissions] == [("ann", "/other", "")]
 

@@ -1,7 +1,7 @@
-"""Kept users: what was imported into a running server and the store's log does not have, beside that log.
+"""Users file: the users, permissions and virtual hosts that were imported into a running broker with a data directory.
 
-One file in the form of RabbitMQ's definitions, with the users, their permissions and the virtual hosts: what was imported last
-counts.  At the next start it is imported again.
+The store's log has exchanges, queues and bindings only.  This file stands beside it, in the form of RabbitMQ's
+definitions, and is imported at the next start.  Of two definitions of the same thing, the one imported last counts.
 """
 
 from __future__ import annotations
@@ -22,48 +22,50 @@ from plugins.engines.broker.host.definition_forms import (
     VhostDefinition,
     read_definitions,
 )
-
-NAME = "users.json"
+from plugins.engines.broker.host.durability import USERS_FILE
 
 _Named = TypeVar("_Named", VhostDefinition, UserDefinition, PermissionDefinition)
 
 
-class KeptUsers:
+class UsersFile:
     """The file of one data directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / NAME
-        self._kept = Definitions()
+        self._path = directory / USERS_FILE
 
     def read(self) -> Definitions:
-        """Return what was kept; ``KernelError`` if the file is there and cannot be read: nobody shall be locked out unnoticed."""
+        """Return what the file has; empty definitions if there is no file.
+
+        Raises ``KernelError`` if it cannot be read: starting without it would lock users out silently.
+        """
         try:
-            self._kept = read_definitions(self._path.read_bytes())
+            return read_definitions(self._path.read_bytes())
         except FileNotFoundError:
-            self._kept = Definitions()
+            return Definitions()
         except (OSError, KernelError) as error:
             raise KernelError(
                 f"{self._path}: {error}; mend it, or move it away and import the users again"
             ) from None
-        return self._kept
 
     def add(self, imported: Definitions) -> None:
-        """Keep these from now on.  Once it returns they survive a loss of power; ``OSError``: they do not."""
-        kept = self._kept
+        """Merge these into the file.  On return they survive a loss of power.
+
+        Raises ``OSError`` if the file cannot be written and ``KernelError`` if it cannot be read; it is unchanged then.
+        """
+        before = self.read()
         merged = Definitions(
-            users=_merged(kept.users, imported.users, lambda user: user.name),
-            vhosts=_merged(kept.vhosts, imported.vhosts, lambda vhost: vhost.name),
-            permissions=_merged(kept.permissions, imported.permissions, lambda one: (one.user, one.vhost)),
+            users=_merged(before.users, imported.users, lambda user: user.name),
+            vhosts=_merged(before.vhosts, imported.vhosts, lambda vhost: vhost.name),
+            permissions=_merged(before.permissions, imported.permissions, lambda one: (one.user, one.vhost)),
         )
-        if merged != kept:
+        if merged != before:
             self._write(msgspec.json.format(msgspec.json.encode(merged)))
-            self._kept = merged
 
     def _write(self, text: bytes) -> None:
-        """Write beside it and rename: a crash leaves the old file or the new one."""
+        """Write a new file and rename it: after a crash there is either the old file or the new one."""
         new = self._path.with_suffix(".new")
         new.unlink(missing_ok=True)
-        # Hashes of passwords are its owner's affair.
+        # The file has password hashes, so only its owner may read it.
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(text)

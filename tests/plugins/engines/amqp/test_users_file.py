@@ -14,7 +14,8 @@ import pytest
 
 from kernel.contracts.errors import KernelError
 from plugins.engines.broker.host.definition_forms import Definitions, UserDefinition, VhostDefinition
-from plugins.engines.broker.host.kept_users import NAME, KeptUsers
+from plugins.engines.broker.host.durability import USERS_FILE
+from plugins.engines.broker.host.users_file import UsersFile
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.test_importing import TEST12_HASH
 
@@ -52,7 +53,7 @@ def test_who_was_imported_logs_in_after_a_restart(serve: Serve, tmp_path: Path) 
     with pytest.raises(pika.exceptions.ProbableAuthenticationError):
         second.connect("eve", "other", virtual_host="empty")
     assert second.engine.users.accounts["eve"].tags == ("monitoring",)
-    assert S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+    assert S_IMODE((tmp_path / USERS_FILE).stat().st_mode) == 0o600
 
 
 def test_the_last_import_counts_and_earlier_ones_stay(serve: Serve, tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_what_is_complained_of_is_not_kept(serve: Serve, tmp_path: Path) -> None
     bad = {"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}
     done = operate(server, {**EVE, "permissions": [bad]})
     assert len(done["complaints"]) == 1
-    kept = json.loads((tmp_path / NAME).read_text())
+    kept = json.loads((tmp_path / USERS_FILE).read_text())
     assert kept["permissions"] == []
     assert [user["name"] for user in kept["users"]] == ["eve"]
 
@@ -96,32 +97,32 @@ def test_a_disk_that_fails_is_told(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text('{"users": [{"name"')
+    (tmp_path / USERS_FILE).write_text('{"users": [{"name"')
     with pytest.raises(KernelError, match=r"users\.json: .*; mend it, or move it away"):
-        KeptUsers(tmp_path).read()
+        UsersFile(tmp_path).read()
 
 
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptUsers(tmp_path)
+    kept = UsersFile(tmp_path)
     kept.add(Definitions(users=[UserDefinition("eve")]))
-    before = (tmp_path / NAME).read_bytes()
+    before = (tmp_path / USERS_FILE).read_bytes()
 
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("plugins.engines.broker.host.kept_users.sync_data", fail)
+    monkeypatch.setattr("plugins.engines.broker.host.users_file.sync_data", fail)
     with pytest.raises(OSError, match="no space"):
         kept.add(Definitions(vhosts=[VhostDefinition("v")]))
-    assert (tmp_path / NAME).read_bytes() == before
+    assert (tmp_path / USERS_FILE).read_bytes() == before
     monkeypatch.undo()
     kept.add(Definitions(vhosts=[VhostDefinition("v")]))
-    assert KeptUsers(tmp_path).read() == Definitions(
+    assert UsersFile(tmp_path).read() == Definitions(
         users=[UserDefinition("eve")], vhosts=[VhostDefinition("v")]
     )
 
 
 def test_what_cannot_be_restored_is_told(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(
+    (tmp_path / USERS_FILE).write_text(
         '{"permissions": [{"user": "gone", "vhost": "/", "configure": "", "write": "", "read": ""}]}'
     )
     server = serve(data_dir=str(tmp_path))
