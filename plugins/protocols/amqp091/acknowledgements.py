@@ -1,5 +1,6 @@
-"""Batches of basic.ack: a consumer that acknowledges one by one sends thousands of equal frames.
+"""Reads batches of basic.ack frames.
 
+A consumer that acknowledges each message sends thousands of frames that differ only in the delivery tag.
 Acknowledgements of consecutive tags become one event.
 """
 
@@ -17,7 +18,7 @@ _SINGLE, _MULTIPLE = 0x00CE, 0x01CE
 
 
 def acknowledgement_frame(channel: int, delivery_tag: int, multiple: bool) -> bytes:
-    """Return a whole frame of basic.ack."""
+    """Return a frame of basic.ack."""
     return _frame.pack(_head(channel), delivery_tag, _MULTIPLE if multiple else _SINGLE)
 
 
@@ -26,10 +27,10 @@ def _head(channel: int) -> bytes:
 
 
 def read_acknowledgements(data: bytes, position: int, channel: int, events: list[Event]) -> int:
-    """Read as many well-formed acknowledgements of this channel as there are; return where they end."""
+    """Read the well-formed acknowledgements of this channel; return the position behind them."""
     head = _head(channel)
     whole = (len(data) - position) // _frame.size
-    first = last = 0
+    first = last = 0  # the range of consecutive tags that is not reported yet; first 0: there is none
     for its_head, tag, rest in _frame.iter_unpack(
         memoryview(data)[position : position + whole * _frame.size]
     ):

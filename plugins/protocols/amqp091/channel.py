@@ -1,4 +1,4 @@
-"""Channel: the state of one channel, and the content that is arriving on it frame by frame."""
+"""Channel: the state of one channel, and the message that is being received on it frame by frame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plugins.protocols.amqp091.states import CHANNEL, ChannelSignal, ChannelStat
 
 
 class Channel:
-    """One channel of a connection.  It stays in the connection's table when it has ended."""
+    """One channel of a connection.  It stays in the connection's table after it was closed."""
 
     __slots__ = (
         "content_state",
@@ -29,17 +29,19 @@ class Channel:
         self.state = ChannelState.CLOSED
         self.content_state = ContentState.METHOD
         self.method: Method | None = None
-        """The method whose content is arriving."""
+        """The method whose content is being received; None: no content is expected."""
         self.method_frame = b""
+        """The whole frame of ``method``: the key of its template."""
         self.envelope: Envelope | None = None
         self.parts: list[bytes] = []
         self.remaining = 0
+        """Octets of the body that have not come yet."""
 
     def __repr__(self) -> str:
         return f"<Channel {self.number} {self.state.name}, next {self.content_state.name}>"
 
     def received(self, signal: ChannelSignal) -> None:
-        """Move on for what the peer sent; 504 if it may not send that now."""
+        """Change the state for a method of the peer; raise ``ConnectionFault`` (504) if it is not allowed."""
         following = CHANNEL.get((self.state, signal))
         if following is None:
             if signal is ChannelSignal.OPEN:
@@ -48,7 +50,7 @@ class Channel:
         self._move(following)
 
     def sent(self, signal: ChannelSignal) -> None:
-        """Move on for what this side sends."""
+        """Change the state for a method of this side; raise ``LocalProtocolError`` if it is not allowed."""
         following = CHANNEL.get((self.state, signal))
         if following is None:
             raise LocalProtocolError(
@@ -61,13 +63,13 @@ class Channel:
         self.forget_content()
 
     def begin_content(self, method: Method, frame: bytes) -> None:
-        """A method came that content follows."""
+        """Expect the content of this method."""
         self.method = method
         self.method_frame = frame
         self.content_state = ContentState.HEADER
 
     def forget_content(self) -> None:
-        """The content is complete, or nobody wants it any more."""
+        """Expect a method again: the content is complete, or the channel has changed its state."""
         self.method = None
         self.envelope = None
         self.parts = []
@@ -75,7 +77,7 @@ class Channel:
         self.content_state = ContentState.METHOD
 
     def add_body(self, payload: bytes) -> bytes | None:
-        """Take a body frame; return the body when it is whole."""
+        """Add the payload of a body frame; return the body when it is complete, else None."""
         self.remaining -= len(payload)
         if self.remaining < 0:
             # "incomplete or badly-formatted content" is 505 (section 4.2.6.2).

@@ -9,7 +9,6 @@ from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.channel import Channel
-from plugins.protocols.amqp091.contents import ClientContents, ServerContents
 from plugins.protocols.amqp091.conversation import Conversation
 from plugins.protocols.amqp091.errors import ConnectionFault
 from plugins.protocols.amqp091.events import (
@@ -21,6 +20,7 @@ from plugins.protocols.amqp091.events import (
     OpenRequested,
 )
 from plugins.protocols.amqp091.field_tables import NO_ARGUMENTS
+from plugins.protocols.amqp091.message_assembler import ClientAssembler, ServerAssembler
 from plugins.protocols.amqp091.message_encoder import Delivery, NotCarried
 from plugins.protocols.amqp091.methods import channel, connection
 from plugins.protocols.amqp091.methods.method import Method
@@ -39,7 +39,7 @@ SERVER_CAPABILITIES: dict[str, bool] = {
     "per_consumer_qos": True,
     "direct_reply_to": True,
 }
-"""What RabbitMQ 3.10 tells; clients look here before they use an extension."""
+"""What RabbitMQ 3.10 announces.  Clients check it before they use an extension."""
 
 CLIENT_CAPABILITIES: dict[str, bool] = {
     "publisher_confirms": True,
@@ -57,23 +57,24 @@ def _properties(options: CommonOptions, capabilities: dict[str, bool]) -> dict[s
 
 
 _CLOSES = (b"\x00\x14\x00\x28", b"\x00\x0a\x00\x32")
-"""channel.close and connection.close: what came before them is answered before them."""
+"""Class and method ids of channel.close and connection.close: what came before them must be answered
+first."""
 
 _OWNER_DECIDES = (ConnectionState.LOGIN, ConnectionState.OPENING)
 
 
 class ServerConnection(Conversation):
-    """The server's side.
+    """The server's side of a connection.
 
     Events in their usual order: LoginRequested (answer with accept_login, refuse_login or challenge),
-    OpenRequested (accept_open, or close with 530), ChannelOpened, MethodReceived, Published ...
+    OpenRequested (answer with accept_open, or close with 530), ChannelOpened, MethodReceived, Published ...
     """
 
     peer: ClassVar[str] = "client"
     first_state = ConnectionState.AWAITING_HEADER
 
     def __init__(self, options: ServerOptions, now: float) -> None:
-        super().__init__(options, ServerContents(options.max_body_size), now)
+        super().__init__(options, ServerAssembler(options.max_body_size), now)
         self._server_options = options
         self.client_properties: Mapping[str, Any] = NO_ARGUMENTS
 
@@ -83,7 +84,7 @@ class ServerConnection(Conversation):
     def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
         version = frames.ACCEPTED_HEADERS.get(octets)
         if version is None:
-            # Section 4.2.2: answer with the header that would be right, and hang up.
+            # Section 4.2.2: answer with a protocol header that is supported, and close the wire.
             self._out.append(frames.PROTOCOL_HEADER)
             events += self._lost(f"the protocol header {octets!r} is not that of AMQP 0-9-1", by_peer=False)
             return len(octets)
@@ -130,11 +131,11 @@ class ServerConnection(Conversation):
     def _tune_ok(self, method: connection.TuneOk) -> None:
         _check_limit("channel_max", method.channel_max, 1, self.options.channel_max)
         _check_limit("frame_max", method.frame_max, frames.MINIMUM_FRAME_SIZE, self.options.frame_max)
-        self._agree(method.channel_max, method.frame_max, method.heartbeat)
+        self._set_limits(method.channel_max, method.frame_max, method.heartbeat)
 
     def accept_login(self) -> None:
-        """Answer LoginRequested or ChallengeAnswered: go on to connection.tune."""
-        if self._decided(ConnectionState.LOGIN):
+        """Answer LoginRequested or ChallengeAnswered: the client is logged in.  Sends connection.tune."""
+        if self._ended_meanwhile(ConnectionState.LOGIN):
             return
         self._move(ConnectionSignal.TUNE)
         options = self.options
@@ -144,8 +145,12 @@ class ServerConnection(Conversation):
         self._queue(0, tune)
 
     def refuse_login(self, text: str) -> None:
-        """Answer the same: connection.close with 403 if the client understands that, else only hang up."""
-        if self._decided(ConnectionState.LOGIN):
+        """Answer LoginRequested or ChallengeAnswered: the login is refused.
+
+        Sends connection.close with 403 if the client has announced that it understands it; otherwise the wire
+        is closed.
+        """
+        if self._ended_meanwhile(ConnectionState.LOGIN):
             return
         capabilities = self.client_properties.get("capabilities")
         if isinstance(capabilities, Mapping) and capabilities.get("authentication_failure_close"):
@@ -154,21 +159,24 @@ class ServerConnection(Conversation):
             self._move(ConnectionSignal.LOST)
 
     def challenge(self, challenge: bytes) -> None:
-        """Answer the same with connection.secure."""
-        if self._decided(ConnectionState.LOGIN):
+        """Answer LoginRequested or ChallengeAnswered with connection.secure, another challenge."""
+        if self._ended_meanwhile(ConnectionState.LOGIN):
             return
         self._move(ConnectionSignal.SECURE)
         self._queue(0, connection.Secure(challenge=challenge))
 
     def accept_open(self) -> None:
-        """Answer OpenRequested with connection.open-ok."""
-        if self._decided(ConnectionState.OPENING):
+        """Answer OpenRequested with connection.open-ok: the connection is open."""
+        if self._ended_meanwhile(ConnectionState.OPENING):
             return
         self._move(ConnectionSignal.OPEN_OK)
         self._queue(0, connection.OpenOk())
 
-    def _decided(self, expected: ConnectionState) -> bool:
-        """Whether the connection ended while the owner was still thinking."""
+    def _ended_meanwhile(self, expected: ConnectionState) -> bool:
+        """Whether the connection has ended while the owner decided.
+
+        Raises ``LocalProtocolError`` if the connection is not in the ``expected`` state.
+        """
         if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return True
         if self.state is not expected:
@@ -178,11 +186,11 @@ class ServerConnection(Conversation):
     def send_deliveries(
         self, channel: int, consumer_tag: str, first_delivery_tag: int, redelivered: bool, batch: Batch
     ) -> None:
-        """Send a batch with basic.deliver, under consecutive delivery tags."""
+        """Send a batch with basic.deliver, with consecutive delivery tags."""
         self.send_many_deliveries(channel, ((consumer_tag, first_delivery_tag, redelivered, batch),))
 
     def send_many_deliveries(self, channel: int, deliveries: Iterable[Delivery]) -> list[NotCarried]:
-        """The same with many batches on one channel, in their order; return those that AMQP cannot carry."""
+        """Send batches with basic.deliver on one channel, in order; return those that AMQP cannot carry."""
         if self._sendable(channel) is None:
             return []
         return self._encoder.deliver(channel, deliveries)
@@ -190,20 +198,20 @@ class ServerConnection(Conversation):
     def send_get_ok(
         self, channel: int, delivery_tag: int, redelivered: bool, message_count: int, batch: Batch
     ) -> None:
-        """Send the one message of a batch with basic.get-ok.  Raises ``CannotCarry``."""
+        """Send a batch of one message with basic.get-ok.  Raises ``CannotCarry``."""
         if len(batch) != 1:
             raise LocalProtocolError(f"basic.get-ok carries one message, not {len(batch)}")
         if self._sendable(channel) is not None:
             self._encoder.get_ok(channel, delivery_tag, redelivered, message_count, batch)
 
     def send_return(self, channel: int, code: int, text: str, batch: Batch) -> None:
-        """Send each message of a batch back with basic.return; the text goes out as it is (``NO_ROUTE``)."""
+        """Return each message of a batch with basic.return.  ``text`` is sent unchanged (``NO_ROUTE``)."""
         if self._sendable(channel) is not None:
-            self._encoder.give_back(channel, code, text, batch)
+            self._encoder.encode_return(channel, code, text, batch)
 
 
 def _check_limit(field: str, wish: int, minimum: int, maximum: int) -> None:
-    """Refuse what lies outside of what connection.tune offered, as RabbitMQ does (0: no limit)."""
+    """Raise ``ConnectionFault`` if tune-ok has a limit that tune did not allow, as RabbitMQ."""
     text = f"negotiated {field} = {wish} is"
     if wish and wish < minimum:
         text = f"{text} lower than the minimum allowed value ({minimum})"
@@ -214,13 +222,16 @@ def _check_limit(field: str, wish: int, minimum: int, maximum: int) -> None:
 
 
 class ClientConnection(Conversation):
-    """The client's side.  It logs in by itself; ConnectionOpened says that channels may be opened."""
+    """The client's side of a connection.
+
+    It logs in by itself.  After the event ConnectionOpened channels may be opened.
+    """
 
     peer: ClassVar[str] = "server"
     first_state = ConnectionState.AWAITING_HEADER
 
     def __init__(self, options: ClientOptions, now: float) -> None:
-        super().__init__(options, ClientContents(options.max_body_size), now)
+        super().__init__(options, ClientAssembler(options.max_body_size), now)
         self._client_options = options
         self.server_properties: Mapping[str, Any] = NO_ARGUMENTS
         self._out.append(frames.PROTOCOL_HEADER)
@@ -271,22 +282,22 @@ class ClientConnection(Conversation):
         options = self._client_options
         channel_max = _lower(method.channel_max, options.channel_max)
         frame_max = _lower(method.frame_max, options.frame_max)
-        # RabbitMQ's clients take the lower interval, and none if either side wants none.
+        # As RabbitMQ's clients: the lower interval, and no heartbeats if either side wants none.
         heartbeat = min(method.heartbeat, options.heartbeat)
         self._move(ConnectionSignal.TUNE_OK)
         tune_ok = connection.TuneOk(channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
         self._queue(0, tune_ok)
-        self._agree(channel_max, frame_max, heartbeat)
+        self._set_limits(channel_max, frame_max, heartbeat)
         self._move(ConnectionSignal.OPEN)
         self._queue(0, connection.Open(virtual_host=options.virtual_host))
 
     def answer_challenge(self, response: bytes) -> None:
-        """Answer ChallengeReceived."""
+        """Answer ChallengeReceived with connection.secure-ok."""
         self._move(ConnectionSignal.SECURE_OK)
         self._queue(0, connection.SecureOk(response=response))
 
     def open_channel(self, number: int) -> None:
-        """Send channel.open; ChannelOpened follows."""
+        """Send channel.open; ChannelOpened follows.  Raises ``LocalProtocolError``."""
         if self.state is not ConnectionState.OPEN:
             raise LocalProtocolError(f"the connection is {self.state.name}: no channel can be opened")
         if not 0 < number <= (self.channel_max or 65535):
@@ -296,11 +307,11 @@ class ClientConnection(Conversation):
         self._queue(number, channel.Open())
 
     def publish(self, channel: int, batch: Batch, *, mandatory: bool = False) -> None:
-        """Send a batch with basic.publish to the exchange and key of its envelope."""
+        """Send a batch with basic.publish, to the exchange and with the routing key of its envelope."""
         if self._sendable(channel) is not None:
             self._encoder.publish(channel, batch, mandatory=mandatory)
 
 
 def _lower(one: int, other: int) -> int:
-    """The lower of two limits, where 0 is no limit."""
+    """Return the lower one of two limits, where 0 means no limit."""
     return min(one, other) if one and other else one or other

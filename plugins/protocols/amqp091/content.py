@@ -1,8 +1,8 @@
 """Content properties and the envelope that they make (sections 4.2.6.1 and 1.8 of class basic).
 
-A message that only passes through keeps its properties as the octets they came in.  What routing and
-queues look at (persistence, priority, expiration, reply-to) is read once, when the envelope is made;
-the mapping is filled on first access.
+A message that only passes through keeps its properties as the octets in which they came.  Four of them are
+needed for routing and in queues: persistence, priority, expiration and reply-to.  They are read once, when
+the envelope is made.  The other properties are decoded when somebody first asks for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from plugins.protocols.amqp091.field_tables import (
 from plugins.protocols.amqp091.fields import short_string
 
 PERSISTENT = 2
-"""The value of delivery_mode that asks for the message to survive a restart."""
+"""The value of delivery_mode that marks a message as persistent."""
 
 _SHORT_STRING, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
@@ -45,14 +45,16 @@ PROPERTIES: tuple[tuple[str, int, int], ...] = (
     ("cluster_id", 0x0004, _SHORT_STRING),
 )
 _UNDEFINED_FLAGS = 0x0003
-"""Bit 0 announces another word of flags; as class basic has no fifteenth property, both are faults."""
+"""Bit 0 announces a second word of flags, bit 1 a fifteenth property.  Class basic has neither, so both are
+errors."""
 
 
 class ContentProperties(Mapping[str, Any]):
     """The properties of a message by name, decoded on first access from ``raw``.
 
-    ``raw`` is the property flags and the property list as on the wire; an encoder sends it as it is.  So
-    whoever changes what an envelope says makes new properties too: ``ContentProperties.of({...})``.
+    ``raw`` has the property flags and the property list as on the wire, and an encoder sends it unchanged.
+    So code that changes a property in an envelope must also replace its properties:
+    ``ContentProperties.of({...})``.
     """
 
     __slots__ = ("_values", "raw")
@@ -63,7 +65,7 @@ class ContentProperties(Mapping[str, Any]):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ContentProperties:
-        """Encode these properties; None means absent."""
+        """Encode these properties; a value of None means absent.  Raises ``LocalProtocolError``."""
         return cls(encode_properties(values))
 
     @property
@@ -87,7 +89,7 @@ class ContentProperties(Mapping[str, Any]):
 
 
 def decode_properties(raw: bytes) -> dict[str, Any]:
-    """Read property flags and list.  Raises as a method's ``decode`` does."""
+    """Decode property flags and list.  Raises ``MalformedField``, ``IndexError`` or ``struct.error``."""
     (flags,) = unpack_from(">H", raw)
     if flags & _UNDEFINED_FLAGS:
         raise MalformedField("a content header has flags for properties that do not exist")
@@ -114,12 +116,12 @@ def decode_properties(raw: bytes) -> dict[str, Any]:
 
 
 def encode_properties(values: Mapping[str, Any]) -> bytes:
-    """Encode the properties that class basic knows; names of other protocols are left out.
+    """Encode the properties that class basic has; other names are left out.
 
-    ``LocalProtocolError``: a value has no form in AMQP.
+    Raises ``LocalProtocolError`` for a value that AMQP cannot express.
     """
     flags = 0
-    pieces: list[bytes] = []
+    encoded: list[bytes] = []
     for name, flag, kind in PROPERTIES:
         value = values.get(name)
         if value is None:
@@ -127,16 +129,16 @@ def encode_properties(values: Mapping[str, Any]) -> bytes:
         flags |= flag
         try:
             if kind == _SHORT_STRING:
-                pieces.append(short_string(value if isinstance(value, str) else _text(name, value)))
+                encoded.append(short_string(value if isinstance(value, str) else _text(name, value)))
             elif kind == _OCTET:
                 if not 0 <= value <= 255:
                     raise LocalProtocolError(f"{name} is {value}; it must lie between 0 and 255")
-                pieces.append(bytes((value,)))
+                encoded.append(bytes((value,)))
             else:
-                pieces.append(encode_table(value) if kind == _TABLE else encode_timestamp(value))
-        except (AttributeError, TypeError, ValueError, OverflowError, StructError):  # of another type
+                encoded.append(encode_table(value) if kind == _TABLE else encode_timestamp(value))
+        except (AttributeError, TypeError, ValueError, OverflowError, StructError):  # of the wrong type
             raise LocalProtocolError(f"property {name} cannot be {value!r:.80}") from None
-    return pack(">H", flags) + b"".join(pieces)
+    return pack(">H", flags) + b"".join(encoded)
 
 
 def _text(name: str, value: Any) -> str:
@@ -148,12 +150,13 @@ def _text(name: str, value: Any) -> str:
 
 
 def envelope_of(exchange: str, key: str, raw: bytes) -> Envelope:
-    """Make the envelope of a message from its method's fields and its raw properties.
+    """Make the envelope of a message from the fields of its method and its raw properties.
 
-    The properties are checked here, so that looking at them later cannot fail.  An expiration that is
-    no number leaves ``Envelope.expiration`` at None: the owner compares with ``properties``.
+    The properties are checked here, so that decoding them later cannot fail.  Raises ``MalformedField``,
+    ``IndexError`` or ``struct.error``.  If the expiration is not a number, ``Envelope.expiration`` is None
+    although ``properties`` has a value; the broker compares the two to find out.
     """
-    if raw == b"\x10\x00\x02":  # a delivery mode only: what most clients send
+    if raw == b"\x10\x00\x02":  # delivery mode 2 and nothing else: what most clients send
         return Envelope(key=key, exchange=exchange, persistent=True, properties=ContentProperties(raw))
     mode, priority, reply_to, expiration = _scan(raw)
     return Envelope(
@@ -170,7 +173,8 @@ def envelope_of(exchange: str, key: str, raw: bytes) -> Envelope:
 def _scan(raw: bytes) -> tuple[int, int, str, str]:  # noqa: C901 - straight down the property list
     """Check the property list; return delivery mode, priority, reply-to and expiration.
 
-    A quarter of the cost of decoding all: messages with properties of their own come through here.
+    This costs a quarter of decoding all properties.  It matters for messages that each have properties of
+    their own, as the correlation ids of requests.
     """
     flags = raw[0] << 8 | raw[1]
     if flags & _UNDEFINED_FLAGS:
@@ -209,12 +213,12 @@ def _scan(raw: bytes) -> tuple[int, int, str, str]:  # noqa: C901 - straight dow
 
 
 def _is_number(text: str) -> bool:
-    # int() would also take signs, blanks, underscores and other scripts' digits.
+    # int() would also accept signs, spaces, underscores and digits of other scripts.
     return text.isascii() and text.isdigit() and len(text) <= 20
 
 
 def raw_properties(envelope: Envelope) -> bytes:
-    """Return the octets for an envelope's properties; those that came from AMQP are sent as they came."""
+    """Return an envelope's properties as octets.  Properties that came over AMQP are returned unchanged."""
     properties = envelope.properties
     if isinstance(properties, ContentProperties):
         return properties.raw

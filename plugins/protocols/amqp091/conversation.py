@@ -1,9 +1,34 @@
-"""Conversation: what both sides of a connection have in common.
+"""Conversation: the part of an AMQP 0-9-1 connection that is the same for server and client.
 
-Three layers, from the wire up: ``FrameStream`` collects whole frames; ``_read_batches`` hands batches of
-messages and acknowledgements to their readers, and everything else comes to ``_frame``; the handlers
-check it against the states and make events.  A fault is raised as ``ConnectionFault`` and becomes
-connection.close in one place, ``_fail``.
+How received bytes become events
+--------------------------------
+
+1. ``FrameStream.receive_data`` finds frame boundaries (``frame_stream.py``).
+2. At each frame it first calls ``_read_batches``.  If the frame begins a message or an acknowledgement on an
+   open connection, a batch reader takes as many of them as it can (``published_batches.py``,
+   ``delivered_batches.py``, ``acknowledgements.py``).  Nearly all messages of a steady flow go this way.
+3. Every other frame comes to ``_frame``.  Content goes to the message assembler (``message_assembler.py``).
+   A method is checked against its sender, its channel and the state tables (``states.py``), decoded, and
+   becomes an event or an answer.
+
+Errors
+------
+
+Any of these steps may raise ``ConnectionFault`` for an error of the peer.  ``FrameStream._read`` catches it,
+and ``_fail`` turns it into connection.close and a ConnectionClosed event.  It never reaches the owner.
+Errors that concern one channel are for the owner to find, who calls ``close_channel``; the only one found
+here is a content that is too large.
+
+States
+------
+
+``self.state`` is the state of the connection, ``Channel.state`` that of a channel.  Both change only in
+``_move`` or in ``Channel``, by the tables.  Two states drop what is received: CLOSING (this side has sent
+close; only close and close-ok are processed) and CLOSED.  A channel that was closed stays in ``channels``:
+what the owner still sends on it is dropped, whereas sending on a channel that was never opened is a mistake.
+
+``ServerConnection`` and ``ClientConnection`` (``connection.py``) add the handshake and the messages of their
+side.
 """
 
 from __future__ import annotations
@@ -16,7 +41,6 @@ from kernel.contracts.message import Buffer
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.acknowledgements import ACK, acknowledgement_frame, read_acknowledgements
 from plugins.protocols.amqp091.channel import Channel
-from plugins.protocols.amqp091.contents import Contents
 from plugins.protocols.amqp091.errors import ConnectionFault, MalformedField
 from plugins.protocols.amqp091.events import (
     Acknowledged,
@@ -28,6 +52,7 @@ from plugins.protocols.amqp091.events import (
     Rejected,
 )
 from plugins.protocols.amqp091.frame_stream import FrameStream
+from plugins.protocols.amqp091.message_assembler import MessageAssembler
 from plugins.protocols.amqp091.message_encoder import MessageEncoder
 from plugins.protocols.amqp091.methods import basic, channel, connection
 from plugins.protocols.amqp091.methods.method import Method
@@ -46,18 +71,18 @@ _OPEN_CHANNEL = ChannelState.OPEN
 
 
 class Conversation(FrameStream):
-    """One conversation.  All calls come from one thread; none waits.
+    """One conversation.  All calls must come from one thread; none of them waits.
 
-    Bytes in: ``receive_data``; bytes out: ``data_to_send`` after any other call.  A fault of the peer
-    never raises: it is answered with channel.close or connection.close, and reported as an event.  A
-    mistake of the owner raises ``LocalProtocolError``.  What is sent on a channel or connection that has
-    ended in the meantime is dropped, because the owner cannot yet know.
+    Bytes in: ``receive_data``.  Bytes out: call ``data_to_send`` after any other call.  An error of the peer
+    does not raise an exception: it is answered with channel.close or connection.close and reported as an
+    event.  A mistake of the owner raises ``LocalProtocolError``.  What the owner sends on a channel or
+    connection that has just ended is dropped silently, because the owner may not know of the end yet.
     """
 
     peer: ClassVar[str] = ""
-    """Who is at the other end: "client" or "server"."""
+    """What the other end is: "client" or "server"."""
 
-    def __init__(self, options: CommonOptions, contents: Contents, now: float) -> None:
+    def __init__(self, options: CommonOptions, assembler: MessageAssembler, now: float) -> None:
         super().__init__(now)
         self.options = options
         self.channels: dict[int, Channel] = {}
@@ -68,7 +93,7 @@ class Conversation(FrameStream):
         self._deadline: float | None = now + options.handshake_timeout
         self._out: list[Buffer] = []
         self._encoder = MessageEncoder(self._out, self.frame_max)
-        self._contents = contents
+        self._assembler = assembler
         self._reported = False
 
     def __repr__(self) -> str:
@@ -76,17 +101,17 @@ class Conversation(FrameStream):
         return f"<{type(self).__name__} {self.state.name}, {open_channels} channels open>"
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The peer hung up: a last ConnectionClosed, unless there was one already."""
+        """The peer has closed the wire: return ConnectionClosed, unless it was reported before."""
         self._now = now
         return self._lost("the peer hung up", by_peer=True)
 
     def _read_batches(self, data: bytes, position: int, events: list[Event]) -> int:
-        """Try the readers of whole batches; return how far they came."""
+        """Let a batch reader read from ``position`` on; return the position behind what it has read."""
         if self.state is not ConnectionState.OPEN:
             return position
-        ids = data[position + 7 : position + 11]
-        if ids == self._contents.batch_ids:
-            return self._contents.batches.read(data, position, events)
+        ids = data[position + 7 : position + 11]  # class and method id, if this is a method frame
+        if ids == self._assembler.batch_ids:
+            return self._assembler.batches.read(data, position, events)
         if ids == ACK:
             item = self.channels.get(int.from_bytes(data[position + 1 : position + 3], "big"))
             if item is not None and item.state is _OPEN_CHANNEL and item.content_state is ContentState.METHOD:
@@ -113,7 +138,7 @@ class Conversation(FrameStream):
         item = self._existing(number)
         if item.state is ChannelState.CLOSING:
             return
-        too_large = self._contents.frame(item, kind, payload, events)
+        too_large = self._assembler.frame(item, kind, payload, events)
         if too_large is not None:
             self.close_channel(number, ReplyCode.CONTENT_TOO_LARGE, too_large, 60, 40)
             text = reply_text(ReplyCode.CONTENT_TOO_LARGE, too_large)
@@ -137,7 +162,7 @@ class Conversation(FrameStream):
             class_id, method_id = struct.unpack_from(">HH", payload)
             text = f"unknown method {class_id}.{method_id}"
             raise ConnectionFault(ReplyCode.NOT_IMPLEMENTED, text, class_id, method_id)
-        self._check_place(kind, number)
+        self._check_sender_and_channel(kind, number)
         item: Channel | None = None
         if number and kind is not channel.Open:
             item = self._existing(number, kind.class_id, kind.method_id)
@@ -147,7 +172,7 @@ class Conversation(FrameStream):
                 text = f"expected content {item.content_state.name.lower()}, got method {kind.name} instead"
                 raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, text, kind.class_id, kind.method_id)
         try:
-            method = self._contents.known(frame) or kind.decode(payload)
+            method = self._assembler.known(frame) or kind.decode(payload)
         except (MalformedField, IndexError, struct.error) as problem:
             text = f"{kind.name}: {problem}"
             raise ConnectionFault(ReplyCode.SYNTAX_ERROR, text, kind.class_id, kind.method_id) from problem
@@ -158,8 +183,8 @@ class Conversation(FrameStream):
         else:
             self._channel_method(item, method, frame, events)
 
-    def _check_place(self, kind: type[Method], number: int) -> None:
-        """Whether this peer may send this method on this channel at all."""
+    def _check_sender_and_channel(self, kind: type[Method], number: int) -> None:
+        """Raise ``ConnectionFault`` if this peer may never send this method, or not on this channel."""
         ids = (kind.class_id, kind.method_id)
         if kind.sent_by not in ("both", self.peer):
             raise ConnectionFault(
@@ -173,7 +198,7 @@ class Conversation(FrameStream):
     # Channels.
 
     def _channel_opening(self, number: int, events: list[Event]) -> None:
-        """channel.open came; only a server gets this far."""
+        """Process channel.open.  Only a server gets here: a client refuses it in the check of the sender."""
         if self.state is not ConnectionState.OPEN:
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, "channel.open before connection.open-ok")
         item = self.channels.get(number)
@@ -193,7 +218,7 @@ class Conversation(FrameStream):
         number = item.number
         if isinstance(method, channel.Close):
             item.received(ChannelSignal.CLOSE_RECEIVED)
-            self._contents.forget(item)
+            self._assembler.forget(item)
             self._queue(number, channel.CloseOk())
             if item.state is ChannelState.CLOSED:
                 cause = (method.class_id_of_cause, method.method_id_of_cause)
@@ -207,7 +232,7 @@ class Conversation(FrameStream):
         elif item.state is not _OPEN_CHANNEL:
             raise ConnectionFault(ReplyCode.CHANNEL_ERROR, f"{method.name} before channel.open-ok")
         elif method.has_content:
-            self._contents.begin(item, method, frame)
+            self._assembler.begin(item, method, frame)
         elif isinstance(method, basic.Ack):
             tag = method.delivery_tag
             events.append(Acknowledged(number, tag, tag, method.multiple))
@@ -223,15 +248,16 @@ class Conversation(FrameStream):
     def close_channel(
         self, channel_number: int, code: int, text: str, class_id: int = 0, method_id: int = 0
     ) -> None:
-        """Close a channel; what still comes on it is dropped until the peer's close-ok.
+        """Close a channel.  What still comes on it is dropped until the peer's close-ok.
 
-        RabbitMQ's name of the code is put before the text: ``NOT_FOUND - no queue ...``.
+        The name of the code is put in front of the text, as RabbitMQ does: ``NOT_FOUND - no queue ...``.
+        ``class_id`` and ``method_id``: the method that caused it; 0: none did.
         """
         item = self._sendable(channel_number, ChannelState.OPEN, ChannelState.OPENING)
         if item is None:
             return
         item.sent(ChannelSignal.CLOSE_SENT)
-        self._contents.forget(item)
+        self._assembler.forget(item)
         method = channel.Close(
             reply_code=code,
             reply_text=reply_text(code, text),
@@ -261,7 +287,7 @@ class Conversation(FrameStream):
         raise NotImplementedError
 
     def _received(self, signal: ConnectionSignal, method: Method) -> None:
-        """Move on for what the peer sent, or 503: "an invalid sequence of frames"."""
+        """Change the state for a method of the peer; raise ``ConnectionFault`` (503) if it is not allowed."""
         if (self.state, signal) not in CONNECTION:
             raise self._unexpected(method)
         self._move(signal)
@@ -285,9 +311,9 @@ class Conversation(FrameStream):
             self._heartbeats.stop()
 
     def close(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
-        """Close the connection; what still comes is dropped until the peer's close-ok (or a deadline).
+        """Close the connection.  What still comes is dropped until close-ok or ``close_timeout``.
 
-        RabbitMQ's name of the code is put before the text, as with close_channel.
+        The arguments are as for ``close_channel``.
         """
         if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return
@@ -305,7 +331,7 @@ class Conversation(FrameStream):
         self._queue(0, method)
 
     def closed(self) -> bool:
-        """Whether the wire may be hung up once ``data_to_send`` has been written."""
+        """Whether the wire may be closed after ``data_to_send`` has been written."""
         return self.state is ConnectionState.CLOSED
 
     def _fail(self, fault: ConnectionFault, events: list[Event]) -> None:
@@ -327,14 +353,14 @@ class Conversation(FrameStream):
     # Time.
 
     def next_deadline(self) -> float | None:
-        """When ``handle_timeout`` wants to be called; None: never."""
+        """Return when to call ``handle_timeout``; None: never."""
         heartbeat = self._heartbeats.next_deadline()
         if self._deadline is None or heartbeat is None:
             return heartbeat if self._deadline is None else self._deadline
         return min(self._deadline, heartbeat)
 
     def handle_timeout(self, now: float) -> list[Event]:
-        """Send a heartbeat or give the peer up, as is due."""
+        """Do what is due: send a heartbeat, or end the connection because the peer is silent or too slow."""
         self._now = now
         if self._deadline is not None and now >= self._deadline:
             closing = self.state is ConnectionState.CLOSING
@@ -346,13 +372,13 @@ class Conversation(FrameStream):
         return []
 
     def is_not_read(self, now: float) -> None:
-        """The owner does not read the wire, so that the peer's silence says nothing until it does again."""
+        """The owner does not read the wire now: restart the time after which a silent peer counts as lost."""
         self._heartbeats.received(now)
 
     # Bytes out.
 
     def data_to_send(self) -> list[Buffer]:
-        """Return and forget what is to be written now."""
+        """Return the buffers that have to be written, and forget them."""
         out = self._out[:]
         if out:
             self._out.clear()
@@ -360,7 +386,7 @@ class Conversation(FrameStream):
         return out
 
     def send_method(self, channel_number: int, method: Method) -> None:
-        """Send any method that carries no content (queue.declare-ok, confirm.select ...)."""
+        """Send a method without content (queue.declare-ok, confirm.select ...)."""
         if method.has_content:
             raise LocalProtocolError(f"{method.name} carries a message: there is a call for it")
         if channel_number == 0:
@@ -371,12 +397,15 @@ class Conversation(FrameStream):
             self._queue(channel_number, method)
 
     def send_acknowledgement(self, channel_number: int, delivery_tag: int, *, multiple: bool = False) -> None:
-        """Send basic.ack (a consumer's acknowledgement or a publisher's confirm) without building a method."""
+        """Send basic.ack, from a consumer or as a publisher confirm, without making a ``Method``."""
         if self._sendable(channel_number) is not None:
             self._out.append(acknowledgement_frame(channel_number, delivery_tag, multiple))
 
     def _sendable(self, number: int, *states: ChannelState) -> Channel | None:
-        """Return the channel if it can be written to; None if it could be once."""
+        """Return the channel if it is in one of these states (default: open); None if it has ended.
+
+        Raises ``LocalProtocolError`` if it was never opened.
+        """
         item = self.channels.get(number)
         if item is None:
             if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
@@ -389,10 +418,10 @@ class Conversation(FrameStream):
     def _queue(self, number: int, method: Method) -> None:
         self._out.append(frames.method_frame(number, method.encode()))
 
-    def _agree(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
-        """Both sides know the limits now (connection.tune-ok)."""
+    def _set_limits(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        """Set the limits that connection.tune-ok has fixed."""
         self.channel_max = channel_max
         self.frame_max = frame_max
         self.heartbeat = heartbeat
         self._encoder.limit_frames(frame_max)
-        self._contents.limit_frames(frame_max)
+        self._assembler.limit_frames(frame_max)

@@ -1,4 +1,4 @@
-"""The two mechanisms that carry a name and a password in connection.start-ok."""
+"""PLAIN and AMQPLAIN: the two SASL mechanisms with user name and password in connection.start-ok."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plugins.protocols.amqp091.field_tables import decode_table, encode_table
 
 
 def credentials_of(mechanism: str, response: bytes) -> tuple[str, str] | None:
-    """Return user name and password from a PLAIN or AMQPLAIN response; None when it has not that form."""
+    """Return user name and password from a PLAIN or AMQPLAIN response; None if it is malformed."""
     if mechanism == "PLAIN":
         # RFC 4616: authorization identity, NUL, name, NUL, password.
         parts = response.split(b"\0")
@@ -19,7 +19,7 @@ def credentials_of(mechanism: str, response: bytes) -> tuple[str, str] | None:
     if mechanism != "AMQPLAIN":
         return None
     try:
-        # A field table without the length in front.
+        # A field table without its length prefix.
         table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
     except (MalformedField, IndexError, struct.error):
         return None
@@ -35,5 +35,5 @@ def plain_response(name: str, password: str) -> bytes:
 
 
 def amqplain_response(name: str, password: str) -> bytes:
-    """Return the response of mechanism AMQPLAIN: a field table without the length in front."""
+    """Return the response of mechanism AMQPLAIN: a field table without its length prefix."""
     return encode_table({"LOGIN": name, "PASSWORD": password})[4:]

@@ -1,7 +1,9 @@
-"""Batches of basic.deliver, read without looking at single frames: published_batches.py for the other side.
+"""DeliveredBatches: reads whole messages with basic.deliver, without reading their frames one by one.
 
-The difference is the delivery tag in the middle of the method frame.  A batch has consecutive tags, so
-that one number tells them all; a gap (messages of another consumer between) begins a new batch.
+It works as ``published_batches.py``, for the client.  The difference is the delivery tag in the middle of the
+method frame: the key of a template is the frame without it.  A batch has consecutive tags, so that the first
+one says all.  Where the tags have a gap, because messages of another consumer are between them, a new batch
+begins.
 """
 
 from __future__ import annotations
@@ -16,55 +18,58 @@ from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
 from plugins.protocols.amqp091.frames import END
-from plugins.protocols.amqp091.own_contents import read_own_content
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, cached_struct, header_parts
+from plugins.protocols.amqp091.whole_content import read_whole_content
 
 BLOCK = 256
+"""Messages that are verified at once."""
 HEADER_LENGTH = 11
-"""Octets of a content header's frame up to the body size."""
+"""Octets of a content header frame in front of the body size."""
 
 _frame_size = Struct(">I").unpack_from
 
 
 Flow: TypeAlias = tuple[int, str, bool, Envelope]
-"""Channel, consumer tag, redelivered, envelope: what all messages of a batch have in common."""
+"""Channel, consumer tag, redelivered, envelope: the same for all messages of a batch."""
 
 
 class DeliveryTemplate(NamedTuple):
-    """One flow of basic.deliver."""
+    """One flow of basic.deliver: its constant octets, and the layout of what lies between them."""
 
     before: bytes
-    """The method frame up to the delivery tag."""
+    """The method frame in front of the delivery tag."""
     between: bytes
-    """From behind the tag to the body size in the content header."""
+    """From behind the delivery tag to the body size in the content header."""
     tail: bytes
+    """From behind the body size to the size of the body frame."""
     unpack: Callable[[bytes, int], tuple[Any, ...]]
-    """Gives all that precedes the body: before, tag, between, body size, tail and body frame size."""
+    """Returns before, tag, between, body size, tail and body frame size: all that is in front of the body."""
     head_length: int
+    """Octets of a message in front of its body."""
     flow: Flow
 
 
 class DeliveredBatches:
-    """Reads whole messages for a client."""
+    """Reads whole messages that a client receives."""
 
     def __init__(self, maximum_body_size: int, envelopes: Envelopes, incomplete: Container[int]) -> None:
-        """``incomplete``: channels on which no new message may begin."""
+        """``incomplete``: channels in the middle of a message, on which no new one may begin."""
         self._envelopes = envelopes
         self._incomplete = incomplete
         self.maximum_body_size = maximum_body_size
         self._templates: dict[bytes, DeliveryTemplate] = {}
 
     def forget(self) -> None:
-        """Drop all templates: a channel has changed its state."""
+        """Drop all templates, because a channel has ended: the templates do not check its state."""
         self._templates.clear()
 
     def learn(
         self, channel: int, frame: bytes, consumer_tag: str, redelivered: bool, envelope: Envelope, raw: bytes
     ) -> None:
-        """Remember a message that was read frame by frame."""
+        """Make a template from a message that was read and checked."""
         if len(self._templates) >= MAXIMUM_TEMPLATES:
             self._templates.clear()
-        tag_start = 12 + frame[11]
+        tag_start = 12 + frame[11]  # frame header 7, ids 4, consumer tag (short string)
         before, rest = frame[:tag_start], frame[tag_start + 8 :]
         known = self._templates.get(before + rest)
         if known is not None and known.flow[3] is envelope:
@@ -82,7 +87,7 @@ class DeliveredBatches:
         )
 
     def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
-        """Read as many whole messages as there are at ``position``; return where they end."""
+        """Read whole messages from ``position`` on and add their events; return the position behind them."""
         end = len(data)
         template: DeliveryTemplate | None = None
         expected_tag = first_tag = last_size = -1
@@ -102,13 +107,13 @@ class DeliveredBatches:
                 break
             _, tag, between, size, tail, frame_size = template.unpack(data, position)
             if between != template.between or tail != template.tail:
-                # The same consumer, another key: a flow of its own, perhaps a known one.
+                # The same consumer but another key or other properties: look for the template of that flow.
                 found = self._find(data, position)
                 if found is None:
                     break
                 report_delivered(template.flow, first_tag, bodies, total, width, events)
                 bodies, total, width = [], 0, 0
-                if found is template:
+                if found is template:  # the method frame is equal, only the content header differs
                     following = self._read_other_properties(template, data, position, tag, events)
                     if following == position:
                         break
@@ -134,7 +139,7 @@ class DeliveredBatches:
             position = stop + 1
             expected_tag = tag + 1
             total += size
-            # Two of a size in a row make it worth while to try for more.
+            # Two messages of a size in a row: try whether the next ones have it, too.
             more = _read_stride(data, position, template, expected_tag, size) if size == last_size else None
             last_size = size
             if more:
@@ -149,14 +154,14 @@ class DeliveredBatches:
     def _read_other_properties(
         self, template: DeliveryTemplate, data: bytes, position: int, tag: int, events: list[Event]
     ) -> int:
-        """Read one message with the template's method frame but a content header of its own.
+        """Read one message with the template's method frame but another content header.
 
-        An envelope that is met again becomes the template.  Returns where it ends, or ``position`` if this message
-        is not a plain one.
+        If the envelope was seen before, it becomes the template.  Return the position behind the message, or
+        ``position`` if it cannot be read here.
         """
         channel, consumer_tag, redelivered, before = template.flow
         header_start = position + len(template.before) + 8 + len(template.between) - HEADER_LENGTH
-        content = read_own_content(data, header_start, channel, self.maximum_body_size)
+        content = read_whole_content(data, header_start, channel, self.maximum_body_size)
         if content is None:
             return position
         raw, body, following = content
@@ -183,9 +188,9 @@ class DeliveredBatches:
 def report_delivered(
     flow: Flow, first_tag: int, bodies: list[bytes], total: int, width: int, events: list[Event]
 ) -> None:
-    """Add messages to the batch before, if that is of the same flow, else as a batch of their own.
+    """Add messages to the last event if it is of the same flow and has the preceding tags, else add an event.
 
-    ``width``: see ``Batch``.
+    ``total``: octets of all bodies.  ``width``: as in ``Batch``.
     """
     if not bodies:
         return
@@ -202,11 +207,11 @@ def report_delivered(
 
 
 def _read_stride(data: bytes, position: int, template: DeliveryTemplate, tag: int, size: int) -> list[bytes]:
-    """Return the bodies of the messages of the same size and with the next tags, without a gap."""
+    """Return the bodies of the consecutive messages of the same flow and size, with tags from ``tag`` on."""
     before, between, tail = template.before, template.between, template.tail
     middle = between + size.to_bytes(8, "big") + tail + size.to_bytes(4, "big")
     bodies: list[bytes] = []
-    # The next message decides whether to try at all: in mixed flows it differs.
+    # Compare the next message first: in mixed flows it differs, and making the layout would be in vain.
     if not data.startswith(before, position) or not data.startswith(middle, position + len(before) + 8):
         return bodies
     layout = cached_struct(f">{len(before)}sQ{len(middle)}s{size}sB")
@@ -215,14 +220,14 @@ def _read_stride(data: bytes, position: int, template: DeliveryTemplate, tag: in
     while left:
         count = min(BLOCK, left)
         region = view[position : position + count * layout.size]
-        befores, tags, middles, some, ends = zip(*layout.iter_unpack(region), strict=True)
+        befores, tags, middles, block, ends = zip(*layout.iter_unpack(region), strict=True)
         if befores.count(before) == middles.count(middle) == ends.count(END) == count and tags == tuple(
             range(tag, tag + count)
         ):
-            bodies += some
+            bodies += block
         else:
             for its_before, its_tag, its_middle, body, its_end in zip(
-                befores, tags, middles, some, ends, strict=True
+                befores, tags, middles, block, ends, strict=True
             ):
                 if its_before != before or its_tag != tag or its_middle != middle or its_end != END:
                     return bodies

@@ -1,4 +1,7 @@
-"""Envelopes of the flows of one connection: the same octets always give the same object."""
+"""Envelopes: a cache, so that equal octets on one connection give the same envelope object.
+
+The kernel compares envelopes by identity.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,20 @@ from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES
 
 
 class Envelopes:
-    """A bounded table from exchange, key and raw properties to the envelope they make."""
+    """Maps exchange, key and raw properties to their envelope.  Bounded; cleared when it is full."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, bytes], Envelope] = {}
 
     def find(self, exchange: str, key: str, raw: bytes) -> Envelope | None:
-        """Return the envelope if it was made before."""
+        """Return the envelope if it is in the cache."""
         return self._known.get((exchange, key, raw))
 
     def make(self, exchange: str, key: str, raw: bytes) -> Envelope:
-        """Return the envelope.  Raises as a method's ``decode`` does on malformed properties."""
+        """Return the envelope, from the cache or new.
+
+        Raises ``MalformedField``, ``IndexError`` or ``struct.error`` for malformed properties.
+        """
         triple = (exchange, key, raw)
         envelope = self._known.get(triple)
         if envelope is None:

@@ -1,4 +1,4 @@
-"""What can be wrong with a peer's bytes, and which reply code says so."""
+"""Errors of AMQP 0-9-1: in what a peer has sent, and in what this side was asked to send."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 
 
 class CannotCarry(LocalProtocolError):
-    """An envelope has something that AMQP has no room or no type for; nothing of it was encoded."""
+    """A value of an envelope is too long for AMQP or has no AMQP type.  Nothing of the batch was encoded."""
 
 
 class MalformedField(RemoteProtocolError):
-    """A field is too short, too long, nested too deeply or of a type that does not exist (502)."""
+    """A field is too short, too long, nested too deeply or of an unknown type (reply code 502)."""
 
 
 class ConnectionFault(RemoteProtocolError):
-    """The peer did what ends the connection; the text and codes go into connection.close."""
+    """A protocol error of the peer that ends the connection.  Text and codes go into connection.close."""
 
     def __init__(self, reply_code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         super().__init__(text)

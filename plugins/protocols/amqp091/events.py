@@ -1,8 +1,7 @@
-"""What a connection tells its owner.  One call of ``receive_data`` gives a list of these, in order.
+"""Events: what a connection reports to its owner.  ``receive_data`` returns a list of them, in order.
 
-Everything that carries messages carries a whole :class:`~kernel.contracts.message.Batch`: consecutive
-messages under byte-equal method and header frames are one event, share one envelope, and are counted
-once.
+Events with messages have a whole :class:`~kernel.contracts.message.Batch`.  Consecutive messages whose method
+and header frames are equal become one event and share one envelope.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from plugins.protocols.amqp091.methods.method import Method
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """The base of all events."""
+    """The base class of all events."""
 
 
 class LoginRequested(Event, frozen=True, gc=False):
@@ -57,17 +56,18 @@ class ConnectionOpened(Event, frozen=True, gc=False):
 
 
 class ChannelOpened(Event, frozen=True, gc=False):
-    """Server: channel.open came and open-ok is on its way.  Client: channel.open-ok came."""
+    """Server: channel.open came, and open-ok is queued.  Client: channel.open-ok came."""
 
     channel: int
 
 
 class ChannelClosed(Event, frozen=True, gc=False):
-    """A channel has ended; its number is free again (or will be with the peer's close-ok).
+    """A channel has ended.  Its number is free again, or will be after the peer's close-ok.
 
-    ``by_peer``: the peer sent channel.close (close-ok is on its way).  Otherwise either the connection
-    closed it for a fault of the peer, or the peer's close-ok has answered ``close_channel``; an owner
-    that forgot the channel when it called ``close_channel`` ignores that.
+    ``by_peer``: the peer sent channel.close, and close-ok is queued.  Otherwise either the connection closed
+    the channel because of a protocol error of the peer, or the peer's close-ok has answered
+    ``close_channel``.  An owner that forgets a channel when it calls ``close_channel`` can ignore the second
+    case.
     """
 
     channel: int
@@ -79,11 +79,11 @@ class ChannelClosed(Event, frozen=True, gc=False):
 
 
 class ConnectionClosed(Event, frozen=True, gc=False):
-    """The conversation is over for the owner: always the last event, and there is exactly one.
+    """The conversation has ended.  There is exactly one such event, and it is the last one.
 
-    ``by_peer``: the peer sent connection.close, or hung up (then ``reply_code`` is 0).  Otherwise this
-    side ended it: ``close`` was answered, or the peer broke the protocol, fell silent or did not log in.
-    There may still be bytes to send, and the wire is to be kept until ``closed()``.
+    ``by_peer``: the peer sent connection.close, or closed the wire (then ``reply_code`` is 0).  Otherwise
+    this side ended it: ``close`` was answered, or the peer broke the protocol, was silent for too long or did
+    not log in.  There may still be bytes to send: keep the wire until ``closed()`` is true.
     """
 
     reply_code: int = 200
@@ -94,7 +94,7 @@ class ConnectionClosed(Event, frozen=True, gc=False):
 
 
 class MethodReceived(Event, frozen=True, gc=False):
-    """Any other method, on a channel (or connection) that is in a state to take it."""
+    """Any other method, on a channel or connection that is open.  ``channel`` 0: the connection."""
 
     channel: int
     method: Method
@@ -110,7 +110,7 @@ class Published(Event, frozen=True, gc=False):
 
 
 class Delivered(Event, frozen=True, gc=False):
-    """Client: messages came with basic.deliver, under consecutive delivery tags."""
+    """Client: messages came with basic.deliver, with consecutive delivery tags."""
 
     channel: int
     consumer_tag: str
@@ -120,7 +120,7 @@ class Delivered(Event, frozen=True, gc=False):
 
 
 class Got(Event, frozen=True, gc=False):
-    """Client: basic.get-ok and its message."""
+    """Client: basic.get-ok came with its message."""
 
     channel: int
     delivery_tag: int
@@ -130,7 +130,7 @@ class Got(Event, frozen=True, gc=False):
 
 
 class Returned(Event, frozen=True, gc=False):
-    """Client: basic.return and its message."""
+    """Client: basic.return came with its message."""
 
     channel: int
     reply_code: int
@@ -139,10 +139,10 @@ class Returned(Event, frozen=True, gc=False):
 
 
 class Acknowledged(Event, frozen=True, gc=False):
-    """basic.ack, or a batch of them.
+    """basic.ack came, once or several times.
 
-    With ``multiple``: all tags up to ``last_delivery_tag`` (0: all there are).  Without: each tag from
-    ``first_delivery_tag`` to ``last_delivery_tag``, one by one.
+    With ``multiple``: all tags up to ``last_delivery_tag`` (0: all that are unacked).  Without: each tag from
+    ``first_delivery_tag`` to ``last_delivery_tag``.
     """
 
     channel: int
@@ -152,7 +152,7 @@ class Acknowledged(Event, frozen=True, gc=False):
 
 
 class Rejected(Event, frozen=True, gc=False):
-    """basic.nack or basic.reject, or a batch of them; the tags as in Acknowledged."""
+    """basic.nack or basic.reject came.  The tags are as in Acknowledged."""
 
     channel: int
     first_delivery_tag: int
@@ -160,4 +160,4 @@ class Rejected(Event, frozen=True, gc=False):
     multiple: bool
     requeue: bool
     method_id: int
-    """Which of the two it was: what a refusal names as its cause."""
+    """Which of the two methods it was: a close because of it has to name its id."""

@@ -1,6 +1,6 @@
-"""Field tables and field arrays: the types of section 4.2.1 as RabbitMQ reads them, in both directions.
+"""Encodes and decodes field tables and field arrays, with the types of section 4.2.1 as RabbitMQ reads them.
 
-The specification's grammar and its errata disagree on some letters; RabbitMQ's list is what peers use:
+The specification's grammar and its errata disagree about some type letters.  Peers use RabbitMQ's list:
 ``s`` is a signed 16-bit integer, ``l`` a signed and ``L`` an unsigned 64-bit one, ``x`` a byte array.
 """
 
@@ -20,20 +20,20 @@ from plugins.protocols.amqp091.fields import short_string
 
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 MAXIMUM_DEPTH = 32
-"""A table nested deeper is refused: a few kilobytes could otherwise exhaust the stack."""
+"""Levels of nesting.  Deeper tables are refused, because a few kilobytes of them could exhaust the stack."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decode_timestamp(seconds: int) -> datetime | Timestamp:
-    """Return the moment, as a datetime if it can hold it."""
+    """Return seconds since 1970 as a datetime, or as a ``Timestamp`` from the year 10000 on."""
     if seconds < 253402300800:  # the year 10000
         return _EPOCH + timedelta(seconds=seconds)
     return Timestamp(seconds)
 
 
 def encode_timestamp(moment: datetime | int) -> bytes:
-    """Encode seconds since 1970; a datetime without a time zone is taken as UTC."""
+    """Encode seconds since 1970, or a datetime (UTC without a time zone).  Raises ``LocalProtocolError``."""
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
@@ -46,7 +46,10 @@ def encode_timestamp(moment: datetime | int) -> bytes:
 
 
 def decode_table(payload: bytes, position: int, depth: int = 0) -> tuple[dict[str, Any], int]:
-    """Read the table at ``position``; return it and the position after it."""
+    """Decode the table at ``position``; return it and the position behind it.
+
+    Raises ``MalformedField``, ``IndexError`` or ``struct.error``.
+    """
     end = _end_of_nested(payload, position, depth)
     position += 4
     table: dict[str, Any] = {}
@@ -108,7 +111,8 @@ def _read_string(payload: bytes, position: int) -> tuple[str | bytes, int]:
     try:
         return octets.decode("utf-8"), end
     except UnicodeDecodeError:
-        # A long string is any octets (section 4.2.5.3); most are text, the others stay what they are.
+        # A long string may have any octets (section 4.2.5.3).  Most are text; the others are returned as
+        # bytes.
         return octets, end
 
 
@@ -151,14 +155,14 @@ _READERS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
 
 
 def encode_table(table: Mapping[str, Any], depth: int = 0) -> bytes:
-    """Encode a table.  Raises ``LocalProtocolError`` for a value of a type that AMQP does not have."""
+    """Encode a table.  Raises ``LocalProtocolError`` for a value that AMQP cannot express."""
     if not table:
         return b"\0\0\0\0"
-    pieces: list[bytes] = []
+    encoded: list[bytes] = []
     for name, value in table.items():
-        pieces.append(short_string(name))
-        pieces.append(_encode_value(value, depth))
-    octets = b"".join(pieces)
+        encoded.append(short_string(name))
+        encoded.append(_encode_value(value, depth))
+    octets = b"".join(encoded)
     return pack(">I", len(octets)) + octets
 
 
@@ -180,7 +184,7 @@ def _encode_value(value: Any, depth: int) -> bytes:
 
 
 def _write_integer(value: int) -> bytes:
-    """The shortest signed form that every client reads: RabbitMQ's own tools write I or l."""
+    """Encode with 32 or 64 bits: every client reads the types I and l, which RabbitMQ's tools write."""
     if -0x80000000 <= value <= 0x7FFFFFFF:
         return pack(">ci", b"I", value)
     if -(1 << 63) <= value < 1 << 63:
@@ -205,7 +209,7 @@ def _write_text(value: str) -> bytes:
     return b"S" + pack(">I", len(octets)) + octets
 
 
-# bool stands before int, of which it is a subclass.
+# For subclasses the first match counts: bool and Timestamp stand before int, of which they are subclasses.
 _WRITERS: dict[type, Callable[[Any], bytes]] = {
     str: _write_text,
     bool: lambda value: b"t\x01" if value else b"t\x00",

@@ -1,7 +1,7 @@
-"""The two kinds of string of section 4.2.5.3, and the fault that a method's arguments can have.
+"""Short and long strings (section 4.2.5.3), and the error for arguments of the wrong length.
 
-Short strings are text.  The specification wants UTF-8, RabbitMQ takes any octets: ``surrogateescape``
-carries those that are not UTF-8 through unchanged.
+Short strings are text.  The specification demands UTF-8, but RabbitMQ accepts any octets.  With
+``surrogateescape`` octets that are not UTF-8 survive decoding and encoding unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from plugins.protocols.amqp091.errors import MalformedField
 
 
 def short_string(text: str) -> bytes:
-    """Encode up to 255 octets of text."""
+    """Encode text of up to 255 octets.  Raises ``LocalProtocolError`` if it is longer."""
     octets = text.encode("utf-8", "surrogateescape")
     if len(octets) > 255:
         raise LocalProtocolError(f"{text[:40]!r}... has {len(octets)} octets; a short string has at most 255")
@@ -21,10 +21,10 @@ def short_string(text: str) -> bytes:
 
 
 def long_string(octets: bytes) -> bytes:
-    """Encode octets with their length in front."""
+    """Encode octets behind their length (4 octets)."""
     return pack(">I", len(octets)) + octets
 
 
 def wrong_length(what: str) -> MalformedField:
-    """The fault of a frame that is shorter or longer than its fields."""
+    """Return the error for a method frame that is shorter or longer than its fields."""
     return MalformedField(f"the arguments of {what} do not fill their frame exactly")

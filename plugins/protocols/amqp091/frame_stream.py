@@ -1,7 +1,10 @@
-"""FrameStream: from chunks of any size to whole frames and whole batches.
+"""FrameStream: splits the received bytes into frames, however the transport has cut them into chunks.
 
-Each octet is copied a bounded number of times, however small the chunks are: what is left of a chunk
-waits in a list until the frame that it begins can be whole.  What frames mean is not known here.
+The rest of a chunk that ends inside a frame waits in a list.  The list is joined only when enough bytes have
+come for the frame that begins there.  So each octet is copied a bounded number of times, even if the peer
+sends single octets.
+
+This class knows frame boundaries only.  ``Conversation`` derives from it and gives frames their meaning.
 """
 
 from __future__ import annotations
@@ -19,34 +22,35 @@ from plugins.protocols.amqp091.states import ConnectionState
 
 
 class FrameStream:
-    """The receiving half of a conversation, up to the frames."""
+    """The receiving half of a conversation: chunks in, frames out to the methods of a subclass."""
 
     first_state: ClassVar[ConnectionState]
 
     def __init__(self, now: float) -> None:
         self.state = self.first_state
         self.frame_max = frames.INITIAL_FRAME_SIZE
-        """What was negotiated; 0 means no limit."""
+        """Octets: the negotiated limit.  0: no limit."""
         self._now = now
         self._heartbeats = Heartbeats()
         self._pending: list[bytes] = []
         self._pending_size = 0
         self._needed = 0
-        self._deaf = False
-        """The stream lost its frame boundaries: whatever comes is not looked at."""
+        """Octets that must be pending before it is worth joining and reading them."""
+        self._unsynchronized = False
+        """The frame boundaries are lost: everything that still comes is ignored."""
 
-    # What the conversation does with it.
+    # Implemented by the conversation.
 
     def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
-        """Look at the first octets of all; return how many of them are no frame."""
+        """Check the first octets of the connection; return how many of them do not belong to a frame."""
         raise NotImplementedError
 
     def _read_batches(self, data: bytes, position: int, events: list[Event]) -> int:
-        """Try the readers of whole batches; return how far they came."""
+        """Read whole messages or acknowledgements at once where possible; return the position behind them."""
         raise NotImplementedError
 
     def _frame(self, data: bytes, start: int, stop: int, events: list[Event]) -> None:
-        """Take the frame that reaches from ``start`` to its end octet at ``stop``."""
+        """Process the frame that begins at ``start`` and has its end octet at ``stop``."""
         raise NotImplementedError
 
     def _fail(self, fault: ConnectionFault, events: list[Event]) -> None:
@@ -54,22 +58,22 @@ class FrameStream:
         raise NotImplementedError
 
     def _waits_for_owner(self, data: bytes, position: int) -> bool:
-        """Whether the owner is to deal with the events before the frame at ``position`` is looked at."""
+        """Whether the owner must process the events so far before the frame at ``position`` is read."""
         return False
 
     def receive_data(self, data: Buffer, now: float) -> list[Event]:
-        """Take bytes from the peer; return what they mean, in order."""
+        """Process bytes from the peer; return the events in order.  ``now``: seconds of the owner's clock."""
         return [event for events in self.receive_in_steps(data, now) for event in events]
 
     def receive_in_steps(self, data: Buffer, now: float) -> Iterator[list[Event]]:
-        """The same, for an owner that deals with each step's events before it asks for the next.
+        """As ``receive_data``, for an owner that processes the events of each step before the next step.
 
-        What a peer sends without waiting for answers is then answered in its order: a request before the close of
-        its channel that came in the same bytes.
+        A peer may send requests without waiting for answers.  With steps they are answered in order: a
+        request, for example, before the close of its channel, even if both came in the same chunk.
         """
         self._now = now
         self._heartbeats.received(now)
-        if self._deaf or self.state is ConnectionState.CLOSED or not data:
+        if self._unsynchronized or self.state is ConnectionState.CLOSED or not data:
             return
         chunk = data if type(data) is bytes else bytes(data)
         if self._pending:
@@ -86,19 +90,21 @@ class FrameStream:
             yield events
 
     def _with_pending(self, chunk: bytes) -> bytes:
-        """Return all that is to be read now; nothing if a frame is still not whole."""
+        """Return everything that is pending, joined; nothing while the first frame is still incomplete."""
         self._pending.append(chunk)
         self._pending_size += len(chunk)
         return b"" if self._pending_size < self._needed else b"".join(self._pending)
 
     def _read(self, data: bytes, position: int, events: list[Event]) -> tuple[int, bool]:
-        """Read whole frames; return where they end, and whether that is all for now: if not, the owner comes first.
+        """Read whole frames; return the position behind the last one, and whether all whole frames were read.
 
-        ``_needed`` says when to try again.
+        The second value is False when the owner must process the events before the next frame is read.
+        Otherwise ``_needed`` is set to the octets that the next, incomplete frame has, as far as that is
+        known.
         """
         end = len(data)
-        while self.state is not ConnectionState.CLOSED and not self._deaf:
-            if end - position < 8:
+        while self.state is not ConnectionState.CLOSED and not self._unsynchronized:
+            if end - position < 8:  # the smallest frame, and the length of the protocol header
                 self._needed = 8
                 return position, True
             try:
@@ -108,7 +114,7 @@ class FrameStream:
                         position += taken
                         continue
                 following = self._read_batches(data, position, events)
-                if following == position:
+                if following == position:  # not a batch: read one frame
                     following = self._frame_end(data, position)
                     if following > end:
                         self._needed = following - position
@@ -123,17 +129,19 @@ class FrameStream:
         return end, True
 
     def _frame_end(self, data: bytes, position: int) -> int:
-        """Return the position after the frame, which may lie beyond the data."""
+        """Return the position behind the frame, which may lie beyond the data; raise ``ConnectionFault``."""
         kind, _, size = frames.frame_header.unpack_from(data, position)
         if kind not in (frames.METHOD, frames.HEADER, frames.BODY, frames.HEARTBEAT):
-            self._deaf = True
+            self._unsynchronized = True
             raise ConnectionFault(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
-        if self.frame_max and size > self.frame_max:  # as RabbitMQ: clients forget to count the overhead
-            self._deaf = True
+        # The specification counts the overhead of a frame into frame_max.  RabbitMQ compares only the
+        # payload, because clients forget the overhead, and so do we.
+        if self.frame_max and size > self.frame_max:
+            self._unsynchronized = True
             text = f"a frame with {size} octets of payload is larger than frame_max {self.frame_max} allows"
             raise ConnectionFault(ReplyCode.FRAME_ERROR, text)
         following: int = position + frames.OVERHEAD + size
         if following <= len(data) and data[following - 1] != frames.END:
-            self._deaf = True
+            self._unsynchronized = True
             raise ConnectionFault(ReplyCode.FRAME_ERROR, f"frame end is {data[following - 1]:#04x}, not 0xce")
         return following

@@ -17,9 +17,9 @@ OVERHEAD = 8
 """The octets of a frame that are not payload."""
 
 MINIMUM_FRAME_SIZE = 4096
-"""No side may ask for less (RabbitMQ's limit; frame-min-size of the specification)."""
+"""No side may propose a lower limit (frame-min-size of the specification, and RabbitMQ's limit)."""
 INITIAL_FRAME_SIZE = 8192
-"""The limit until one has been negotiated: start-ok and its properties must fit."""
+"""The limit until one is negotiated: connection.start-ok with its properties must fit."""
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 ACCEPTED_HEADERS: dict[bytes, tuple[int, int]] = {
@@ -28,7 +28,7 @@ ACCEPTED_HEADERS: dict[bytes, tuple[int, int]] = {
     b"AMQP\x01\x01\x00\x09": (0, 9),
     b"AMQP\x01\x01\x08\x00": (8, 0),
 }
-"""The headers that RabbitMQ answers with connection.start, and the version that it then names."""
+"""The protocol headers that RabbitMQ accepts, and the version that it then sends in connection.start."""
 
 frame_header = Struct(">BHI")
 HEARTBEAT_FRAME = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -42,5 +42,5 @@ METHODS: dict[bytes, type[Method]] = {
 
 
 def method_frame(channel_number: int, payload: bytes) -> bytes:
-    """Put a method's payload into its frame."""
+    """Return the frame of a method with this payload."""
     return frame_header.pack(METHOD, channel_number, len(payload)) + payload + END_OCTET

@@ -1,14 +1,14 @@
-"""Heartbeats (section 4.2.7), both directions, without a clock of their own."""
+"""Heartbeats (section 4.2.7) in both directions.  The caller passes the time."""
 
 from __future__ import annotations
 
 
 class Heartbeats:
-    """When to send a heartbeat, and when to give a silent peer up.
+    """Decides when to send a heartbeat, and when a silent peer counts as lost.
 
-    Every half interval it is looked whether anything was written since the last look; if not, a
-    heartbeat goes out.  So the peer never waits longer than one interval, and two may pass before a
-    peer is given up.
+    Every half interval ``due`` checks whether anything was sent since the last check; if not, a heartbeat is
+    due.  So the peer hears from us at least once in an interval.  A peer counts as lost after two intervals
+    of silence.
     """
 
     def __init__(self) -> None:
@@ -24,19 +24,19 @@ class Heartbeats:
         self._last_received = now
 
     def stop(self) -> None:
-        """Nothing is due any more."""
+        """Send and expect no more heartbeats."""
         self._interval = 0
 
     def received(self, now: float) -> None:
-        """Any octet from the peer counts."""
+        """Octets came from the peer: any octet counts as a sign of life."""
         self._last_received = now
 
     def sent(self) -> None:
-        """Something was written."""
+        """Octets were sent to the peer: the next check needs no heartbeat."""
         self._sent = True
 
     def next_deadline(self) -> float | None:
-        """When to look again."""
+        """Return when ``due`` or ``peer_is_silent`` may change its answer; None: never."""
         if not self._interval:
             return None
         return min(self._next_look, self._last_received + 2 * self._interval)
@@ -46,7 +46,7 @@ class Heartbeats:
         return bool(self._interval) and now >= self._last_received + 2 * self._interval
 
     def due(self, now: float) -> bool:
-        """Whether a heartbeat is to be sent now."""
+        """Whether a heartbeat has to be sent now."""
         if not self._interval or now < self._next_look:
             return False
         self._next_look = now + self._interval / 2

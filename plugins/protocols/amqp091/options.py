@@ -1,4 +1,4 @@
-"""What can be set for one side of an AMQP 0-9-1 conversation.  The defaults are RabbitMQ 3.10's."""
+"""Options of one side of an AMQP 0-9-1 conversation.  The defaults are those of RabbitMQ 3.10."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What both sides negotiate or limit.  Zero means: no limit (or for ``heartbeat``: none)."""
+    """Limits that are negotiated or enforced.  0 means no limit; for ``heartbeat`` it means no heartbeats."""
 
     channel_max: int = 2047
     frame_max: int = 131072
     heartbeat: int = 60
-    """Seconds after which a silent peer is half given up; it is given up after twice as long."""
+    """Seconds.  A peer that is silent for twice as long counts as lost."""
     handshake_timeout: float = 10.0
+    """Seconds until the connection has to be open."""
     close_timeout: float = 5.0
-    """How long to wait for the peer's close-ok."""
+    """Seconds to wait for the peer's close-ok."""
     max_body_size: int = 134217728
+    """Octets of the largest message that is accepted."""
     product: str = "messaging-kernel"
     version: str = ""
     properties: Mapping[str, Any] = _NONE
-    """More entries for the properties that the peers tell each other."""
+    """More entries for the client or server properties."""
 
 
 class ServerOptions(CommonOptions, frozen=True, kw_only=True):
@@ -36,7 +38,7 @@ class ServerOptions(CommonOptions, frozen=True, kw_only=True):
 
 
 class ClientOptions(CommonOptions, frozen=True, kw_only=True):
-    """The client's side.  Its limits are wishes: the lower of both sides holds."""
+    """The client's side.  Its limits are proposals: the lower one of both sides is used."""
 
     mechanism: str = "PLAIN"
     response: bytes = b"\0guest\0guest"

@@ -1,13 +1,22 @@
-"""Batches of basic.publish, read without looking at single frames.
+"""PublishedBatches: reads whole messages with basic.publish, without reading their frames one by one.
 
-Strategy: the method frame's octets are the key to a template.  While messages of one template follow
-each other they go into one batch; as soon as two of them have the same size, the rest of the buffer is
-cut at that stride in C and verified as a whole.  What is not exactly as expected is left to the caller,
-who reads it frame by frame and finds out what is wrong, or makes a new template of it.
+How it works:
+
+1. The octets of a method frame are the key of a template (``templates.py``).  If there is one, the content
+   header and the header of the body frame are compared with it.  Nothing is decoded.
+2. Consecutive messages of one template go into one batch.
+3. When two messages in a row have the same size, the next ones probably have it, too.  ``_read_stride`` then
+   cuts the rest of the buffer at equal distances, in C, and verifies a whole block with one comparison of
+   memory.
+
+The reader stops at the first message that is not exactly as expected: it is incomplete, has several body
+frames, is of an unknown flow, or is malformed.  The caller reads that message frame by frame
+(``message_assembler.py``), which either makes a new template or finds the error.  So all checks exist only
+once, there.
 
 Measured (100 octets, Python 3.11, two shared cores; pamqp took 10 us in the same minute): 0.12 us a
 message in equal batches, 0.47 with one key and mixed sizes, 0.85 with 50 keys and sizes mixed, 3.1 with
-properties of its own for each message.  ``benchmarks/amqp_codec.py`` has them all.
+properties of its own for each message.  ``benchmarks/scenarios/amqp_codec.py`` measures all of them.
 """
 
 from __future__ import annotations
@@ -23,41 +32,42 @@ from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published
 from plugins.protocols.amqp091.frames import END, END_OCTET
-from plugins.protocols.amqp091.own_contents import read_own_content
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct, header_parts
+from plugins.protocols.amqp091.whole_content import read_whole_content
 
 _frame_size = Struct(">I").unpack_from
 
 FIRST_BLOCK = 16
-"""How many messages are verified at once to begin with, if no more are expected; twice as many after each success."""
+"""Messages in the first block that is verified at once.  After each success the next block is twice as
+large."""
 LARGEST_BLOCK = 1 << 16
-"""So many octets at most, for what is cut to be still in the cache when it is compared."""
+"""Octets of a block at most: the bodies that are cut should still be in the cache when they are compared."""
 
 
 class PublishedBatches:
-    """Reads whole messages for a server."""
+    """Reads whole messages that a server receives."""
 
     def __init__(self, maximum_body_size: int, envelopes: Envelopes, incomplete: Container[int]) -> None:
-        """``incomplete``: channels on which no new message may begin."""
+        """``incomplete``: channels in the middle of a message, on which no new one may begin."""
         self._envelopes = envelopes
         self._incomplete = incomplete
         self.maximum_body_size = maximum_body_size
-        """The most that a body in one frame may have."""
+        """Octets of the largest body that is read here."""
         self._templates: dict[bytes, Template] = {}
         self._expected = 0
-        """How many messages repeated each other last time: a steady flow goes on like that."""
+        """Length of the last stride.  In a steady flow the next one is about as long."""
 
     def forget(self) -> None:
-        """Drop all templates: a channel has changed its state."""
+        """Drop all templates, because a channel has ended: the templates do not check its state."""
         self._templates.clear()
 
     def learn(
         self, channel: int, frame: bytes, mandatory: bool, immediate: bool, envelope: Envelope, raw: bytes
     ) -> None:
-        """Remember a message that was read frame by frame."""
+        """Make a template from a message that was read and checked."""
         known = self._templates.get(frame)
-        if known is not None and known.envelope is envelope:  # a client that writes each frame by itself
-            return
+        if known is not None and known.envelope is envelope:
+            return  # the client writes each frame separately, so that every message is read frame by frame
         if len(self._templates) >= MAXIMUM_TEMPLATES:
             self._templates.clear()
         header, tail, sizes = header_parts(channel, raw)
@@ -74,8 +84,11 @@ class PublishedBatches:
         )
 
     def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
-        """Read as many whole messages as there are at ``position``; return where they end."""
-        # One long function: it is the inner loop of a server, and a call costs a tenth of a message.
+        """Read whole messages from ``position`` on and add their events; return the position behind them."""
+        # One long function, because it is the inner loop of a server: a call costs a tenth of a message.
+        # ``steady``: the last message was of ``template``, so that the next one probably begins with ``method``.
+        # ``reported``: the last event is of this call and of another template, so that the next batch cannot
+        # extend it.
         end = len(data)
         starts = data.startswith
         find = self._templates.get
@@ -117,8 +130,8 @@ class PublishedBatches:
                     total = width = 0
                     last_size = -1
             body_start = position + head_length
-            if body_start > end:  # a message with shorter properties may still be whole: frame by frame
-                break
+            if body_start > end:
+                break  # a message with shorter properties may still be whole; it is then read frame by frame
             its_header, size, its_tail, frame_size = unpack(data, position + len(method))
             stop = body_start + size
             if its_tail != tail or its_header != header or size != frame_size:
@@ -135,7 +148,7 @@ class PublishedBatches:
                 width = 0 if bodies else size
             bodies.append(data[body_start:stop])
             total += size
-            if size == last_size:
+            if size == last_size:  # two of a size in a row: try a stride
                 more = _read_stride(data, stop + 1, data[position:body_start], size, self._expected)
                 self._expected = len(more)
                 bodies += more
@@ -158,15 +171,16 @@ class PublishedBatches:
         before: Batch,
         events: list[Event],
     ) -> int:
-        """Read one message with the template's method frame but a content header of its own.
+        """Read one message with the template's method frame but another content header.
 
-        Requests with a correlation id each, say.  An envelope that is met again becomes the template.
-        What was read ``before`` is reported first; returns ``position`` if this message is not a plain one.
+        ``before``: messages that were read and not reported yet; they are reported first.  If the envelope
+        was seen before, it becomes the template.  Return the position behind the message, or ``position`` if
+        it cannot be read here.
         """
         if template is None:
             return position
         channel, mandatory, immediate = template.channel, template.mandatory, template.immediate
-        content = read_own_content(data, position + len(template.method), channel, self.maximum_body_size)
+        content = read_whole_content(data, position + len(template.method), channel, self.maximum_body_size)
         if content is None:
             return position
         raw, body, following = content
@@ -189,7 +203,7 @@ class PublishedBatches:
 def report_published(
     channel: int, mandatory: bool, immediate: bool, batch: Batch, events: list[Event]
 ) -> None:
-    """Add messages to the batch before, if that is of the same flow, else as a batch of their own."""
+    """Add messages to the last event if it is of the same flow, else add an event."""
     if events:
         last: Any = events[-1]
         same = type(last) is Published and last.batch.envelope is batch.envelope and last.channel == channel
@@ -200,10 +214,10 @@ def report_published(
 
 
 def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected: int) -> list[bytes]:
-    """Return the bodies of the messages that repeat ``prefix`` and size without a gap.
+    """Return the bodies of the consecutive messages that have the same ``prefix`` and body size.
 
-    A block is cut in C, and verified by putting it together again: one comparison of memory.  ``expected``: as
-    many are tried first.
+    A block is cut in C.  Then it is joined again and compared with the buffer: one comparison of memory
+    verifies all of its messages.  ``expected``: the number of messages to try first.
     """
     stride = len(prefix) + size + 1
     cut = cached_struct(f"{len(prefix)}x{size}sx").iter_unpack
@@ -220,10 +234,10 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
             stop = position + count * stride
             cut_bodies = list(chain.from_iterable(cut(whole[position:stop])))
             ends_well = starts(prefix, position) and data[stop - 1] == END
-            # A copy of its own: a memoryview is compared octet by octet.
+            # The slice of ``data`` is a copy, because comparing a memoryview goes octet by octet.
             if ends_well and data[position + len(prefix) : stop - 1] == separator.join(cut_bodies):
                 break
-            count //= 4  # a body that looks like a prefix, or a broken frame: close in on it
+            count //= 4  # a body happens to look like a prefix, or a frame is malformed: try fewer messages
         else:
             break
         bodies += cut_bodies
@@ -236,7 +250,7 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
 
 
 def _count_repeats(data: bytes, position: int, prefix: bytes, stride: int, count: int) -> int:
-    """Guess how many of ``count`` messages repeat the prefix: the flow changes once, if at all."""
+    """Estimate by bisection how many of ``count`` messages have the prefix, if the flow changes only once."""
     starts = data.startswith
     if starts(prefix, position + (count - 1) * stride):
         return count

@@ -1,4 +1,4 @@
-"""Reply codes (section 1.8 of the specification's XML) and the texts that go with them."""
+"""Reply codes (section 1.8 of the specification's XML) and their texts."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ReplyCode(IntEnum):
 
 
 SOFT = frozenset({311, 312, 313, 403, 404, 405, 406})
-"""The codes that end a channel only; all the others end the connection."""
+"""The codes that close only a channel.  All others close the connection."""
 
 _NAMES = {int(code): code.name for code in ReplyCode}
 
 
 def reply_text(code: int, text: str) -> str:
-    """Return the text as RabbitMQ writes it, ``NOT_FOUND - no queue ...``, cut to what fits on the wire."""
+    """Return the text as RabbitMQ writes it, ``NOT_FOUND - no queue ...``, cut to 255 octets."""
     name = _NAMES.get(code)
     if name is not None and code != ReplyCode.SUCCESS and not text.startswith(name):
         text = f"{name} - {text}"

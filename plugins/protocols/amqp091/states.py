@@ -1,8 +1,10 @@
 """The states of a connection, a channel and a content, as tables: (state, signal) to the next state.
 
-A pair that is not in its table is a fault of whoever caused the signal.  The tables describe the
-conversation, not a side, so both roles walk the same ones: START is "start was sent" to the server
-and "start was received" to the client.  Tests and drawings read them.
+A pair that is not in its table is not allowed: the peer gets a protocol error if it sent the signal, and the
+owner gets ``LocalProtocolError`` if this side was to send it.
+
+Server and client use the same tables.  START means "start was sent" on the server, and "start was received"
+on the client.  The tests read the tables, too.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ class ConnectionState(Enum):
 
     AWAITING_HEADER = "the client has sent nothing yet"
     AWAITING_START = "the protocol header is sent"
-    AWAITING_START_OK = "the server has told its mechanisms"
+    AWAITING_START_OK = "the server has listed its mechanisms"
     LOGIN = "the server decides whether to let the client in"
     AWAITING_SECURE_OK = "the server has sent a challenge"
-    AWAITING_TUNE_OK = "the server has told its limits"
+    AWAITING_TUNE_OK = "the server has proposed its limits"
     AWAITING_OPEN = "the limits are agreed"
     OPENING = "the server decides about the virtual host"
     OPEN = "channels may be opened"
     CLOSING = "this side has sent close"
-    CLOSED = "nothing more is sent or taken"
+    CLOSED = "nothing more is sent or received"
 
 
 class ConnectionSignal(Enum):
-    """What moves a connection on."""
+    """What changes the state of a connection."""
 
     HEADER = "the protocol header"
     START = "connection.start"
@@ -41,7 +43,7 @@ class ConnectionSignal(Enum):
     CLOSE_SENT = "connection.close, sent"
     CLOSE_RECEIVED = "connection.close, received"
     CLOSE_OK = "connection.close-ok"
-    LOST = "the end of the wire, a silent peer, or one that speaks something else"
+    LOST = "the wire ended, or the peer is silent or speaks another protocol"
 
 
 _C, _S = ConnectionState, ConnectionSignal
@@ -67,16 +69,16 @@ CONNECTION: dict[tuple[ConnectionState, ConnectionSignal], ConnectionState] = {
 
 
 class ChannelState(Enum):
-    """How far a channel has come."""
+    """How far the opening or closing of a channel has come."""
 
-    CLOSED = "not open, or not any more"
+    CLOSED = "not open yet, or closed"
     OPENING = "the client has sent open"
     OPEN = "methods and messages pass"
-    CLOSING = "this side has sent close: all but close-ok is dropped"
+    CLOSING = "this side has sent close: everything except close and close-ok is dropped"
 
 
 class ChannelSignal(Enum):
-    """What moves a channel on."""
+    """What changes the state of a channel."""
 
     OPEN = "channel.open"
     OPEN_OK = "channel.open-ok"
@@ -94,13 +96,14 @@ CHANNEL: dict[tuple[ChannelState, ChannelSignal], ChannelState] = {
     (_H.OPENING, _T.CLOSE_RECEIVED): _H.CLOSED,
     (_H.OPEN, _T.CLOSE_SENT): _H.CLOSING,
     (_H.OPEN, _T.CLOSE_RECEIVED): _H.CLOSED,
+    # Both sides may close at the same time, as with a connection: this side still waits for its close-ok.
     (_H.CLOSING, _T.CLOSE_RECEIVED): _H.CLOSING,
     (_H.CLOSING, _T.CLOSE_OK): _H.CLOSED,
 }
 
 
 class ContentState(Enum):
-    """Which frame a channel expects next (section 4.2.6): values are frame types."""
+    """Which frame a channel expects next (section 4.2.6).  The values are frame types."""
 
     METHOD = 1
     HEADER = 2

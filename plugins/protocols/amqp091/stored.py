@@ -1,4 +1,4 @@
-"""AMQP's properties in a broker's store: the octets of the content header, as they came."""
+"""How a broker's store keeps AMQP properties: as the octets of the content header, unchanged."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from plugins.protocols.amqp091.field_tables import decode_table
 
 
 class StoredProperties:
-    """The codec of messages whose properties are ``ContentProperties``; reads a store's format 1, too."""
+    """Codec for messages whose properties are ``ContentProperties``.  It also reads format 1 of the store."""
 
     name = "amqp091"
     properties_type = ContentProperties
 
     def encode(self, properties: ContentProperties) -> bytes:
-        """Return the raw octets: nothing is decoded."""
+        """Return the raw octets.  Nothing is decoded."""
         return properties.raw
 
     def decode(self, octets: bytes) -> ContentProperties:
-        """Return the properties; they are decoded on first access."""
+        """Return the properties.  They are decoded on first access."""
         return ContentProperties(octets)
 
     def decode_envelope(self, exchange: str, key: str, properties: bytes) -> Envelope:
-        """Return an envelope of format 1, which had nothing but AMQP's properties beside exchange and key."""
+        """Return the envelope of a record of format 1, which has exchange, key and AMQP properties only."""
         return envelope_of(exchange, key, properties)
 
     def decode_table(self, octets: bytes, position: int) -> tuple[dict[str, Any], int]:
-        """Return the field table at a position, and the position behind it: arguments in format 1."""
+        """Return the field table at ``position``, as in format 1, and the position behind it."""
         return decode_table(octets, position)

@@ -1,8 +1,8 @@
-"""Templates: what the frames of one flow of messages have in common, and how to compare with it.
+"""Templates: the octets that all messages of one flow have in common.
 
-Messages of a flow have byte-equal method frames (but for the delivery tag) and byte-equal content
-headers (but for the body size).  Once such a message has been read with all its checks, its bytes are
-the check for the next one: comparing costs a tenth of reading.
+Messages of a flow have the same method frame, except for the delivery tag, and the same content header,
+except for the body size.  The first message of a flow is read and checked frame by frame.  For the next ones
+it is enough to compare their octets with those of the first, which costs a tenth of reading them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kernel.contracts.message import Envelope
 from plugins.protocols.amqp091.frames import BODY, END_OCTET, HEADER, frame_header
 
 MAXIMUM_TEMPLATES = 1024
-"""A peer with more flows than this starts over; it bounds what a peer can make us keep."""
+"""When a table of templates is full, it is cleared.  This bounds the memory that a peer can make us use."""
 
 _structs: dict[str, Struct] = {}
 
 
 def cached_struct(layout: str) -> Struct:
-    """Return the Struct of this layout; making one costs 1 us."""
+    """Return the Struct of this layout from a cache: making one costs 1 us."""
     struct = _structs.get(layout)
     if struct is None:
         if len(_structs) > MAXIMUM_TEMPLATES:
@@ -31,20 +31,21 @@ def cached_struct(layout: str) -> Struct:
 
 
 class Template(NamedTuple):
-    """One flow of basic.publish: the constant octets, and the layout of the octets between them.
+    """One flow of basic.publish: its constant octets, and the layout of what lies between them.
 
-    A message is its method frame, the content header up to the body size (``header``), the body size
-    (8 octets), ``tail`` up to the size of the body frame, that size (4 octets), the body and 0xCE.
-    A tuple, because the inner loop takes it apart for each message: a third of the cost of attributes.
+    A message consists of: the method frame; ``header``, which is the content header up to the body size; the
+    body size (8 octets); ``tail``, up to the size of the body frame; that size (4 octets); the body; 0xCE.
+
+    It is a tuple because the inner loop unpacks it.  That costs a third of reading its attributes.
     """
 
     method: bytes
     header: bytes
     tail: bytes
     unpack_sizes: Callable[[bytes, int], tuple[Any, ...]]
-    """Gives header, body size, tail and size of the body frame."""
+    """Returns header, body size, tail and size of the body frame."""
     head_length: int
-    """The octets of all that precedes the body."""
+    """Octets of a message in front of its body."""
     channel: int
     mandatory: bool
     immediate: bool
@@ -52,7 +53,7 @@ class Template(NamedTuple):
 
 
 def header_parts(channel: int, properties: bytes) -> tuple[bytes, bytes, Struct]:
-    """Return header, tail and sizes of a template."""
+    """Return ``header``, ``tail`` and the Struct of ``unpack_sizes`` for a template."""
     header = frame_header.pack(HEADER, channel, 12 + len(properties)) + b"\x00\x3c\x00\x00"
     tail = properties + END_OCTET + bytes((BODY,)) + channel.to_bytes(2, "big")
     sizes = cached_struct(f">{len(header)}sQ{len(tail)}sI")

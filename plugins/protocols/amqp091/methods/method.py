@@ -1,4 +1,4 @@
-"""Method: what the generated classes of this folder have in common."""
+"""Method: the base of the generated classes in this folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     """One method with its arguments.  ``encode`` and ``decode`` work on the payload of a method frame."""
 
     name: ClassVar[str] = ""
-    """As people write it: ``basic.publish``."""
+    """As in the specification: ``basic.publish``."""
     class_id: ClassVar[int] = 0
     method_id: ClassVar[int] = 0
     sent_by: ClassVar[Sender] = "both"
@@ -27,9 +27,9 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, payload: bytes) -> Method:
-        """Read the payload of a method frame whose ids are those of this class.
+        """Decode the payload of a method frame that has the ids of this class.
 
-        Raises ``MalformedField``, ``IndexError`` or ``struct.error`` when it is too short, too long or
-        wrong: the caller answers with 502 (syntax error).
+        Raises ``MalformedField``, ``IndexError`` or ``struct.error`` if it is too short, too long or
+        malformed; the caller answers with 502 (syntax error).
         """
         raise NotImplementedError

@@ -1,6 +1,7 @@
-"""Own contents: a content header that no template knows, and the one body frame behind it.
+"""Reads a content that lies whole in the buffer: a content header and exactly one body frame.
 
-Requests with a correlation id each, say: the method frame is known, the properties never are.
+The batch readers use it when the method frame of a message is known but its properties are new.  That is the
+case for requests, for example, each of which has its own correlation id.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ _BASIC = 60 << 16
 """Class and weight of a content header, read as one number."""
 
 
-class OwnContent(NamedTuple):
-    """What was read."""
+class WholeContent(NamedTuple):
+    """A content that was read."""
 
     raw: bytes
-    """The property list."""
+    """Property flags and property list."""
     body: bytes
     end: int
-    """The position after it."""
+    """The position behind the body frame."""
 
 
-def read_own_content(data: bytes, start: int, channel: int, maximum: int) -> OwnContent | None:
-    """Read a content that begins at ``start``; None if it is not whole, in several frames, or not as it should be.
+def read_whole_content(data: bytes, start: int, channel: int, maximum: int) -> WholeContent | None:
+    """Read the content that begins at ``start``.
 
-    ``maximum``: the largest body.  There are seven octets at ``start``, at least.
+    Return None if it is incomplete, has several body frames, or is malformed; the caller then reads it frame
+    by frame.  ``maximum``: octets of the largest body.  At least seven octets must be there from ``start``
+    on.
     """
     kind, number, header_size = frame_header.unpack_from(data, start)
     body_frame = start + OVERHEAD + header_size
@@ -43,4 +46,4 @@ def read_own_content(data: bytes, start: int, channel: int, maximum: int) -> Own
         return None
     if stop >= len(data) or data[stop] != END or not 0 < size <= maximum:
         return None
-    return OwnContent(data[start + 19 : body_frame - 1], data[body_frame + 7 : stop], stop + 1)
+    return WholeContent(data[start + 19 : body_frame - 1], data[body_frame + 7 : stop], stop + 1)

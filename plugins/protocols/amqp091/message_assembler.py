@@ -1,7 +1,8 @@
-"""Contents: messages that arrive frame by frame, on their way to become batches.
+"""MessageAssembler: puts messages together from single frames, with all checks.
 
-The slow way, with all its checks.  Each message read here teaches the reader of batches, so that in a
-steady flow only the first message of a flow, and those cut by the end of a buffer, come this way.
+This is the slow path.  Each message that is read here makes a template for the batch reader, which then reads
+the following messages of the same flow.  So this path sees only the first message of a flow, messages that
+the end of a buffer cuts in two, and messages with several body frames.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _BASIC = 60
 _header = struct.Struct(">HHQ")
 
 
-class MessageReader(Interface):
-    """What PublishedBatches and DeliveredBatches have in common."""
+class BatchReader(Interface):
+    """The interface that PublishedBatches and DeliveredBatches share."""
 
     maximum_body_size: int
 
@@ -37,40 +38,44 @@ class MessageReader(Interface):
     def read(self, data: bytes, position: int, events: list[Event]) -> int: ...
 
 
-class Contents:
-    """Assembles the messages of all channels of a connection; the two subclasses know whose."""
+class MessageAssembler:
+    """Assembles the messages of all channels of a connection.  There is a subclass for each side."""
 
     batch_ids: bytes
-    batches: MessageReader
+    """Class and method id of the messages that ``batches`` reads."""
+    batches: BatchReader
 
     def __init__(self, maximum_body_size: int) -> None:
         self.maximum_body_size = maximum_body_size
         self.incomplete: set[int] = set()
-        """Channels with a message under way: what comes on them goes frame by frame."""
+        """Channels on which a message is incomplete.  Their frames must not go to the batch reader."""
         self._envelopes = Envelopes()
 
     def limit_frames(self, frame_max: int) -> None:
-        """No body frame may have more; 0: no limit."""
+        """Set the negotiated frame_max, in octets; 0: no limit."""
         limit = frame_max - OVERHEAD if frame_max else 1 << 32
         self.batches.maximum_body_size = min(limit, self.maximum_body_size or limit)
 
     def known(self, frame: bytes) -> Method | None:
-        """Return the method of a frame that was seen before, if it is worth remembering."""
+        """Return the decoded method of this frame if it is in the cache."""
         return None
 
     def begin(self, channel: Channel, method: Method, frame: bytes) -> None:
-        """A method came that content follows."""
+        """Expect the content of a method."""
         channel.begin_content(method, frame)
         self.incomplete.add(channel.number)
 
     def forget(self, channel: Channel) -> None:
-        """The channel has ended: drop what was under way, and what would be read without asking it."""
+        """The channel has ended: drop its incomplete message, and all templates."""
         channel.forget_content()
         self.incomplete.discard(channel.number)
         self.batches.forget()
 
     def frame(self, channel: Channel, kind: int, payload: bytes, events: list[Event]) -> str | None:
-        """Take a header or body frame; return what is to be said of a content that is too large."""
+        """Process a header or body frame.
+
+        Return None, or the reply text if the content is too large; the caller then closes the channel.
+        """
         if kind != channel.content_state.value:
             wanted = channel.content_state
             what = (
@@ -129,8 +134,8 @@ class Contents:
         raise NotImplementedError
 
 
-class ServerContents(Contents):
-    """A server gets basic.publish."""
+class ServerAssembler(MessageAssembler):
+    """For a server, which receives basic.publish."""
 
     batch_ids = b"\x00\x3c\x00\x28"
 
@@ -158,8 +163,8 @@ class ServerContents(Contents):
         report_published(channel, method.mandatory, method.immediate, batch, events)
 
 
-class ClientContents(Contents):
-    """A client gets basic.deliver, basic.get-ok and basic.return."""
+class ClientAssembler(MessageAssembler):
+    """For a client, which receives basic.deliver, basic.get-ok and basic.return."""
 
     batch_ids = b"\x00\x3c\x00\x3c"
 
