@@ -1,1 +1,1 @@
-"""The matrix of pipes between threads, and the ports that engines hold.  Start with dispatcher.py."""
+"""The matrix of pipes between threads, and the ports that engines hold.  Read dispatcher.py first."""

@@ -1,7 +1,7 @@
-"""Dead letters: what a destination has refused, with a note of why and by whom.
+"""Dead letters: messages that a destination has refused, with headers that say why and by whom.
 
-The note stands in the headers of the message (``properties["headers"]``), where every protocol that has headers
-carries it.  The rest of the envelope stays as it was.
+The headers are ``properties["headers"]`` of the envelope, which every protocol that has headers carries.  The rest of
+the envelope is not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernel.pipes.water_marks import WaterMarks
 
 
 def dead_letter(envelope: Envelope, reason: str, engine: str, port: str, route: str) -> Envelope:
-    """Return the envelope of a message that a port of ``engine`` has refused, which ``route`` had brought there."""
+    """Return the envelope of a dead letter: ``port`` of ``engine`` has refused a message that came by ``route``."""
     headers = envelope.properties.get("headers")
     noted = {
         **(headers or {}),
@@ -32,7 +32,7 @@ def dead_letter(envelope: Envelope, reason: str, engine: str, port: str, route: 
 def dead_letter_route(
     source: str, route: str, engine: str, marks: WaterMarks, make_router: Callable[[], Router]
 ) -> RouteSpec:
-    """Return the route on which ``source`` passes on what destinations of ``route`` refuse.
+    """Return the route from ``source`` to ``engine`` for messages that destinations of ``route`` refuse.
 
     ``make_router`` makes a router that gives each message to one port of ``engine``.  If that port goes, another takes
     over; if there is none, messages wait for one.

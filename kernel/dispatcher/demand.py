@@ -1,7 +1,7 @@
-"""Demand: what the readers of a port's messages have asked for, together.
+"""Demand: the subscriptions of all readers of a port's messages.
 
-The owner of the port hears of every change, and can look up the union: it passes on to its own source what the first
-reader asks for, and takes it back with the last.
+The port's owner is told of each change (``on_asked``) and can look up the sums (``counts``).  So it can subscribe at its
+own source when the first reader subscribes, and unsubscribe when the last one does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernel.contracts.router import Outlet
 
 
 class Demand:
-    """Subscriptions by pipe, and their union.  The thread of the port."""
+    """Subscriptions by pipe, and their sums.  Empty if the owner has no ``on_asked``.  The thread of the port."""
 
     __slots__ = ("_of", "_tell", "counts")
 
@@ -26,9 +26,10 @@ class Demand:
         """How many subscriptions there are to each pattern."""
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
-        """A reader asks for what matches.
+        """Add a subscription of a reader.
 
-        A group of readers asks its source for what any reader would: only the last router chooses between the members.
+        The name of a subscription group is left out: which member gets a message is decided by the route to the
+        members, not by the source further up.
         """
         if self._tell is None:
             return
@@ -38,7 +39,7 @@ class Demand:
         self._tell("subscribe", pattern, outlet)
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
-        """A reader takes a subscription back; harmless when there was none."""
+        """Take back a subscription of a reader; does nothing if there is none."""
         pattern = without_group(pattern)
         asked = self._of.get(outlet)
         if asked is None or not asked[pattern] or self._tell is None:
@@ -52,7 +53,7 @@ class Demand:
         self._tell("unsubscribe", pattern, outlet)
 
     def leave(self, outlet: Outlet) -> None:
-        """A reader is gone, and its subscriptions with it."""
+        """Take back all subscriptions of a reader that has left."""
         for pattern in list(self._of.get(outlet, Counter()).elements()):
             self.unsubscribe(outlet, pattern)
         self._of.pop(outlet, None)

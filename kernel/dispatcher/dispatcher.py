@@ -1,9 +1,38 @@
 """Dispatcher: the matrix of pipes between threads, and who is connected to whom.
 
-Engines join as groups of ports: an engine with one port, or a listener with a port for each connection.  A route
-from group to group puts a pipe between every port of the one and every port of the other, when they join
-and as long as they stay.  Messages never pass through here; only the management of pipes does, under a lock
-that no message path takes.  What has to change in another thread is posted to it.
+The matrix
+----------
+Each thread that takes part has a number: its row and its column.  Cell (i, j) holds the pipes that ports of thread i
+write and ports of thread j read.  A pipe has one writing and one reading thread, so its two ends need no lock.
+The matrix is a view (``matrix``, ``pipes``); what is stored is each pipe with its route and its two ports.
+
+Ports join in *groups*.  The group has the name of the engine: most engines have one port, a listener has one for each
+connection.  A route leads from group to group: there is a pipe from every port of the source group to every port of
+the target groups, from the time both have joined until one of them leaves.  There are two exceptions.  A route from an
+engine to itself has no pipe from a port back to itself, unless it has ``echo``.  Of the ports of one ``PortGroup`` each
+source port leads to one only.
+
+Who calls what
+--------------
+Messages do not pass through the dispatcher.  Only changes do, under one lock.  They may come from any thread:
+
+* A port joins (``open_port``, in its own thread): it gets a ``Route`` for each route of its group, and pipes in both
+  directions.
+* A port leaves (``Port.close``, in its own thread): pipes *to* it are taken out of their routes (``Port.detach_out``).
+  What it did not confirm is then handed over.  Pipes *from* it are ended: their readers take the rest first.
+* A route is added or removed (any thread): pipes are made, or ended.
+
+An object is only changed by the thread that owns it.  So what has to change at a port of another thread is posted to
+the mailbox of that thread: ``attach_out`` and ``detach_out`` to the writer, ``attach_in`` to the reader.  The mailbox
+keeps the order: a writer hears of a pipe before it hears that the pipe's reader has left.  Such a call may come after
+the port was closed, so it has to be harmless then.
+
+Invariants
+----------
+1. ``_pipes`` has each pipe whose two ports are both in their groups and whose route is in ``_specs``.
+2. ``_pipes_of`` has the same pipes for each port, both directions.
+3. A pipe of a removed route that confirms stays in ``_removed`` until its reader has confirmed all of it, or one of
+   its ports leaves.  If the reader leaves, the writer still has to hear of it: it waits for the confirmations.
 """
 
 from __future__ import annotations
@@ -23,7 +52,7 @@ from kernel.pipes.pipe import Pipe
 
 
 class ThreadSlot:
-    """A thread's place in the matrix: its number, its name and its mailbox."""
+    """A thread as the matrix knows it: its number, its name and its mailbox."""
 
     __slots__ = ("mailbox", "name", "number")
 
@@ -39,7 +68,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.rendezvous: dict[str, Any] = {}
-        """Where engines of this kernel find each other by name (the in-process transport)."""
+        """Objects that engines of this kernel share by name, as the in-process transport does."""
         self._slots: list[ThreadSlot] = []
         self._spare: list[ThreadSlot] = []
         self._groups: dict[str, list[Port]] = defaultdict(list)
@@ -48,23 +77,24 @@ class Dispatcher:
         self._pipes_of: dict[Port, set[Pipe]] = defaultdict(set)
         self._slot_of: dict[Port, ThreadSlot] = {}
         self._removed: list[tuple[Pipe, Port, Port]] = []
-        """Pipes of routes that are no more, with their ends, from whose readers confirmations may still come."""
+        """Pipes of removed routes, with their two ports, whose readers may still confirm something."""
         self.past: PastFigures = PastFigures()
 
     # ------------------------------------------------------------------ threads and ports
 
     def add_thread(self, name: str, mailbox: Mailbox) -> ThreadSlot:
-        """Give a thread its row and column."""
+        """Add a row and a column for a thread of the kernel.  They are never removed.  Any thread."""
         with self._lock:
             slot = ThreadSlot(len(self._slots), name, mailbox)
             self._slots.append(slot)
             return slot
 
     def borrow_slot(self, name: str) -> ThreadSlot:
-        """Give a caller's thread a row and column for as long as it needs them.
+        """Give an application thread a row and a column until ``give_back_slot``.  Any thread.
 
-        They are used again by a later caller, mailbox and all: whoever still posts to the one before only
-        wakes the next for nothing, where a closed descriptor might by then be somebody else's.
+        A later caller gets the same slot with the same mailbox.  A thread that still posts to the earlier caller then
+        wakes the later one for nothing.  If the mailbox were closed, the number of its descriptor could by then
+        belong to another file, and the late post would write there.
         """
         with self._lock:
             if self._spare:
@@ -75,25 +105,29 @@ class Dispatcher:
         return self.add_thread(name, Mailbox())
 
     def give_back_slot(self, slot: ThreadSlot) -> None:
-        """The caller is done with it."""
+        """Make a borrowed slot available to the next caller.  Any thread."""
         with self._lock:
             self._spare.append(slot)
 
     def dispose(self) -> None:
-        """Close every bell, when no thread is left to ring one."""
+        """Close the doorbells of all threads.  Call it when no thread is left that could ring one."""
         for slot in self._slots:
             slot.mailbox.bell.close()
 
     def open_port(
         self, slot: ThreadSlot, name: str, group: str, owner: PortOwner, options: dict[str, Any] | None = None
     ) -> Port:
-        """Join a group.  Called by the thread of ``slot``; the routes out are in place when it returns."""
+        """Return a new port of ``group``.  Called by the thread of ``slot``.
+
+        The port's routes out, and their pipes, are in place when this returns.  Pipes to the port are attached by its
+        mailbox.  Raises what the router of a route raises; the port has left again then.
+        """
         port = Port(name, group, owner, slot.mailbox.post, options)
         port.leave = self._leave
         try:
             with self._lock:
                 self._join(slot, port)
-        except BaseException:  # a router of a route from or to here
+        except BaseException:  # the router of a route has raised
             port.close()
             raise
         return port
@@ -111,7 +145,7 @@ class Dispatcher:
             self._connect(spec, source, port)
 
     def _sources_of(self, port: Port) -> list[tuple[RouteSpec, Port]]:
-        """Return the routes, and their beginnings, that are to lead to a port that joins."""
+        """Return the routes that have to lead to a port that joins, each with a source port."""
         group, port_group = port.group, group_of(port)
         pairs = [
             (spec, source)
@@ -129,7 +163,7 @@ class Dispatcher:
         ]
 
     def _leads_to(self, spec: RouteSpec, source: Port, whole: str) -> bool:
-        """Whether a route from there leads to a share of that destination already."""
+        """Whether a route from ``source`` leads to another port of that port group already."""
         ends = [self._pipes[pipe] for pipe in self._pipes_of[source]]
         port_groups = [group_of(target) for leads, begin, target in ends if leads is spec and begin is source]
         return any(port_group is not None and port_group.whole == whole for port_group in port_groups)
@@ -144,7 +178,7 @@ class Dispatcher:
                 if target is port:
                     source.post(partial(source.detach_out, pipe))
                 else:
-                    pipe.end()  # the port may not even have heard of it
+                    pipe.end()  # here as well: ``attach_out`` may still wait in the mailbox of the port
             for pipe, source, target in self._removed:
                 if target is port:
                     source.post(partial(source.detach_out, pipe))
@@ -154,7 +188,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ routes
 
     def add_route(self, spec: RouteSpec) -> None:
-        """Connect two groups, those that are there and those that will join.  Any thread."""
+        """Connect the ports of two groups: those that have joined, and those that will join.  Any thread."""
         with self._lock:
             self._specs.append(spec)
             for source in self._groups[spec.source]:
@@ -163,7 +197,7 @@ class Dispatcher:
                     self._connect(spec, source, target)
 
     def remove_route(self, spec: RouteSpec) -> None:
-        """Disconnect: what is in the pipes is still read; messages on other routes notice nothing."""
+        """Disconnect two groups.  Readers still take what is in the pipes; other routes are not affected.  Any thread."""
         with self._lock:
             self._specs.remove(spec)
             self._removed = [ends for ends in self._removed if not ends[0].settled()]
@@ -175,7 +209,7 @@ class Dispatcher:
                 source.post(partial(source.detach_route, spec))
 
     def _targets_of(self, spec: RouteSpec, source: Port) -> list[Port]:
-        """Return where a route is to lead that begins at one more port."""
+        """Return the ports that a route has to lead to from one more source port."""
         ports = [
             port
             for target in spec.targets
@@ -209,7 +243,8 @@ class Dispatcher:
             attach_out()
         else:
             source.post(attach_out)
-        target.post(partial(target.attach_in, pipe, subscriptions))  # last: it may ask for more, or for less
+        # Last: the reader may answer with subscriptions, which have to reach the writer after ``attach_out``.
+        target.post(partial(target.attach_in, pipe, subscriptions))
 
     def _forget(self, pipe: Pipe) -> tuple[RouteSpec, Port, Port]:
         ends = self._pipes.pop(pipe)
@@ -219,7 +254,7 @@ class Dispatcher:
                 self._pipes_of[port].discard(pipe)
         return ends
 
-    # ------------------------------------------------------------------ for people
+    # ------------------------------------------------------------------ for operators
 
     @property
     def threads(self) -> tuple[ThreadSlot, ...]:
@@ -246,7 +281,7 @@ class Dispatcher:
             return [port for group in self._groups.values() for port in group]
 
     def matrix(self) -> list[list[int]]:
-        """How many pipes stand in each cell."""
+        """Return the number of pipes in each cell, by row (writing thread) and column (reading thread)."""
         size = len(self._slots)
         cells = [[0] * size for _ in range(size)]
         for writer, reader, _, _ in self.pipes():
@@ -255,7 +290,7 @@ class Dispatcher:
 
 
 def _is_echo(spec: RouteSpec, source: Port, target: Port) -> bool:
-    """Whether a pipe between these would bring messages back to the connection that they came from."""
+    """Whether a pipe between these two ports would return messages to the connection that they came from."""
     if spec.echo or source.group != target.group:
         return False
     mine, theirs = group_of(source), group_of(target)

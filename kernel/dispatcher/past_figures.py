@@ -1,4 +1,4 @@
-"""Past figures: what pipes and ports had counted by the time they went, so that no counter ever goes back."""
+"""Past figures: the counters of pipes and ports that are gone.  With them, the sums in statistics never fall."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ class PastFigures:
         self._groups: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def add_pipe(self, route: str, pipe: Pipe) -> None:
-        """A pipe goes.  What its writer does until it hears of that is handed over to another, or abandoned."""
+        """Add the counters of a pipe that is removed.
+
+        Its writer may still write to it until it hears of that.  Those messages are not counted here: they are handed
+        over to another pipe, which counts them, or they are abandoned.
+        """
         self._routes[route].update(figures_of_pipe(pipe))
 
     def add_port(self, port: Port) -> None:
-        """A port goes; called by its thread."""
+        """Add the counters of a port that leaves.  Called by the port's thread."""
         self._groups[port.group].update(figures_of_port(port))
         for route in port.routes:
             self._routes[route.spec.name]["unrouted"] += route.unrouted
 
     def of_route(self, name: str) -> Counter[str]:
-        """Return the sums of a route so far."""
+        """Return the sums of all removed pipes of a route."""
         return Counter(self._routes.get(name, ()))
 
     def of_group(self, name: str) -> Counter[str]:
-        """Return the sums of an engine so far."""
+        """Return the sums of all ports of an engine that have left."""
         return Counter(self._groups.get(name, ()))
 
 
 def figures_of_pipe(pipe: Pipe) -> dict[str, int]:
-    """Return what a pipe has counted."""
+    """Return the counters of a pipe by name."""
     return {
         "written": pipe.taken + pipe.waiting(),
         "bytes": pipe.bytes_taken,
@@ -48,5 +52,5 @@ def figures_of_pipe(pipe: Pipe) -> dict[str, int]:
 
 
 def figures_of_port(port: Port) -> dict[str, int]:
-    """Return what a port has counted."""
+    """Return the counters of a port by name."""
     return {"unrouted": port.unrouted, "abandoned": port.abandoned}

@@ -17,7 +17,7 @@ from kernel.dispatcher.ack_tracker import AckTracker
 from kernel.dispatcher.dead_letter import dead_letter
 from kernel.dispatcher.demand import Demand
 from kernel.dispatcher.route import Route
-from kernel.dispatcher.stalls import Stalls
+from kernel.dispatcher.stall_watch import StallWatch
 from kernel.pipes.fair_queue import FairQueue
 from kernel.pipes.pipe import Pipe
 
@@ -61,7 +61,7 @@ class Port:
         self.origin: tuple[str, str] = ("", "")
         """From which port, by which route, what was last taken came."""
         self.routes: list[Route] = []
-        self.stalls: Stalls = Stalls(self.routes)
+        self.stall_watch: StallWatch = StallWatch(self.routes)
         self.on_topology: Callable[[], Any] = _ignore
         """Called after routes or pipes have changed: time to look for a short cut."""
         self.on_failure: Callable[[Exception], Any] = _raise
@@ -132,7 +132,7 @@ class Port:
 
         Called by the port's host at the ``deadline``.
         """
-        abandoned = self.stalls.handle_timeout()
+        abandoned = self.stall_watch.handle_timeout()
         if abandoned is None:
             return False
         self.abandoned += abandoned
@@ -144,7 +144,7 @@ class Port:
         """The source waits until ``on_writable``."""
         if not self._stopped:
             self._stopped = True
-            self.stalls.watch()
+            self.stall_watch.watch()
 
     def short_cut(self) -> Pipe | None:
         """The pipe to write to directly: there is one route without filter, to one pipe, and none has confirmed."""
@@ -362,7 +362,7 @@ class Port:
                 pipe.on_asked = partial(self._on_asked, route, pipe)
                 pipe.on_refused = partial(self._on_refused, route, pipe)
                 if route.suspended:
-                    self.stalls.back(route)
+                    self.stall_watch.back(route)
                 route.attach(pipe, options)
                 for pattern in options.get("subscriptions", ()):
                     self._on_asked(route, pipe, "subscribe", pattern)
@@ -378,9 +378,9 @@ class Port:
             if pipe in route.pipes:
                 entry = self._tracker.release(pipe) if self._tracker else None
                 self.abandoned += route.detach(pipe, entry)
-                self.stalls.forget(pipe)
-                if route.owes(pipe.engine):
-                    self.stalls.await_return(route, pipe.engine)
+                self.stall_watch.forget(pipe)
+                if route.defers_for(pipe.engine):
+                    self.stall_watch.await_return(route, pipe.engine)
                 break
         else:
             if self._tracker:  # its route has gone before
@@ -418,7 +418,9 @@ class Port:
         if not route.told_refused:
             route.told_refused = True  # once; the counter tells of more
             where = "dropped and counted" if letters is None else f"passed on: {letters.spec.name}"
-            self.stalls.report("refused", f"route {route.spec.name}: {pipe.name}: {reason}; it is {where}")
+            self.stall_watch.report(
+                "refused", f"route {route.spec.name}: {pipe.name}: {reason}; it is {where}"
+            )
         if letters is not None and self._tracker is not None:
             for number, batch in batches:
                 envelope = dead_letter(batch.envelope, reason, pipe.engine, pipe.target, route.spec.name)
@@ -430,7 +432,7 @@ class Port:
     def _on_pipe_writable(self, route: Route, pipe: Pipe) -> None:
         for waited_for in (pipe, route):
             if waited_for.suspended:
-                self.stalls.back(waited_for)
+                self.stall_watch.back(waited_for)
         route.writable(pipe)
         self._writable_again()
 
@@ -438,7 +440,7 @@ class Port:
         if not self._stopped or self.closed:
             return
         if not self.writable():
-            self.stalls.watch()  # there may be others now, who wait as well
+            self.stall_watch.watch()  # there may be others now, who wait as well
             return
         self._stopped = False
         try:
@@ -462,7 +464,7 @@ class Port:
         if len(self.routes) == 1 and self._tracker is None:  # else the owner goes by its counts
             route = self.routes[0]
             if (
-                not (route.filtered or route.held or route.spec.confirm)
+                not (route.filtered or route.pending or route.spec.confirm)
                 and route.plain
                 and len(route.pipes) == 1
             ):

@@ -1,7 +1,7 @@
-"""Shares: ports that are one destination together, such as the streams of one association.
+"""Port groups: several ports that are one destination together, such as the streams of one SCTP association.
 
-What comes for them is divided by where it comes from: a route from one source port leads to one of them, so that a
-share that is full stops those sources alone that lead to it.
+A route from one source port leads to one port of the group only.  So a member that is full stops only the sources that
+lead to it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from kernel.dispatcher.port import Port
 
 
 def group_of(port: Port) -> PortGroup | None:
-    """Return which share of a destination this port is; None when it is a destination by itself."""
+    """Return the port group that this port is a member of; None when it is a destination by itself."""
     port_group: PortGroup | None = port.options.get("port_group")
     return port_group
 
 
 def takes(port_group: PortGroup, number: int) -> bool:
-    """Whether the ``number``-th of the sources that there are is for this share, when shares join one after the other.
+    """Whether a member that joins takes the present source with this number (from 0).
 
-    The last one takes those, too, that came or changed places in the meantime.
+    Members join one after the other, and sources may come and go in between, so that their numbers change.  The last
+    member therefore takes all sources; the caller leaves out those that lead to a member already.
     """
     return number % port_group.of == port_group.index or port_group.index == port_group.of - 1
 
 
 def one_of_each(ports: Sequence[Port], load: Callable[[Port], int]) -> list[Port]:
-    """Return the ports that a new source is for: of those that share, the one that has least to carry."""
+    """Return the ports that a new source leads to: of each port group only the member with the lowest ``load``."""
     alone = [port for port in ports if group_of(port) is None]
     best: dict[str, Port] = {}
     for port in ports:

@@ -1,1 +1,1 @@
-"""Who gets a message: to all, in turn, by key, back.  Start with fan_out.py."""
+"""The kernel's own routers: which pipes of a route get a message.  Read fan_out.py first, the simplest."""

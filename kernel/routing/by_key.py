@@ -13,13 +13,13 @@ from kernel.routing.dealing import deal
 
 
 class _Group:
-    """Members that share what matches a pattern: each message goes to one of them, in turn."""
+    """The members of a subscription group for one pattern: each message goes to one of them, in turn."""
 
     __slots__ = ("members", "next")
 
     def __init__(self) -> None:
         self.members: list[Outlet] = []
-        """One that subscribed several times stands here as often."""
+        """A member that subscribed several times is here as often."""
         self.next = 0
 
     def ready(self) -> list[Outlet]:
@@ -28,7 +28,7 @@ class _Group:
         return [member for member in members if not member.full()] or members
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """Deal a batch out to those that are ready."""
+        """Distribute a batch over the members that are ready."""
         ready = self.ready()
         first = self.next % len(ready)
         self.next = first + len(batch.bodies)
@@ -39,29 +39,29 @@ _Value: TypeAlias = "Outlet | _Group"
 
 
 class ByKey:
-    """Those who want it.  A pipe without a subscription gets nothing."""
+    """Chooses the pipes whose readers have subscribed to the key.  A pipe without a subscription gets nothing."""
 
     def __init__(self) -> None:
         self._trie: KeyTrie[_Value] = KeyTrie()
         self._patterns: dict[Outlet, list[str]] = {}
         self._groups: dict[str, _Group] = {}
-        """By the whole subscription: name and pattern."""
+        """By the whole subscription: ``group:NAME:PATTERN``."""
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
-        """A pipe that may subscribe."""
+        """Add a pipe, which has no subscriptions yet."""
         self._patterns[outlet] = []
 
     def detach(self, outlet: Outlet) -> None:
-        """Its subscriptions go with it."""
+        """Remove a pipe and its subscriptions."""
         for pattern in self._patterns.pop(outlet):
             self._remove(outlet, pattern)
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """The batch itself for everybody who subscribed to its key; of a group, one for each message."""
+        """Give the whole batch to each pipe that subscribed to its key, and each message to one member of a group."""
         found = self._trie.match(batch.envelope.key)
         if self._groups:
             return self._with_groups(batch, found)
-        return [(outlet, batch) for outlet in found]  # type: ignore[misc]  # no group is there
+        return [(outlet, batch) for outlet in found]  # type: ignore[misc]  # there are no groups
 
     def _with_groups(self, batch: Batch, found: Iterable[_Value]) -> Sequence[tuple[Outlet, Batch]]:
         groups = [value for value in found if isinstance(value, _Group)]
@@ -72,10 +72,10 @@ class ByKey:
         return chosen
 
     def peek(self, batch: Batch) -> Iterable[Outlet]:
-        """Those that ``choose`` would find; of a group all that are ready."""
+        """Return the pipes that ``choose`` would return; of a group all members that are ready."""
         found = self._trie.match(batch.envelope.key)
         if not self._groups:
-            return found  # type: ignore[return-value]  # no group is there
+            return found  # type: ignore[return-value]  # there are no groups
         return [
             outlet for value in found for outlet in (value.ready() if isinstance(value, _Group) else (value,))
         ]
@@ -85,7 +85,7 @@ class ByKey:
         return bool(self._trie.match(batch.envelope.key))
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
-        """From now on; with ``group:NAME:`` in front as a member of a group."""
+        """Add a subscription; with ``group:NAME:`` in front of the pattern, as a member of that group."""
         self._patterns[outlet].append(pattern)
         name, wanted = split_group(pattern)
         if not name:
@@ -98,7 +98,7 @@ class ByKey:
         group.members.append(outlet)
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
-        """No longer; harmless when it was not subscribed."""
+        """Take back a subscription; does nothing if there is none."""
         if pattern in self._patterns[outlet]:
             self._patterns[outlet].remove(pattern)
             self._remove(outlet, pattern)

@@ -1,4 +1,4 @@
-"""Dealing: one batch to several pipes, each message to one of them."""
+"""Dealing: divides a batch between several pipes, so that each message goes to one of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from kernel.contracts.router import Outlet
 
 
 def deal(batch: Batch, ready: Sequence[Outlet], first: int) -> list[tuple[Outlet, Batch]]:
-    """Deal a batch out in strides, beginning with the pipe ``first``: one slice a pipe, not one step a message."""
+    """Give each message of a batch to one pipe, in turn, beginning with the pipe ``first``.
+
+    With n pipes, a pipe gets every n-th message.  That is one slice for each pipe, not one step for each message.
+    """
     if len(ready) == 1 or len(batch.bodies) == 1:
         return [(ready[first], batch)]
     ready = [*ready[first:], *ready[:first]]
     return [
         (outlet, batch_of(part, batch.envelope, multipart=batch.multipart))
-        for place, outlet in enumerate(ready)
-        if (part := batch.bodies[place :: len(ready)])
+        for offset, outlet in enumerate(ready)
+        if (part := batch.bodies[offset :: len(ready)])
     ]

@@ -1,4 +1,4 @@
-"""Fan-out: every pipe gets every message, the same body object."""
+"""Fan-out: every pipe gets every message.  The batch is shared, not copied."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from kernel.contracts.router import Outlet
 
 
 class FanOut:
-    """All of them."""
+    """Chooses all pipes."""
 
     def __init__(self) -> None:
         self._outlets: list[Outlet] = []
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
-        """One more copy."""
+        """Add a pipe."""
         self._outlets.append(outlet)
 
     def detach(self, outlet: Outlet) -> None:
-        """One copy less."""
+        """Remove a pipe."""
         self._outlets.remove(outlet)
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """The batch itself for everybody."""
+        """Give the batch to each pipe."""
         return [(outlet, batch) for outlet in self._outlets]
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
-        """Everybody gets everything anyhow."""
+        """Do nothing: each pipe gets everything."""
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
-        """Everybody gets everything anyhow."""
+        """Do nothing: each pipe gets everything."""

@@ -1,4 +1,4 @@
-"""Reply: back to the port that the envelope names."""
+"""Reply: sends answers to the port that the envelope names."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from kernel.contracts.router import Outlet
 
 
 class Reply:
-    """The one whose port is called ``envelope.reply_to``.  Whoever answers sends under the envelope it got.
+    """Chooses the pipe to the port with the name ``envelope.reply_to``.
 
-    Of several of one name it is the one that came last.
+    An answer is sent under the envelope of its request, so it goes back to where the request came from.  If several
+    ports have the name, the one that joined last gets the answer.
     """
 
     def __init__(self) -> None:
         self._outlets: dict[str, list[Outlet]] = {}
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
-        """A port that may have asked something."""
+        """Add a pipe to a port that may send requests."""
         self._outlets.setdefault(outlet.target, []).append(outlet)
 
     def detach(self, outlet: Outlet) -> None:
-        """Answers to it are unrouted from now on, and counted."""
+        """Remove a pipe.  Answers for its port are unrouted from now on, and counted."""
         namesakes = self._outlets[outlet.target]
         namesakes.remove(outlet)
         if not namesakes:
             del self._outlets[outlet.target]
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """The asker, or nobody when it has gone."""
+        """Give the batch to the requesting port; to nobody if it has left."""
         namesakes = self._outlets.get(batch.envelope.reply_to)
         return [(namesakes[-1], batch)] if namesakes else ()
 
     def wants(self, batch: Batch) -> bool:
-        """Whether the asker is still there."""
+        """Whether the requesting port is still there."""
         return batch.envelope.reply_to in self._outlets
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
-        """Nobody chooses here."""
+        """Do nothing: subscriptions have no effect on this router."""
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
-        """Nobody chooses here."""
+        """Do nothing: subscriptions have no effect on this router."""

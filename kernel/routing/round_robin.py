@@ -1,4 +1,4 @@
-"""Round robin: each message to one pipe, the next that can take more (load balancing)."""
+"""Round robin: each message goes to one pipe, the next that is not full (load balancing)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from kernel.routing.dealing import deal
 
 
 class RoundRobin:
-    """One of them, in turn.  A batch is dealt out in strides: one slice a pipe, not one step a message."""
+    """Chooses pipes in turn."""
 
     def __init__(self) -> None:
         self._outlets: list[Outlet] = []
         self._next = 0
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
-        """One more to share the load."""
+        """Add a pipe."""
         self._outlets.append(outlet)
 
     def detach(self, outlet: Outlet) -> None:
-        """One less to share the load."""
+        """Remove a pipe."""
         self._outlets.remove(outlet)
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """Deal the batch out to the pipes that are not full; nobody when all are."""
+        """Distribute the batch over the pipes that are not full; an empty answer if all are full."""
         ready = [outlet for outlet in self._outlets if not outlet.full()]
         if not ready:
             return ()
@@ -36,7 +36,7 @@ class RoundRobin:
         return deal(batch, ready, first)
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
-        """Nobody chooses here."""
+        """Do nothing: subscriptions have no effect on this router."""
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
-        """Nobody chooses here."""
+        """Do nothing: subscriptions have no effect on this router."""

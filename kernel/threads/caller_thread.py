@@ -53,7 +53,7 @@ class CallerThread:
         self.wake: Callable[[], None] = bell.ring
         self.clear: Callable[[], None] = bell.clear
         self.port: Port = dispatcher.open_port(self._slot, name, name, owner, options)
-        self.port.stalls.report = lambda _, text: _log.warning("%s: %s", name, text)
+        self.port.stall_watch.report = lambda _, text: _log.warning("%s: %s", name, text)
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Process what others post until ``done()``; False when it is not within ``timeout`` seconds."""
@@ -78,7 +78,7 @@ class CallerThread:
 
     def until_stall_timeout(self) -> float:
         """Seconds until ``check_stalls`` has something to do."""
-        deadline = self.port.stalls.deadline()
+        deadline = self.port.stall_watch.deadline()
         return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
 
     def disarm(self) -> None:

@@ -56,7 +56,7 @@ class EngineHost:
         """Join the dispatcher as one more port of this engine."""
         port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
         port.on_failure = self.fail
-        self._host_stalls(port)
+        self._host_stall_watch(port)
         self._ports[port] = None
         leave = port.leave
 
@@ -68,11 +68,11 @@ class EngineHost:
         port.leave = forget
         return port
 
-    def _host_stalls(self, port: Port) -> None:
-        stalls = port.stalls
-        stalls.now = self._loop.now
-        stalls.on_change = lambda: self.set_timer(stalls.deadline(), port.check_stalls, stalls)
-        stalls.report = lambda what, text: self._report(
+    def _host_stall_watch(self, port: Port) -> None:
+        watch = port.stall_watch
+        watch.now = self._loop.now
+        watch.on_change = lambda: self.set_timer(watch.deadline(), port.check_stalls, watch)
+        watch.report = lambda what, text: self._report(
             EngineEvent(engine=self._engine, what=what, detail=text)
         )
 

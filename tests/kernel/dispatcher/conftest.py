@@ -76,8 +76,8 @@ class System:
         slot = self.thread(thread or name)
         port = self.dispatcher.open_port(slot, name, group or name, self.owners[name], options)
         self.ports[name] = port
-        port.stalls.now = lambda: self.now
-        port.stalls.report = lambda what, text: self.reports.append((what, text))
+        port.stall_watch.now = lambda: self.now
+        port.stall_watch.report = lambda what, text: self.reports.append((what, text))
         return port
 
     def route(
@@ -123,7 +123,7 @@ class System:
         """Let time pass, stopping at each deadline of a port."""
         end = self.now + seconds
         while True:
-            deadlines = [port.stalls.deadline() for port in self.ports.values() if not port.closed]
+            deadlines = [port.stall_watch.deadline() for port in self.ports.values() if not port.closed]
             due = min((when for when in deadlines if when is not None), default=end)
             if due >= end:
                 break

@@ -1,4 +1,4 @@
-"""Hold: batches that wait in a route for a pipe that can take them, in order."""
+"""Pending batches: what waits in a route, in order, until a pipe can take it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from kernel.dispatcher.ack_tracker import Entry
 from kernel.pipes.water_marks import WaterMarks
 
 
-class Hold:
-    """What is held keeps its entry open, so that the source is not told that it is confirmed."""
+class PendingBatches:
+    """A queue of batches, each with the entry of the ack tracker that it belongs to, if any.
+
+    An entry counts the batches that are pending.  It stays open while there are any, so the source is not told that
+    its messages are confirmed.
+    """
 
     __slots__ = ("_batches", "bytes", "messages")
 
@@ -21,40 +25,41 @@ class Hold:
         self.bytes: int = 0
 
     def append(self, batch: Batch, entry: Entry | None) -> None:
-        """Hold one more batch, which came last."""
+        """Add a batch that is newer than all others here."""
         self._batches.append((batch, entry))
         self._count(batch, entry)
 
     def prepend(self, batches: Iterable[Batch], entry: Entry | None) -> None:
-        """Hold batches that are older than what is held already."""
+        """Add batches that are older than all others here."""
         older = list(batches)
         self._batches.extendleft((batch, entry) for batch in reversed(older))
         for batch in older:
             self._count(batch, entry)
 
-    def prepend_all(self, older: Hold) -> None:
-        """Take over what another hold has; all of it is older."""
+    def prepend_all(self, older: PendingBatches) -> None:
+        """Move all batches of ``older`` to the front of this queue."""
         self._batches.extendleft(reversed(older._batches))
         self.messages += older.messages
         self.bytes += older.bytes
         older.__init__()  # type: ignore[misc]
 
     def release(self) -> Iterator[tuple[Batch, Entry | None]]:
-        """Give out the batches, the oldest first, each with the entry that stands for it now.
+        """Remove and yield the batches, the oldest first, each with its current entry.
 
-        Whoever takes one is answerable for it; what is not asked for stays.
+        A batch is removed when it is yielded.  The caller has to write it to a pipe or to append it again.  What the
+        caller does not iterate over stays here.
         """
         while self._batches:
             batch, entry = self._batches.popleft()
             self.messages -= len(batch.bodies)
             self.bytes -= batch.size
             if entry is not None:
-                entry = entry.current()
+                entry = entry.current()  # entries are merged when a destination leaves
                 entry.pending -= 1
             yield batch, entry
 
     def full(self, marks: WaterMarks) -> bool:
-        """Whether as much is held as a pipe may."""
+        """Whether as much is pending as fits in one pipe."""
         return self.messages >= marks.high or self.bytes >= marks.high_bytes
 
     def __bool__(self) -> bool:

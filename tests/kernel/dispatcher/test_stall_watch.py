@@ -1,4 +1,4 @@
-"""One destination's trouble is not for long that of the others."""
+"""A destination that takes nothing does not stop the others for longer than the stall timeout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill(system: System, *, of: str = "full", key: str = "") -> None:
             system.take(name)
 
 
-def test_a_destination_that_takes_nothing_is_set_aside(system: System) -> None:
+def test_a_destination_that_takes_nothing_is_suspended(system: System) -> None:
     three(system, "full", "free", high=4, stall_timeout=5)
     fill(system)
     system.wait(4.9)
@@ -80,7 +80,7 @@ def test_the_only_destination_is_waited_for_for_ever(system: System) -> None:
     fill(system, of="b")
     system.wait(1e6)
     assert system.owners["a"].writables == 0
-    assert system.ports["a"].stalls.deadline() is None
+    assert system.ports["a"].stall_watch.deadline() is None
 
 
 def test_when_all_are_stuck_nobody_is_dropped(system: System) -> None:
@@ -179,11 +179,11 @@ def test_by_key_only_what_is_for_the_full_one_waits(system: System) -> None:
     assert system.take("full") == [b"4"]
 
 
-def test_what_is_owed_to_a_full_pipe_is_not_overtaken(system: System) -> None:
+def test_what_is_deferred_to_a_full_pipe_is_not_overtaken(system: System) -> None:
     three(system, "b", router="reply", high=2)
     for number in range(2):
         system.send("a", b"%d" % number, reply_to="b")
-    system.send("a", b"2", reply_to="b")  # owed
+    system.send("a", b"2", reply_to="b")  # deferred
     system.turn("b")
     assert system.ports["b"].take().count == 2  # the news of it has not reached the writer yet
     system.send("a", b"3", reply_to="b")
@@ -192,7 +192,7 @@ def test_what_is_owed_to_a_full_pipe_is_not_overtaken(system: System) -> None:
     assert system.take("b") == [b"2", b"3"]
 
 
-def test_by_key_the_stuck_one_is_set_aside_with_what_it_is_owed(system: System) -> None:
+def test_by_key_the_full_one_is_suspended_with_what_is_deferred_to_it(system: System) -> None:
     three(system, "full", "free", router="by-key", high=4, stall_timeout=5)
     for name in ("full", "free"):
         system.ports[name].subscribe("#")
@@ -207,7 +207,7 @@ def test_by_key_the_stuck_one_is_set_aside_with_what_it_is_owed(system: System) 
 
 
 @pytest.mark.parametrize("router", ["fan-out", "by-key"])
-def test_whoever_confirms_is_never_set_aside(system: System, router: str) -> None:
+def test_a_destination_that_confirms_is_never_suspended(system: System, router: str) -> None:
     three(system, "full", "free", router=router, high=4, confirm=True)
     for name in ("full", "free"):
         system.ports[name].subscribe("#")
@@ -258,7 +258,7 @@ def test_it_does_not_wait_for_ever_while_others_of_its_engine_are_left(system: S
     assert system.reports == [("abandoned", "route a -> l: l did not come back for 1 unconfirmed messages")]
 
 
-def test_an_engine_without_a_port_is_owed_what_it_was_promised(system: System) -> None:
+def test_what_comes_is_deferred_to_an_engine_without_a_port(system: System) -> None:
     system.route("a", "b", "c", confirm=True, high=3)
     source = system.port("a")
     system.port("c")

@@ -1,0 +1,172 @@
+"""Stall watch: how long a source waits for a destination that takes nothing.
+
+With ``when_full = "block"`` a source waits for a full destination, so the slowest destination sets the pace.  If a
+destination takes nothing at all for ``stall_timeout`` seconds while others could go on, it is *suspended*: messages
+that find its pipe full are dropped, counted and reported, until the pipe is down to its low mark.
+
+Two sorts of destinations are never suspended.  The only destination is waited for without limit, because nobody else
+is held up.  A destination on a route with ``confirm`` is, because none of its messages may be dropped.
+
+The watch also limits the wait for a dead destination to return.  On a fan-out route with ``confirm``, what a port left
+unconfirmed is deferred to the next port of its engine.  If other ports of that engine are left, and no new one joins
+within the stall timeout, these messages are abandoned.
+
+The watch sets no timer.  It calls ``on_change`` when ``deadline`` may have changed, and the port's host calls
+``Port.check_stalls`` at the deadline.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernel.pipes.pipe import Pipe
+
+if TYPE_CHECKING:
+    from kernel.dispatcher.route import Route
+
+
+class StallWatch:
+    """What one port waits for.  Used by the port's thread only.
+
+    A stalled consumer is a full pipe, or a route without a pipe that can take anything.
+    """
+
+    __slots__ = (
+        "_dropped_before",
+        "_next_look",
+        "_return_deadlines",
+        "_routes",
+        "_seen",
+        "now",
+        "on_change",
+        "report",
+    )
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.now: Callable[[], float] = time.monotonic
+        """The clock of the port's host, in seconds."""
+        self.on_change: Callable[[], Any] = _ignore
+        """Called when ``deadline`` may have changed."""
+        self.report: Callable[[str, str], Any] = _ignore
+        """Called with ``suspended``, ``back``, ``refused`` or ``abandoned``, and a sentence for the operator."""
+        self._routes = routes
+        self._next_look = math.inf
+        """When the stall timeout of a stalled consumer ends."""
+        self._seen: dict[Pipe | Route, tuple[int, float]] = {}
+        """Stalled consumers: the messages that each had taken at its last progress, and when that was seen."""
+        self._dropped_before: dict[Pipe | Route, int] = {}
+        """Suspended consumers: their count of dropped messages when they were suspended."""
+        self._return_deadlines: dict[tuple[Route, str], float] = {}
+        """Until when messages that were left unconfirmed wait for the next port of an engine."""
+
+    def deadline(self) -> float | None:
+        """Return when ``handle_timeout`` has to be called; None: not at all.
+
+        The deadline is not taken back when the source goes on: one useless call costs less than a timer for each stop.
+        """
+        when = self._next_look
+        if self._return_deadlines:
+            when = min(when, *self._return_deadlines.values())
+        return when if when < math.inf else None
+
+    def watch(self) -> None:
+        """Begin to watch the stalled consumers, or look at them again.  Called when the source has to wait."""
+        before = self._next_look
+        self._look()
+        if self._next_look != before:
+            self.on_change()
+
+    def await_return(self, route: Route, engine: str) -> None:
+        """Begin to wait for the next port of ``engine``, for which ``route`` has deferred messages."""
+        stall_timeout = route.spec.marks.stall_timeout
+        if stall_timeout < math.inf:
+            self._return_deadlines[route, engine] = self.now() + stall_timeout
+            self.on_change()
+
+    def handle_timeout(self) -> int | None:
+        """Do what is due; return how many messages were abandoned, or None if nothing was due."""
+        now = self.now()
+        due = [key for key, when in self._return_deadlines.items() if when <= now]
+        if self._next_look > now and not due:
+            return None
+        abandoned = 0
+        for route, engine in due:
+            del self._return_deadlines[route, engine]
+            abandoned += self._abandon(route, engine)
+        if self._next_look <= now:
+            for stalled, route in self._look():
+                self._suspend(stalled, route)
+            self._look()  # again: suspended consumers are not stalled consumers any more
+        self.on_change()
+        return abandoned
+
+    def back(self, stalled: Pipe | Route) -> None:
+        """Report that a suspended consumer takes messages again."""
+        missed = _dropped(stalled) - self._dropped_before.pop(stalled, 0)
+        self.report("back", f"{_name(stalled)} takes messages again, having missed {missed}")
+
+    def forget(self, pipe: Pipe) -> None:
+        """Forget a pipe whose reader has left."""
+        self._seen.pop(pipe, None)
+        self._dropped_before.pop(pipe, None)
+
+    def _look(self) -> list[tuple[Pipe | Route, Route]]:
+        """Return the consumers whose stall timeout is over, and set the time of the next look."""
+        self._next_look = math.inf
+        stalled_consumers = [
+            (stalled, route) for route in self._routes for stalled in route.stalled_consumers()
+        ]
+        if len(stalled_consumers) == self._not_suspended():  # all are stalled: none of them holds up another
+            self._seen.clear()
+            return []
+        now = self.now()
+        seen: dict[Pipe | Route, tuple[int, float]] = {}
+        over = []
+        for stalled, route in stalled_consumers:
+            taken, since = self._seen.get(stalled, (-1, now))
+            if taken != stalled.taken:  # it made progress: its time begins again
+                taken, since = stalled.taken, now
+            seen[stalled] = taken, since
+            until = since + route.spec.marks.stall_timeout
+            self._next_look = min(self._next_look, until)
+            if until <= now:
+                over.append((stalled, route))
+        self._seen = seen
+        return over
+
+    def _not_suspended(self) -> int:
+        """Count the consumers that are not suspended.  A route counts as one where its pipes replace each other."""
+        return sum(
+            not route.suspended
+            if route.spec.one_of_many or not route.pipes
+            else sum(not pipe.suspended for pipe in route.pipes)
+            for route in self._routes
+        )
+
+    def _suspend(self, stalled: Pipe | Route, route: Route) -> None:
+        self._dropped_before[stalled] = _dropped(stalled)
+        route.suspend(stalled)
+        text = f"{_name(stalled)} has taken nothing for {route.spec.marks.stall_timeout:g} s and others wait"
+        self.report("suspended", f"{text}: what it cannot take is dropped and counted")
+
+    def _abandon(self, route: Route, engine: str) -> int:
+        count = route.abandon_deferred(engine)
+        if count:
+            text = f"route {route.spec.name}: {engine} did not come back for {count} unconfirmed messages"
+            self.report("abandoned", text)
+        return count
+
+
+def _name(stalled: Pipe | Route) -> str:
+    return stalled.name if isinstance(stalled, Pipe) else f"route {stalled.spec.name}"
+
+
+def _dropped(stalled: Pipe | Route) -> int:
+    return stalled.dropped if isinstance(stalled, Pipe) else stalled.unrouted
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing: what a callback is until the host sets it."""
