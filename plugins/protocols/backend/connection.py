@@ -1,8 +1,27 @@
 """A conversation in the backend protocol: greeting, envelopes, confirmations, heartbeats.  Sans-I/O.
 
-The phases are few enough for one enum: a listener in ``auto`` is LISTENING until the first bytes (or the silence) say which
-format the dialler speaks; an end that has greeted is GREETED until the other's greeting is there; then
-EXTENDED, or OLD.
+``docs/backend_protocol.md`` is the specification; an example of the bytes of each frame is there.
+
+Phases
+------
+
+* LISTENING: a listener with ``format = "auto"``, until it knows which format the dialler uses.  If the first
+  two bytes begin a GREETING, the listener greets, too, and goes to GREETED.  After any other bytes, or
+  ``recognition`` seconds of silence, it goes to OLD.
+* GREETED: this side has sent its GREETING and waits for that of the peer.  Nothing else may be sent or
+  received.
+* EXTENDED: both have greeted.  OLD: messages only, in the format of 0.x.  Messages flow in these two phases.
+* CLOSED: CLOSE or the end of the wire came, or ``close`` was called.
+
+Invariants
+----------
+
+* ``_sent`` counts the messages that were sent.  The peer's CONFIRM frames have such a count; it never goes
+  backwards and never exceeds ``_sent``.
+* ``_current`` is the envelope that applies at the peer to the next message; a batch with another envelope is
+  preceded by an ENVELOPE or USE frame.  ``_decoder.envelope`` is the same for the other direction.
+* Messages that the peer would not accept are not sent (``refusals.py``).  The host learns of them from
+  ``refused``.  ``confirmed`` counts them, too.
 """
 
 from __future__ import annotations
@@ -28,12 +47,15 @@ from plugins.protocols.backend.peer_subscriptions import PeerSubscriptions
 from plugins.protocols.backend.refusals import Refusals
 
 GREETING_BEGINS = b"\xff\x81"
+"""No message of the old format begins with these bytes: it would have 2**63 bytes or more."""
 MISSED_HEARTBEATS = 3
+"""Heartbeat intervals of silence after which a peer counts as lost."""
 PING_LIMIT = 1024
+"""Bytes of the payload of a PING: each is answered with as many, so that a peer must not ask for more."""
 
 
 class Phase(Enum):
-    """How far the conversation is."""
+    """The phase of a conversation; the text says what it means."""
 
     LISTENING = "waiting for the dialler's first bytes"
     GREETED = "waiting for the peer's greeting"
@@ -53,18 +75,20 @@ class BackendConnection:
         self._peer_envelopes = KnownEnvelopes(options.envelopes, options.envelope_bytes)
         self._our_envelopes = SentEnvelopes(0, 0)
         self._current: Envelope = PLAIN
-        self._first = b""  # of a dialler's first frame, while that may still be either format's
+        self._first_bytes = b""
+        """What a dialler has sent while its format is unknown: nothing, or the byte 0xFF."""
         self._sent = 0
         self._confirmed = 0
-        self._told: int | None = None  # None: the peer has not asked for confirmations
+        self._confirmed_to_peer: int | None = None  # None: the peer has not asked for confirmations
         self._opened: float | None = None
-        self._heard = self._spoke = 0.0
+        self._last_received = self._last_sent = 0.0
         self._peer_subscriptions = PeerSubscriptions(options.max_subscriptions, options.subscription_bytes)
         self.subscriptions = self._peer_subscriptions.news
-        """What the peer has asked for: ("subscribe" or "unsubscribe", pattern); the host takes them out."""
+        """("subscribe" or "unsubscribe", pattern) of the peer's frames.  The host reads and removes the
+        entries."""
         self._refusals = Refusals()
         self.refused = self._refusals.news
-        """Why messages were not sent, one entry each; the host takes them out."""
+        """An entry for each message that was not sent.  The host reads and removes the entries."""
         if options.format == "0.x":
             self.phase = Phase.OLD
         elif side == "client" or options.format == "extended":
@@ -76,8 +100,8 @@ class BackendConnection:
     # ------------------------------------------------------------------ receiving
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
-        """Take bytes; return the batches that are complete."""
-        self._heard = now
+        """Process bytes from the peer; return complete batches.  Raises ``RemoteProtocolError``."""
+        self._last_received = now
         if type(data) is not bytes:
             data = bytes(data)
         phase = self.phase
@@ -86,9 +110,9 @@ class BackendConnection:
         if phase is Phase.CLOSED:
             return []
         if phase is Phase.LISTENING:
-            data = self._first + data
+            data = self._first_bytes + data
             if data == GREETING_BEGINS[:1] or not data:
-                self._first = data  # the next byte will tell
+                self._first_bytes = data  # 0xFF may begin a long message or a GREETING
                 return []
             self._recognise(data, now)
         batches = self._decoder.decode(data)
@@ -97,29 +121,29 @@ class BackendConnection:
         return batches
 
     def room(self) -> memoryview:
-        """Where the next bytes of a large message belong; empty when there is none under way."""
+        """Return the buffer for the next bytes of a large message; empty if none is being received."""
         return self._decoder.room()
 
     def read_hint(self, usual: int) -> int:
-        """How many bytes are best read next, where ``usual`` would be read otherwise."""
+        """Return how many bytes to read next.  ``usual``: the number that would be read otherwise."""
         return self._decoder.read_hint(usual)
 
     def filled(self, count: int, now: float) -> list[Batch]:
-        """``count`` bytes were received into ``room``."""
-        self._heard = now
+        """``count`` bytes were received into ``room``; return the batches that they complete."""
+        self._last_received = now
         return self._decoder.filled(count)
 
     def receive_eof(self, now: float) -> None:
-        """The peer has hung up."""
-        if self.phase is not Phase.CLOSED and (self._first or self._decoder.in_message()):
+        """The peer has closed the wire.  Raises ``RemoteProtocolError`` if a message is incomplete."""
+        if self.phase is not Phase.CLOSED and (self._first_bytes or self._decoder.in_message()):
             self.phase = Phase.CLOSED
             raise RemoteProtocolError("the peer hung up in the middle of a message")
         self.phase = Phase.CLOSED
 
     def _recognise(self, data: bytes, now: float) -> None:
-        """The first bytes of a dialler say which format it speaks."""
+        """Recognise the format of the dialler by its first bytes."""
         self._opened = now
-        self._first = b""
+        self._first_bytes = b""
         if data.startswith(GREETING_BEGINS):
             self.phase = Phase.GREETED
             self._greet()
@@ -140,7 +164,8 @@ class BackendConnection:
         if self._peer.version < 1 or self._peer.envelopes < 1:
             raise RemoteProtocolError(f"an impossible greeting: {self._peer}")
         self._refusals.most = self._peer.max_message
-        self._our_envelopes = SentEnvelopes(  # whatever it offers, our memory counts, too
+        # The peer may offer more than our own limits, which also bound the memory of this side.
+        self._our_envelopes = SentEnvelopes(
             min(self._peer.envelopes, self._options.envelopes),
             min(self._peer.envelope_bytes, self._options.envelope_bytes),
         )
@@ -165,8 +190,8 @@ class BackendConnection:
         self._confirmed = count
 
     def _on_want_confirm(self, payload: bytes) -> None:
-        if self._told is None:
-            self._told = 0
+        if self._confirmed_to_peer is None:
+            self._confirmed_to_peer = 0
 
     def _on_ping(self, payload: bytes) -> None:
         if len(payload) > PING_LIMIT:
@@ -174,7 +199,7 @@ class BackendConnection:
         self._out.append(control_frame(Control.PONG, payload))
 
     def _on_pong(self, payload: bytes) -> None:
-        """That it came is all it says."""
+        """Nothing to do: ``receive_data`` has noted that the peer is alive."""
 
     def _on_subscribe(self, payload: bytes) -> None:
         self._peer_subscriptions.subscribe(payload)
@@ -192,28 +217,33 @@ class BackendConnection:
         return self.phase is Phase.EXTENDED or self.phase is Phase.OLD
 
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
-        """Queue batches."""
-        self._spoke = now
+        """Encode batches.  Raises ``LocalProtocolError`` if messages cannot be sent in this phase."""
+        self._last_sent = now
         extended = self.phase is Phase.EXTENDED
         if not extended and self.phase is not Phase.OLD:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
         out = self._out
         most = self._refusals.most
         for batch in batches:
-            kept = self._refusals.sift(batch, self._sent) if batch.size > most or batch.multipart else batch
-            if not kept.bodies or (batch.envelope is not self._current and extended and not self._use(kept)):
+            # ``batch.size`` is the size of all bodies: if it is small enough, so is each of them.
+            accepted = batch
+            if batch.size > most or batch.multipart:
+                accepted = self._refusals.sift(batch, self._sent)
+            if not accepted.bodies:
                 continue
-            bodies = kept.bodies
+            if batch.envelope is not self._current and extended and not self._use(accepted):
+                continue
+            bodies = accepted.bodies
             self._sent += len(bodies)
             if batch.multipart:
                 if extended:
                     out += [_parts_frame(parts) for parts in bodies]
                     continue
                 bodies = [b"".join(parts) for parts in bodies]
-            out += encode_bodies(bodies, kept.width)
+            out += encode_bodies(bodies, accepted.width)
 
     def encode_one(self, body: bytes) -> bytes | None:
-        """Return the bytes of one plain message, without detours; None when the long way has to be taken."""
+        """Return the bytes of one small plain message; None if ``send_batches`` has to be used."""
         if self._current is not PLAIN or self._out or not self.ready_to_send():
             return None
         size = len(body)
@@ -222,15 +252,16 @@ class BackendConnection:
         return header(size) + body if size <= self._refusals.most else None
 
     def decode_one(self, data: bytes) -> bytes | None:
-        """Return the body if ``data`` is just one plain short message; None when the long way has to be taken."""
+        """Return the body if ``data`` is one short plain message; None if ``receive_data`` has to be used."""
         if data and len(data) - 1 == data[0] < LONG and self._decoder.idle() and self.ready_to_send():
-            return data[1:] if self._told is None else None  # whoever is to confirm counts
+            # A host that has to confirm must count messages, which it does on the usual way only.
+            return data[1:] if self._confirmed_to_peer is None else None
         return None
 
     def _use(self, batch: Batch) -> bool:
-        """Make the batch's envelope the one of what follows; False when the peer cannot have it, nor then the batch."""
+        """Switch to the envelope of a batch; if it cannot be sent, refuse the batch and return False."""
         try:
-            frames = self._our_envelopes.put_into_force(batch.envelope)
+            frames = self._our_envelopes.activate(batch.envelope)
         except ValueError as error:
             self._refusals.refuse(batch, self._sent, str(error))
             return False
@@ -239,45 +270,49 @@ class BackendConnection:
         return True
 
     def data_to_send(self) -> list[Buffer]:
-        """Return and forget what is to be written."""
+        """Return the buffers that have to be written, and forget them."""
         out, self._out = self._out, []
         return out
 
     def subscribe(self, pattern: str) -> None:
-        """Ask the peer for messages whose key matches."""
+        """Ask the peer for messages whose key matches.  Does nothing with a peer of the old format."""
         if self.phase is Phase.EXTENDED:
             self._out.append(control_frame(Control.SUBSCRIBE, pattern.encode()))
 
     def unsubscribe(self, pattern: str) -> None:
-        """Take that back."""
+        """Take a subscription back."""
         if self.phase is Phase.EXTENDED:
             self._out.append(control_frame(Control.UNSUBSCRIBE, pattern.encode()))
 
     def confirm(self, count: int) -> None:
-        """Tell the peer that the first ``count`` messages are safe."""
-        if self.phase is Phase.EXTENDED and self._told is not None and count > self._told:
-            self._told = count
+        """Confirm the first ``count`` messages of the peer, if it has asked for confirmations."""
+        before = self._confirmed_to_peer
+        if self.phase is Phase.EXTENDED and before is not None and count > before:
+            self._confirmed_to_peer = count
             self._out.append(control_frame(Control.CONFIRM, count.to_bytes(8, "big")))
 
     def want_confirm(self) -> None:
-        """Ask the peer to confirm what it receives; it does not unless it is asked."""
+        """Ask the peer to confirm what it receives; without this it does not."""
         if self.phase is Phase.EXTENDED:
             self._out.append(control_frame(Control.WANT_CONFIRM))
 
     def confirmed(self) -> int | None:
-        """What the peer has confirmed; None when it cannot."""
+        """Return how many messages the peer has confirmed; None if it cannot confirm.
+
+        Messages that were refused here count, too; see ``refusals.py``.
+        """
         if not self._peer.confirm:
             return None
-        return self._refusals.confirmed(self._confirmed)  # also of a peer that has said good-bye since
+        return self._refusals.confirmed(self._confirmed)  # also after the peer has closed
 
     def close(self, reason: str, now: float) -> None:
-        """Say good-bye."""
+        """End the conversation: queue a CLOSE frame with the reason."""
         if self.phase is Phase.EXTENDED:
             self._out.append(control_frame(Control.CLOSE, reason.encode()))
         self.phase = Phase.CLOSED
 
     def closed(self) -> bool:
-        """Whether the conversation is over."""
+        """Whether the conversation has ended."""
         return self.phase is Phase.CLOSED
 
     def _greet(self) -> None:
@@ -294,45 +329,45 @@ class BackendConnection:
     # ------------------------------------------------------------------ time
 
     def next_deadline(self) -> float | None:
-        """When to call ``handle_timeout``."""
+        """Return when to call ``handle_timeout``; None: never."""
         if self._opened is None:
-            return 0.0  # the first call tells us the time
+            return 0.0  # at once: the first ``handle_timeout`` tells when the conversation began
         if self.phase is Phase.LISTENING:
             return self._opened + self._options.recognition
         if self.phase is Phase.GREETED:
             return self._opened + self._options.handshake
         if self.phase is Phase.EXTENDED:
-            return min(self._speak_at(), self._silent_at())
+            return min(self._next_ping(), self._peer_lost_at())
         return None
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Do what is due at ``now``.  Raises ``RemoteProtocolError`` if the peer is too slow or silent."""
         if self._opened is None:
-            self._opened = self._heard = self._spoke = now
+            self._opened = self._last_received = self._last_sent = now
         elif self.phase is Phase.LISTENING and now >= self._opened + self._options.recognition:
-            self.phase = Phase.OLD  # a listener of 0.x would not greet either
-            self._decoder.decode(self._first)
-            self._first = b""
+            self.phase = Phase.OLD  # a dialler of 0.x that only receives sends nothing
+            self._decoder.decode(self._first_bytes)
+            self._first_bytes = b""
         elif self.phase is Phase.GREETED and now >= self._opened + self._options.handshake:
             raise RemoteProtocolError(f"no greeting within {self._options.handshake} s")
         elif self.phase is Phase.EXTENDED:
-            if now >= self._silent_at():
-                raise RemoteProtocolError(f"nothing heard for {now - self._heard:.1f} s")
-            if now >= self._speak_at():
-                self._spoke = now
+            if now >= self._peer_lost_at():
+                raise RemoteProtocolError(f"nothing heard for {now - self._last_received:.1f} s")
+            if now >= self._next_ping():
+                self._last_sent = now
                 self._out.append(control_frame(Control.PING))
 
-    def _speak_at(self) -> float:
-        return self._spoke + self._options.heartbeat if self._options.heartbeat else float("inf")
+    def _next_ping(self) -> float:
+        return self._last_sent + self._options.heartbeat if self._options.heartbeat else float("inf")
 
-    def _silent_at(self) -> float:
-        promise = self._peer.heartbeat / 1000
-        return self._heard + promise * MISSED_HEARTBEATS if promise else float("inf")
+    def _peer_lost_at(self) -> float:
+        interval = self._peer.heartbeat / 1000
+        return self._last_received + interval * MISSED_HEARTBEATS if interval else float("inf")
 
 
 def _parts_frame(parts: Sequence[Buffer]) -> bytes:
     return control_frame(
-        Control.PARTS, b"".join([piece for part in parts for piece in (header(len(part)), part)])
+        Control.PARTS, b"".join([buffer for part in parts for buffer in (header(len(part)), part)])
     )
 
 

@@ -1,4 +1,16 @@
-"""Decoder of the backend protocol: bytes to batches and control frames, in any chunking, in linear time."""
+"""Decoder of the backend protocol: bytes to batches and control frames, in any chunking, in linear time.
+
+Three kinds of frames are decoded in three ways:
+
+* Small frames (``_frames``): consecutive frames of one size are cut in C, as one batch; others one by one.
+* Frames of at least ``_VIEW_FROM`` bytes that are incomplete at the end of a read (``_keep``): they get a
+  buffer of their own, and the rest is received directly into it.  The host asks ``room`` for the free part,
+  reads from the socket into it and calls ``filled``.  So the body is not copied again.
+* Control frames (``_control``): they end the batch, because an ENVELOPE or USE changes ``envelope``.
+
+Invariant: of ``_rest`` (bytes of an incomplete small frame) and ``_large`` (an incomplete large one) at most
+one is set between two calls.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +31,18 @@ from plugins.protocols.backend.frames import (
 )
 
 _GROWTH = 4
-"""The buffer of a large frame is at most so many times as large as what has come of it."""
+"""The buffer of a large frame is at most this many times as large as what has come of the frame.  So a peer
+cannot make us allocate memory by only announcing a large message."""
 
 _BEGINNING = 4096
-"""Bytes of a frame larger than a read that are read with its header."""
+"""Bytes to read together with the header of a frame that is larger than a read."""
 
 _POOLED = 8
-"""Buffers of large frames that are kept to be used again: a new one has to be cleared, and paged in."""
+"""Buffers of large frames that are kept for reuse: a new buffer has to be cleared and paged in."""
 
 _VIEW_FROM = 32 * 1024
-"""Bodies from this size on are views of the buffer that they came in, not copies."""
+"""Bytes.  Bodies of at least this size are views of the buffer in which they came; smaller ones are
+copies."""
 
 _KNOWN = frozenset(Control)
 
@@ -36,10 +50,11 @@ OnControl = Callable[[Control, bytes], None]
 
 
 class Decoder:
-    """One direction of one connection.
+    """Decodes what one connection receives.
 
-    ``on_control`` gets the control frames, in their place between the messages; it may change
-    ``envelope`` and must raise ``RemoteProtocolError`` for what it does not like.
+    ``on_control`` is called with type and payload of each control frame, in order with the messages.  It may
+    change ``envelope``, which applies to the messages that follow, and raises ``RemoteProtocolError`` for an
+    invalid frame.
     """
 
     __slots__ = (
@@ -71,18 +86,21 @@ class Decoder:
         self._batches: list[Batch] = []
         self._bodies: list[Buffer] = []
         self._equal = self._width = 0
-        """How many of the bodies are known to have one size, if all of them, and that size."""
+        """``_equal``: how many of the first bodies are known to have one size, which is ``_width``."""
 
     def in_message(self) -> bool:
         """Whether the bytes so far end in the middle of a frame."""
         return bool(self._rest) or self._large is not None
 
     def idle(self) -> bool:
-        """Whether we stand between two messages of the plain envelope."""
+        """Whether no frame is incomplete and the empty envelope applies."""
         return not self._rest and self._large is None and self.envelope is PLAIN
 
     def decode(self, data: bytes) -> list[Batch]:
-        """Return the batches that ``data`` completes; a fault raises with those that came before it."""
+        """Return the batches that ``data`` completes.
+
+        Raises ``RemoteProtocolError``, whose ``batches`` are those that were complete before the error.
+        """
         if self._large is not None:
             view = self.room()
             count = min(len(view), len(data))
@@ -104,7 +122,7 @@ class Decoder:
         return batches
 
     def _decode_after(self, batches: list[Batch], data: bytes) -> list[Batch]:
-        """Decode what came with the end of a large frame; a fault in it takes nothing away."""
+        """Decode what came behind a large frame.  If it has an error, the error gets ``batches``, too."""
         try:
             return batches + self.decode(data)
         except RemoteProtocolError as error:
@@ -112,13 +130,15 @@ class Decoder:
             raise
 
     def room(self) -> memoryview:
-        """Where the next bytes belong, while a large frame is being received; empty otherwise."""
+        """Return the free part of the buffer while a large frame is incomplete; else an empty view."""
         return memoryview(self._large)[self._filled :] if self._large is not None else memoryview(b"")
 
     def read_hint(self, usual: int) -> int:
-        """How many bytes are best read next: whole large frames where they come one after the other.
+        """Return how many bytes to read next.  ``usual``: the size that would be read otherwise.
 
-        Of frames larger than a read only the beginning, because the rest is then received where it belongs.
+        While large frames of one size follow each other, a read should end at the end of a frame.  If they
+        are larger than a read, only the beginning of the next frame is read; the rest is then received into
+        its own buffer.
         """
         stride = self._stride
         if not stride:
@@ -126,28 +146,32 @@ class Decoder:
         return (usual // stride + 1) * stride if stride <= usual else _BEGINNING
 
     def filled(self, count: int) -> list[Batch]:
-        """The first ``count`` bytes of ``room`` have been received."""
+        """``count`` bytes were received into ``room``; return the batches that they complete."""
         large = self._large
         assert large is not None
         self._filled += count
         if self._filled < len(large):
             return []
-        if self._filled < self._size:  # nobody gets memory for what he has only announced
+        if self._filled < self._size:  # the buffer grows with what has come, not with what was announced
             large.extend(bytes(min(self._size, _GROWTH * len(large)) - len(large)))
             return []
         self._large = None
-        if large[1] >= 0x80:
+        if large[1] >= 0x80:  # a large PARTS frame
             return self.decode(bytes(large))
         self._stride = len(large)
         return [batch_of([memoryview(large)[9:].toreadonly()], self.envelope)]
 
     def _buffer(self, size: int, received: int) -> bytearray:
-        """Return a buffer for a frame of which so much is there: a used one if nobody looks at it any more."""
-        if size != self._stride:  # the first of its size: at most some times what has come
+        """Return a buffer for a frame of ``size`` bytes, ``received`` of which have come.
+
+        If the last large frame had the same size, a buffer of the pool is used again, provided no view of it
+        is left.
+        """
+        if size != self._stride:  # the first frame of this size: see ``_GROWTH``
             self._pool.clear()
             return bytearray(min(size, max(_GROWTH * received, _BEGINNING)))
         for buffer in self._pool:
-            if _unseen(buffer):
+            if _has_no_views(buffer):
                 return buffer
         buffer = bytearray(size)
         if len(self._pool) < _POOLED:
@@ -155,7 +179,7 @@ class Decoder:
         return buffer
 
     def _keep(self, data: bytes, position: int) -> None:
-        """Keep an incomplete frame for later."""
+        """Keep the incomplete frame at ``position`` until the next call."""
         if data[position] == LONG and len(data) - position >= 9:
             size = int.from_bytes(data[position + 2 : position + 9], "big") + 9
             if size >= _VIEW_FROM:
@@ -169,7 +193,7 @@ class Decoder:
         self._rest = data[position:] if position else data
 
     def _frames(self, data: bytes) -> int:
-        """Take all whole frames; return where the first incomplete one begins."""
+        """Decode all complete frames; return the position of the first incomplete one."""
         position, end = 0, len(data)
         bodies = self._bodies = []
         try:
@@ -183,7 +207,7 @@ class Decoder:
                     bodies = self._bodies
                     continue
                 following = position + size + 1
-                if following < end and data[following] == size:
+                if following < end and data[following] == size:  # the next frame has the same size
                     stride = size + 1
                     count = equal_headers(data, position, stride, (end - position) // stride)
                     if count:
@@ -199,7 +223,7 @@ class Decoder:
         return position
 
     def _long(self, data: bytes, position: int) -> int:
-        """Take one long frame, or a batch of them; return where the next frame begins, -1 when it is incomplete."""
+        """Decode one or several long frames; return the position behind them, -1 if incomplete."""
         end = len(data)
         if position + 9 > end:
             if position + 1 < end and data[position + 1] < 0x80:
@@ -225,14 +249,14 @@ class Decoder:
         return following
 
     def _take_equal(self, bodies: list[bytes], size: int) -> None:
-        """Put bodies of one size behind those that are here."""
+        """Append bodies that all have this size."""
         if self._equal == len(self._bodies) and (not self._equal or self._width == size):
             self._width = size
             self._equal += len(bodies)
         self._bodies += bodies
 
     def _end_batch(self) -> None:
-        """What follows has another envelope, or comes later."""
+        """Make a batch of the bodies so far: the envelope may change, or the data ends."""
         bodies = self._bodies
         if not bodies:
             return
@@ -248,7 +272,7 @@ class Decoder:
             raise RemoteProtocolError(f"a message of {size} bytes; max_message is {self.max_message}")
 
     def _control(self, data: bytes, position: int) -> int:
-        """Take a control frame; return where the next frame begins, -1 when this one is incomplete."""
+        """Process a control frame; return the position behind it, -1 if it is incomplete."""
         kind = data[position + 1] & 0x7F
         size = int.from_bytes(data[position + 2 : position + 9], "big")
         if kind == Control.PARTS:
@@ -262,7 +286,7 @@ class Decoder:
         payload = data[position + 9 : following]
         if kind == Control.PARTS:
             self._parts(payload)
-        elif kind in _KNOWN:  # others are of a later version, and not for us
+        elif kind in _KNOWN:  # unknown types are of a later version of the extension: ignore them
             self._on_control(Control(kind), payload)
         return following
 
@@ -270,19 +294,19 @@ class Decoder:
         parts = split_parts(payload)
         if not parts:
             raise RemoteProtocolError(
-                f"a multi-part message whose parts do not fill its frame, or that has more than {MAX_PARTS} of them"
+                f"a message with no parts or more than {MAX_PARTS} of them, or whose parts do not fill its frame"
             )
         size = sum(map(len, parts))
         batches = self._batches
         if batches and batches[-1].multipart and batches[-1].envelope is self.envelope:
-            batches[-1].bodies.append(parts)  # type: ignore[attr-defined]  # our own list, not yet handed out
+            batches[-1].bodies.append(parts)  # type: ignore[attr-defined]  # a list that this call has made
             batches[-1].size += size
         else:
             batches.append(Batch([parts], size, self.envelope, multipart=True))
 
 
-def _unseen(buffer: bytearray) -> bool:
-    """Whether no view of the buffer is left: only then may it change its size."""
+def _has_no_views(buffer: bytearray) -> bool:
+    """Whether no memoryview of the buffer is left.  Python refuses to resize a buffer while there is one."""
     try:
         buffer.append(0)
         buffer.pop()

@@ -1,7 +1,8 @@
-"""Envelopes that are remembered by number: those that the peer has of us, and those that we have of it.
+"""Envelopes that are sent once and then referred to by number, for both directions.
 
-Both sides count the same: the bytes of the maps that stand under numbers.  The one that sends keeps within what the other has
-announced, least recently used first out; the one that receives hangs up on more.
+Both sides count the bytes of the maps that have a number.  The sender (``SentEnvelopes``) stays within the
+limits that the receiver has announced in its greeting: it removes the envelope that was used longest ago.
+The receiver (``KnownEnvelopes``) ends the connection if the sender exceeds the limits.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from plugins.protocols.backend.frames import CONTROL_LIMIT, Control, control_fra
 from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
 
 NUMBER = 4
-"""Bytes of a number."""
+"""Bytes of an envelope number."""
 
 
 class SentEnvelopes:
-    """What the peer remembers for us."""
+    """The envelopes that the peer remembers for us."""
 
     __slots__ = ("_bytes", "_free", "_known", "_most", "_most_bytes")
 
@@ -26,11 +27,14 @@ class SentEnvelopes:
         self._most = most
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._known: OrderedDict[Envelope, tuple[int, int]] = OrderedDict()  # number and size
+        self._known: OrderedDict[Envelope, tuple[int, int]] = OrderedDict()  # to number and size
         self._free: list[int] = []
 
-    def put_into_force(self, envelope: Envelope) -> list[bytes]:
-        """Return the frames that do so; ``ValueError`` when the peer cannot have this envelope, whatever it forgets."""
+    def activate(self, envelope: Envelope) -> list[bytes]:
+        """Return the frames that make this envelope apply to what follows.
+
+        Raises ``ValueError`` if the envelope is larger than the limits or cannot be encoded.
+        """
         if envelope is PLAIN:
             return [control_frame(Control.USE)]
         known = self._known
@@ -50,7 +54,10 @@ class SentEnvelopes:
         return frames
 
     def _make_room(self, size: int) -> list[bytes]:
-        """Let the peer forget what was used longest ago; the number that is freed last will be given anew at once."""
+        """Free numbers until ``size`` bytes fit; return the frames that make the peer forget these envelopes.
+
+        The number that is freed last needs no frame: the caller gives it to the new envelope.
+        """
         known = self._known
         freed: list[int] = []
         while known and (len(known) >= self._most or self._bytes + size > self._most_bytes):
@@ -62,7 +69,7 @@ class SentEnvelopes:
 
 
 class KnownEnvelopes:
-    """What we remember for the peer."""
+    """The envelopes that we remember for the peer."""
 
     __slots__ = ("_bytes", "_known", "_most", "_most_bytes")
 
@@ -73,7 +80,10 @@ class KnownEnvelopes:
         self._known: dict[int, tuple[Envelope, int]] = {}
 
     def learn(self, payload: bytes) -> Envelope | None:
-        """Take the payload of an ENVELOPE; return the envelope that it puts into force, None when it only has one forgotten."""
+        """Process the payload of an ENVELOPE; return the envelope that applies from now on.
+
+        Return None if the frame only removes an envelope.  Raises ``RemoteProtocolError``.
+        """
         number = int.from_bytes(payload[:NUMBER], "big")
         if len(payload) < NUMBER or number >= self._most:
             raise RemoteProtocolError(f"envelope number {number}; we remember {self._most}")
@@ -91,7 +101,10 @@ class KnownEnvelopes:
         return envelope
 
     def use(self, payload: bytes) -> Envelope:
-        """Take the payload of a USE; return the envelope that it puts into force."""
+        """Process the payload of a USE; return the envelope that applies from now on.
+
+        Raises ``RemoteProtocolError`` for an unknown number.
+        """
         if not payload:
             return PLAIN
         number = int.from_bytes(payload, "big")

@@ -1,8 +1,9 @@
-"""Frames of the backend protocol: what the bytes look like.  ``docs/backend_protocol.md`` is the specification.
+"""Frames of the backend protocol.  ``docs/backend_protocol.md`` is the specification.
 
-A message is its size and its body: one size byte below 255, or 0xFF and the size as eight bytes, big-endian (ØMQ
-0.1 to 1.0).  No size of the old format has its top bit set, so 0xFF followed by a byte from 0x80 on begins
-a *control frame* of the extension: its type in the low seven bits, then seven bytes of payload size, big-endian.
+A message is a size and a body.  The size is one byte below 255, or 0xFF and eight bytes, big-endian (ØMQ 0.1
+to 1.0).  The top bit of an eight-byte size is never set.  So 0xFF followed by a byte of 0x80 or more begins a
+*control frame* of the extension: the type is in the low seven bits of that byte; then come seven bytes of
+payload size, big-endian.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any
 from kernel.contracts.message import Buffer
 
 LONG = 0xFF
-"""The size byte that announces eight more."""
+"""The size byte that announces a size of eight bytes."""
 
 REFERENCE_FROM = 16 * 1024
-"""Bodies of at least this many bytes are handed to the operating system as they are, smaller ones are joined: a
-copy costs 0.1 us a KiB, one more buffer in a call 0.25 us and more in the making."""
+"""Bytes.  Larger bodies are passed to the operating system by reference; smaller ones are joined.  A copy
+costs 0.1 us a KiB; one more buffer in a system call costs 0.25 us, and more to prepare."""
 
 CONTROL_LIMIT = 1 << 20
-"""No control frame but PARTS needs more bytes than this."""
+"""Bytes of the largest payload of a control frame, except for PARTS."""
 
 SHORT_HEADERS = tuple(bytes((size,)) for size in range(LONG))
 
@@ -45,7 +46,7 @@ class Control(IntEnum):
 
 
 def header(size: int) -> bytes:
-    """Return what stands before a body of ``size`` bytes."""
+    """Return the header of a body of ``size`` bytes."""
     return SHORT_HEADERS[size] if size < LONG else b"\xff" + size.to_bytes(8, "big")
 
 
@@ -55,13 +56,15 @@ def control_frame(control: Control, payload: Buffer = b"") -> bytes:
 
 
 def encode_bodies(bodies: Sequence[Any], width: int = 0) -> list[Buffer]:
-    """Return the frames of these bodies, in as few buffers as make sense.  ``width``: their size, if all have one.
+    """Return the frames of these bodies, in few buffers.
 
-    The whole batch is then their one header joined between them (11 ns a message); mixed sizes take 60 to 100 ns a message.
+    ``width``: the size of the bodies if it is the same for all, else 0.  With a common size the batch is
+    encoded by one join with the header as separator (11 ns a message).  Mixed sizes take 60 to 100 ns a
+    message.
     """
     if 0 < width < REFERENCE_FROM:
         head = header(width)
-        return [head.join((b"", *bodies))]  # not ``head + head.join(bodies)``, which copies it all twice
+        return [head.join((b"", *bodies))]  # ``head + head.join(bodies)`` would copy everything twice
     if width < LONG and max(map(len, bodies), default=0) < LONG:
         return [
             b"".join(
@@ -74,7 +77,7 @@ def encode_bodies(bodies: Sequence[Any], width: int = 0) -> list[Buffer]:
 
 
 def _encode_large(bodies: Sequence[Any]) -> list[Buffer]:
-    """Join what is small, pass what is large."""
+    """Join small bodies; pass large ones by reference."""
     buffers: list[Buffer] = []
     small: list[Buffer] = []
     for body in bodies:
@@ -92,10 +95,10 @@ def _encode_large(bodies: Sequence[Any]) -> list[Buffer]:
 
 
 def equal_headers(data: bytes, position: int, stride: int, most: int) -> int:
-    """Count the frames from ``position`` on that have the size byte of the first, ``most`` at the most.
+    """Count the consecutive frames from ``position`` on that have one size byte; at most ``most``.
 
-    By bytes at a distance of one frame, in C: the size byte of each frame says where the next one stands,
-    so equal bytes at equal distances are headers.
+    It compares bytes at distances of one frame, in C.  The size byte of a frame tells where the next frame
+    begins, so if the bytes at these distances are equal, each of them is a header.
     """
     first = data[position : position + 1]
     count, probe = 0, 8
@@ -138,9 +141,9 @@ _long_unpackers: dict[int, Struct] = {}
 
 
 def equal_long_bodies(data: Buffer, position: int, size: int, count: int) -> list[bytes]:
-    """Return the bodies of up to ``count`` long frames with the header of the first, as far as they go on being equal.
+    """Return the bodies of consecutive long frames that have the header of the first; at most ``count``.
 
-    A frame that begins with the same nine bytes has the same size, so the next one is where it is looked for.
+    A frame with the same nine header bytes has the same size, so the next header is at the same distance.
     """
     one = _long_unpackers.get(size)
     if one is None:
@@ -158,12 +161,12 @@ def equal_long_bodies(data: Buffer, position: int, size: int, count: int) -> lis
 
 
 MAX_PARTS = 65_536
-"""Parts of one message.  A part costs the reader 76 ns whatever its size, so a frame of empty parts would otherwise hold up its
-thread for more than a minute (100 MB took 76 s); this many take 5 ms."""
+"""Parts of one message at most.  A part costs the receiver 76 ns, whatever its size.  So a frame of empty
+parts could block its thread for more than a minute (100 MB took 76 s); this number takes 5 ms."""
 
 
 def split_parts(payload: bytes) -> tuple[bytes, ...] | None:
-    """Return the parts that the payload of a PARTS frame is made of; None when it is malformed or has too many."""
+    """Split the payload of a PARTS frame; None if it is malformed or has more than ``MAX_PARTS``."""
     parts: list[bytes] = []
     position, end = 0, len(payload)
     while position < end:

@@ -1,4 +1,4 @@
-"""What can be set of the backend protocol."""
+"""Options of the backend protocol."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class BackendOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The backend protocol: size and body, and an extension that is negotiated."""
+    """The backend protocol: messages as size and body, and an extension that both sides negotiate."""
 
     format: Literal["auto", "extended", "0.x"] = "auto"
-    """``0.x``: bare sizes and bodies; ``extended``: insist on the extension; ``auto``: offer it when dialling,
-    and as a listener serve both (a dialler that does not greet is served in the old format)."""
+    """``0.x``: the old format, without the extension.  ``extended``: the extension is required.  ``auto``: a
+    dialler uses the extension; a listener serves both (a dialler that does not greet is served in the old
+    format)."""
     max_message: Size = 256 * 1024 * 1024
-    """The largest message, in bytes, that is accepted from the peer."""
+    """Bytes of the largest message that is accepted from the peer."""
     heartbeat: Seconds = 10.0
-    """Seconds of silence after which a sign of life is sent; a peer silent for three times as long is given up.
-    0: no heartbeats."""
+    """Seconds without sending anything after which a PING is sent.  The peer gives this side up after three
+    times as long without hearing from it.  0: no heartbeats."""
     handshake: Seconds = 10.0
-    """Seconds that a peer of the extension may take to greet."""
+    """Seconds in which a peer that uses the extension must greet."""
     recognition: Seconds = 0.25
-    """Seconds that a listener waits for a greeting before it takes a silent dialler for one of the old format."""
+    """Seconds that a listener waits for the first bytes; a dialler that is silent for longer gets the old
+    format."""
     envelopes: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 1024
-    """How many envelopes the peer may have us remember."""
+    """Envelopes that are remembered for the peer at most."""
     envelope_bytes: Size = 4 * 1024 * 1024
-    """How many bytes these envelopes may have together, as they travel."""
+    """Bytes of these envelopes together, as they are encoded on the wire."""
     max_subscriptions: Annotated[int, msgspec.Meta(ge=0)] = 16384
-    """How many subscriptions the peer may have at a time."""
+    """Subscriptions that the peer may have at a time."""
     subscription_bytes: Annotated[int, msgspec.Meta(ge=0)] = 1024 * 1024
-    """How many bytes the patterns of these may have together."""
+    """Bytes of the patterns of these subscriptions together."""
     subscriptions: tuple[str, ...] = ()
-    """Patterns that are subscribed to at the peer once connected (routes there need ``router = "by-key"``)."""
+    """Patterns to subscribe to at the peer after connecting.  Routes there need ``router = "by-key"``."""

@@ -1,4 +1,4 @@
-"""What a peer has subscribed to, within bounds."""
+"""PeerSubscriptions: what a peer has subscribed to, with limits on number and size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernel.contracts.errors import RemoteProtocolError
 
 
 class PeerSubscriptions:
-    """Counts patterns and their bytes; ``news`` is for the host."""
+    """Counts the patterns of a peer and their bytes, and enforces the limits."""
 
     __slots__ = ("_bytes", "_most", "_most_bytes", "_number", "_patterns", "news")
 
@@ -19,10 +19,10 @@ class PeerSubscriptions:
         self._bytes = 0
         self._patterns: Counter[str] = Counter()
         self.news: list[tuple[str, str]] = []
-        """("subscribe" or "unsubscribe", pattern); the host takes them out."""
+        """("subscribe" or "unsubscribe", pattern).  The host reads and removes the entries."""
 
     def subscribe(self, payload: bytes) -> None:
-        """Take the payload of a SUBSCRIBE."""
+        """Process the payload of a SUBSCRIBE.  Raises ``RemoteProtocolError`` beyond a limit."""
         pattern = _pattern(payload)
         self._number += 1
         self._bytes += len(payload)
@@ -36,11 +36,11 @@ class PeerSubscriptions:
         self.news.append(("subscribe", pattern))
 
     def unsubscribe(self, payload: bytes) -> None:
-        """Take the payload of an UNSUBSCRIBE."""
+        """Process the payload of an UNSUBSCRIBE."""
         pattern = _pattern(payload)
         self.news.append(("unsubscribe", pattern))
         count = self._patterns.get(pattern, 0)
-        if count:  # what was never subscribed to frees nothing
+        if count:  # a pattern that was never subscribed to must not free anything
             self._number -= 1
             self._bytes -= len(payload)
             self._patterns[pattern] = count - 1

@@ -12,7 +12,7 @@ from plugins.protocols.backend.options import BackendOptions
 
 @hookimpl
 def register_protocols() -> Iterable[ProtocolKind]:
-    """Offer ``backend+tcp://`` and its like."""
+    """Register the protocol of addresses such as ``backend+tcp://``."""
     return [
         ProtocolKind(
             name="backend",

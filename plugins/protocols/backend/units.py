@@ -1,8 +1,8 @@
-"""Units: what transports of whole messages carry, an envelope and messages as the backend protocol has them.
+"""Units: the backend protocol for transports of whole messages, such as SCTP and PGM.
 
-A unit is an ENVELOPE frame (number 0), unless the envelope says nothing, and then frames of messages, all under it.
-Whoever hears one unit understands it, whatever came before.  As many messages as fit share a unit; a larger one has a unit
-for itself, which the transport cuts.
+A unit is an ENVELOPE frame (with number 0; left out for the empty envelope) followed by message frames, to
+all of which the envelope applies.  A receiver understands each unit without those before it.  A unit has as
+many messages as fit.  A message that is too large has a unit of its own, which the transport has to split.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from plugins.protocols.backend.frames import Control, control_frame, encode_bodi
 from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
 
 NUMBER = bytes(4)
-"""Of the one envelope of a unit."""
+"""The number of the only envelope of a unit."""
 
 
 class UnitEncoder:
-    """Batches to units of ``unit_size`` bytes, if they can be had as small."""
+    """Encodes batches as units of at most ``unit_size`` bytes, except for larger messages."""
 
     def __init__(self, unit_size: int) -> None:
         self._size = unit_size
         self._envelope = PLAIN
         self._frame = b""
         self.refused = 0
-        """Messages whose envelope cannot be written, or not be read: there are no units of them."""
+        """Messages that were left out because their envelope cannot be encoded, or not decoded by the
+        receiver."""
         self.problem = ""
-        """What was wrong with the last of these."""
+        """The reason for the last of these."""
 
     def encode(self, batches: Sequence[Batch]) -> list[bytes]:
-        """Return units."""
+        """Return the units of these batches, in order."""
         units: list[bytes] = []
         for batch in batches:
             if batch.envelope is not self._envelope and not self._use(batch.envelope):
@@ -42,7 +43,7 @@ class UnitEncoder:
         return units
 
     def _use(self, envelope: Envelope) -> bool:
-        """Put an envelope before the units that follow; False if that cannot be."""
+        """Use this envelope for the units that follow; False if it cannot be encoded."""
         try:
             self._frame = b"" if envelope is PLAIN else _envelope_frame(envelope)
         except ValueError as error:
@@ -52,6 +53,8 @@ class UnitEncoder:
         return True
 
     def _plain(self, batch: Batch) -> Iterator[bytes]:
+        # ``begin``: the first message of the current unit; ``taken``: the bytes that its messages have so
+        # far.
         room = self._size - len(self._frame)
         bodies = batch.bodies
         begin = taken = 0
@@ -65,7 +68,7 @@ class UnitEncoder:
 
     def _multipart(self, batch: Batch) -> Iterator[bytes]:
         for parts in batch.bodies:
-            payload = b"".join(piece for part in parts for piece in (header(len(part)), part))
+            payload = b"".join(buffer for part in parts for buffer in (header(len(part)), part))
             yield self._frame + control_frame(Control.PARTS, payload)
 
 
@@ -74,18 +77,18 @@ def _envelope_frame(envelope: Envelope) -> bytes:
 
 
 class UnitDecoder:
-    """Units of one source to batches."""
+    """Decodes the units of one source."""
 
     def __init__(self, max_message: int) -> None:
         self.malformed = 0
-        """Units that cannot be read."""
+        """Units that could not be decoded."""
         self._max_message = max_message
         self._decoder = Decoder(max_message, self._on_control)
         self._known = b""
         self._envelope = PLAIN
 
     def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
-        """Take units; None where some were lost, which means nothing to the others."""
+        """Decode units into batches.  None stands for lost units, which do not affect the others."""
         batches: list[Batch] = []
         for unit in units:
             if unit is None:
@@ -94,13 +97,13 @@ class UnitDecoder:
             try:
                 batches += self._decoder.decode(unit)
             except RemoteProtocolError:
-                self._spoilt()
+                self._count_malformed()
             else:
                 if self._decoder.in_message():
-                    self._spoilt()
+                    self._count_malformed()
         return batches
 
-    def _spoilt(self) -> None:
+    def _count_malformed(self) -> None:
         self.malformed += 1
         self._decoder = Decoder(self._max_message, self._on_control)
 
