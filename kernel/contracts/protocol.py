@@ -207,6 +207,26 @@ class UpgradesToTls(Interface):
 
 
 @runtime_checkable
+class Observable(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: figures and facts of its own, for operators.
+
+    Both methods are cheap, do not wait, and may be called at any time: ``counters`` by any thread.
+    """
+
+    def counters(self) -> Mapping[str, int]:
+        """Return numbers that only grow, by name.
+
+        They stand in the row of the connection (``kernel connections``).  The engine's statistics have the sums over all its
+        conversations, those that have ended included.
+        """
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what else an operator may want to know of the conversation now: text, numbers, truth values, by name."""
+        ...
+
+
+@runtime_checkable
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,6 +26,7 @@ from kernel.contracts.protocol import (
     LargeBodies,
     Login,
     Named,
+    Observable,
     Refusal,
     Refusing,
     StreamProtocol,
@@ -127,6 +128,7 @@ class StreamHost(ConnectionOwner):
         if forward_subscriptions:
             self._subscribing = _offered(protocol, Subscribing)
         self._named: Named | None = _offered(protocol, Named)
+        self._observable: Observable | None = _offered(protocol, Observable)
         self._authenticating: Authenticating | None = _offered(protocol, Authenticating)
         self._on_login = on_login or _refuse_login
         self._let_in = True  # False from the peer's login until it is accepted
@@ -253,6 +255,29 @@ class StreamHost(ConnectionOwner):
     def on_ended(self, reason: str) -> None:
         """The connection is over."""
         self._on_end(self, reason)
+
+    # ------------------------------------------------------------------ for operators
+
+    def own_counters(self) -> Mapping[str, int]:
+        """What the protocol counts itself.  Any thread."""
+        return self._observable.counters() if self._observable is not None else {}
+
+    def inspect(self) -> dict[str, Any]:
+        """Return the row of this conversation in the table ``connections``."""
+        connection = self._connection
+        row: dict[str, Any] = {
+            "name": self._port.name if self._port is not None else self.peer,
+            "client": self.peer,
+            "state": "closed" if self.ended else "handshake" if self._port is None else "running",
+            "recv_oct": connection.bytes_in,
+            "send_oct": connection.bytes_out,
+            "send_pend": connection.unwritten,
+            "messages_in": self._received,
+            "messages_out": self._sent,
+        }
+        if self._observable is not None:
+            row |= {**self._observable.status(), **self._observable.counters()}
+        return row
 
     # ------------------------------------------------------------------ messages from the peer
 

@@ -15,6 +15,7 @@ from kernel.hosting.backoff import Backoff
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_host import StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
+from plugins.engines.stream.own_counters import OwnCounters
 from plugins.engines.stream.sockets import connect
 
 
@@ -27,6 +28,7 @@ class StreamDialler:
         self._address = parse_address(setup.options.address)
         self._make_protocol = setup.make_protocol
         self._counters = StreamStatistics()
+        self._own_counters = OwnCounters()
         self._patterns = PeerPatterns()
         self._backoff = Backoff(setup.options.reconnect)
         self._reconnects = 0
@@ -59,12 +61,19 @@ class StreamDialler:
 
     def statistics(self) -> dict[str, Any]:
         """Sums over all connections so far."""
+        connection = self._connection
         return {
+            **self._own_counters.sums([] if connection is None else [connection]),
             **self._counters.as_dict(),
             "connections": int(self._connection is not None),
             "reconnects": self._reconnects,
             "attempts": self._backoff.attempts,
         }
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return a row for the connection, if there is one."""
+        connection = self._connection
+        return [connection.inspect()] if what == "connections" and connection is not None else []
 
     async def _one_connection(self) -> None:
         peer = str(self._address)
@@ -115,7 +124,8 @@ class StreamDialler:
     def _on_refused(self, why: str) -> None:
         self._host.report(EngineEvent(engine=self._name, what="refused", peer=str(self._address), detail=why))
 
-    def _on_end(self, _: StreamHost, reason: str) -> None:
+    def _on_end(self, connection: StreamHost, reason: str) -> None:
+        self._own_counters.add(connection)
         self._connection = None
         self._reason = reason
         self._over.set()

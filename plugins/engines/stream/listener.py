@@ -17,6 +17,7 @@ from kernel.hosting.address import parse_address
 from kernel.hosting.stream_host import Decide, StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
+from plugins.engines.stream.own_counters import OwnCounters
 from plugins.engines.stream.reply_stamp import ReplyStamp
 from plugins.engines.stream.sockets import prepare
 
@@ -33,6 +34,7 @@ class StreamListener:
         self._logins_refused = 0
         self._make_protocol = setup.make_protocol
         self._counters = StreamStatistics()
+        self._own_counters = OwnCounters()
         self._connections: dict[StreamHost, Port | None] = {}
         self._acceptor: Acceptor | None = None
         self._shared: dict[str, Any] = {}
@@ -70,11 +72,16 @@ class StreamListener:
     def statistics(self) -> dict[str, Any]:
         """Sums over all connections, past ones too."""
         return {
+            **self._own_counters.sums(list(self._connections)),
             **self._counters.as_dict(),
             "connections": len(self._connections),
             "accepted": 0 if self._acceptor is None else self._acceptor.accepted,
             "refused": self._logins_refused + (0 if self._acceptor is None else self._acceptor.refused),
         }
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return a row for each connection."""
+        return [connection.inspect() for connection in self._connections] if what == "connections" else []
 
     def _begin(self, wire: Wire, peer: str) -> None:
         connection = StreamHost(
@@ -127,6 +134,7 @@ class StreamListener:
 
     def _on_end(self, connection: StreamHost, reason: str) -> None:
         port = self._connections.pop(connection, None)
+        self._own_counters.add(connection)
         if port is not None:
             port.close()
         self._host.report(

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup
+from kernel.contracts.kinds import EngineKind, EngineSetup, Table
+
+CONNECTIONS = Table(
+    name="connections",
+    title="List the clients of a running system: who, from where, how much.",
+    columns=("name", "client", "state", "recv_oct", "send_oct", "send_pend", "messages_in", "messages_out"),
+)
+"""Protocols add columns of their own (``kernel.contracts.protocol.Observable``)."""
 
 
 @hookimpl
@@ -20,6 +27,7 @@ def register_engines() -> Iterable[EngineKind]:
             summary="hosts any stream protocol over tcp, unix or tls; dials or listens",
             options=StreamOptions,
             create=_create,
+            tables=(CONNECTIONS,),
         )
     ]
 
