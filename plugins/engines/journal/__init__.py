@@ -1,4 +1,5 @@
-"""The journal as an engine: a feed goes in and is kept; another engine plays it back; ``kernel journal`` looks at it.
+"""The journal: an engine stores messages on disk, another replays them; ``kernel journal`` has the tools.
 
-Begin with ``writer.py`` (files) and ``engine.py`` (ports).  The bytes are ``plugins.protocols.journal_format``'s affair.
+Start with ``writer.py`` (files), then ``committer.py`` (the thread that writes) and ``engine.py`` (ports).
+``plugins.protocols.journal_format`` defines the bytes.
 """

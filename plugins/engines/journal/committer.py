@@ -1,7 +1,17 @@
-"""Committer: the thread that encodes, writes and synchronises, so that no engine's loop ever waits for a disk.
+"""The committer: threads that encode, write and synchronise.  The engine's thread never waits for a disk.
 
-What waits when it comes back from the disk is committed and synchronised together (group commit): the slower the
-disk, the larger the groups.
+Everything that was submitted while a turn was running is committed and synchronised together in the next turn
+(group commit): the slower the disk, the larger the groups.
+
+Three threads work here:
+
+* the committer's thread (``_run``) encodes commits, and decides when to write, to synchronise and to delete
+  segments;
+* ``_beside`` has one thread that writes a commit while the next one is encoded;
+* ``_syncer`` has one thread that synchronises, with ``fsync = "interval"``, while more is written.
+
+Order of the counters: ``_committed`` is the number of messages that were written, ``_durable`` of those that
+were synchronised; both only grow, and ``_durable <= _committed``.
 """
 
 from __future__ import annotations
@@ -21,33 +31,39 @@ from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 
 HOUSEKEEPING = 5.0
-"""Seconds between two looks for segments that may be rolled or deleted."""
+"""Seconds between two checks for segments that may be rolled or deleted."""
 
 _NOT_YET = 0.05
-"""Seconds to the next look, when the disk takes longer than the interval."""
+"""Seconds until the next attempt, if the previous synchronisation is still running when the next one is
+due."""
 
 _SYNC_BYTES = 32 << 20
-"""With an interval: so many bytes do not wait for it, lest the disk has nothing to do now and too much then."""
+"""With ``fsync = "interval"``: this number of bytes is synchronised before the interval is over.  Otherwise the
+disk would be idle first and overloaded at the end of the interval."""
 
 _MOST_ROWS = 65_536
-"""Of one commit."""
+"""Largest number of rows of one commit."""
 
 Stamped = tuple[Any, int, Source]
-"""A batch, when it came (microseconds), and where from."""
+"""A batch, the time at which it was received (microseconds since 1970 UTC), and its source."""
 
 
 class Progress(NamedTuple):
-    """How far the committer has come, in messages since it began."""
+    """The progress of the committer, in messages since its start."""
 
     committed: int
     durable: int
-    """Those that may be confirmed."""
+    """The messages that may be confirmed."""
     full: str
-    """Why nothing can be written at the moment; empty: it can."""
+    """Why nothing can be written at present; empty if writing is possible."""
 
 
 class Committer:
-    """Writes what is submitted, in order.  ``report``, ``fail`` and ``warn`` are called in threads of the committer's."""
+    """Writes the submitted batches in order.
+
+    ``report`` (progress), ``fail`` (the committer has ended with this exception) and ``warn`` (a text for
+    people) are called in threads of the committer.
+    """
 
     def __init__(
         self,
@@ -75,19 +91,25 @@ class Committer:
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-syncer")
         self._syncing: Future[None] | None = None
         self._telling = threading.Lock()
-        """What is told is never older than what was told before."""
+        """Keeps the reports of two threads in order: a report is never older than the one before it."""
         self._thread = threading.Thread(target=self._run, name=f"{name}-committer", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def submit(self, batches: list[Stamped]) -> None:
-        """Have these committed after all that was submitted before.  Any thread."""
+        """Queue batches, to be committed after everything that was submitted before.
+
+        May be called in any thread.
+        """
         self._queue.put(batches)
 
     def stop(self) -> None:
-        """Write what was submitted, if there is room for it, synchronise, close the journal; blocks."""
+        """Write what was submitted, synchronise, close the journal.  Blocks.
+
+        If the disk is full, the rest is not written; ``progress`` says how far it came.
+        """
         self._stopping.set()
         self._queue.put(None)
         self._thread.join()
@@ -100,18 +122,19 @@ class Committer:
                 while self._turn():
                     pass
                 if self._syncing is not None:
-                    self._syncing.result()  # raises what it raised
+                    self._syncing.result()  # raises the exception of the other thread
             finally:
                 self._beside.shutdown()
                 self._syncer.shutdown()
                 self._writer.close()
-            # not after a failure: what a disk has failed to write once it may forget, and say yes the next time
+            # Not after a failure: after a failed fsync the system may drop the pages, and the next fsync
+            # succeeds although their data is lost.
             self.progress = Progress(self._committed, self._committed, self._full)
         except BaseException as error:
             self._fail(error)
 
     def _turn(self) -> bool:
-        """Commit all that waits, synchronise if it is time; False: there will be no more."""
+        """Commit everything that waits, and synchronise if it is due; return False at the end."""
         batches, going = self._next()
         if not self._commit(batches):
             return False
@@ -125,7 +148,7 @@ class Committer:
         return going
 
     def _next(self) -> tuple[list[Stamped], bool]:
-        """Wait for something to do, and take all that is there."""
+        """Wait for batches or for the next due time; return all waiting batches, and False at the end."""
         batches: list[Stamped] = []
         try:
             item = self._queue.get(timeout=self._timeout())
@@ -143,11 +166,17 @@ class Committer:
         return max(due - time.monotonic(), 0.001)
 
     def _unsynced(self) -> bool:
-        """Whether anything waits for the interval's end: a sync of nothing would have the next message wait for it."""
+        """Return whether messages wait for the end of the interval.
+
+        Without any the interval must not end: the next message would have to wait for a whole new one.
+        """
         return self._options.fsync == "interval" and self._durable < self._committed
 
     def _commit(self, batches: list[Stamped]) -> bool:
-        """Commit in batches, each of which is encoded while the one before is written; False: we are to end."""
+        """Commit batches; each commit is encoded while the one before is written.
+
+        Return False if the committer was stopped while the disk was full.
+        """
         options = self._options
         record_batch: EncodedRecordBatch | None = None
         behind: Future[bool] | None = None
@@ -156,13 +185,16 @@ class Committer:
             record_batch = self._writer.encode(part, after=record_batch)
             if behind is not None and not behind.result():
                 return False
-            if number == len(parts) - 1:  # nothing to encode meanwhile
+            if number == len(parts) - 1:  # nothing remains to be encoded meanwhile: write it in this thread
                 return self._write(record_batch)
             behind = self._beside.submit(self._write, record_batch)
         return True
 
     def _write(self, record_batch: EncodedRecordBatch) -> bool:
-        """Write a batch, as soon as there is room for it; False: there is none, and we are to end."""
+        """Write a commit, and wait until the disk has space for it.
+
+        Return False if the committer was stopped while the disk was full.
+        """
         while True:
             try:
                 entry = self._writer.append_encoded(record_batch)
@@ -176,7 +208,7 @@ class Committer:
             self._full = ""
             self.commits += 1
             self._committed += entry.rows
-            self._tell()  # there is room for more, while the rest of this turn is written
+            self._tell()  # now, not at the end of the turn: the engine may take more messages meanwhile
             return True
 
     def _sync(self) -> None:
@@ -188,12 +220,12 @@ class Committer:
             self._tell()
 
     def _sync_beside(self, now: float) -> None:
-        """Synchronise what is committed now, while more is; the one before has to be done."""
+        """Synchronise in the other thread, unless it is still busy with the previous time."""
         if self._syncing is not None:
             if not self._syncing.done():
                 self._sync_due = now + _NOT_YET
                 return
-            self._syncing.result()  # raises what it raised
+            self._syncing.result()  # raises the exception of the other thread
         self._sync_due = now + self._options.fsync_interval
         self._syncing = self._syncer.submit(self._sync)
 
@@ -204,15 +236,15 @@ class Committer:
             self._report(self.progress)
 
     def _keep(self, now: float) -> None:
-        """Roll and delete what is due."""
+        """Begin a new segment if it is time, and delete the segments that retention does not keep."""
         self._keep_due = now + HOUSEKEEPING
         try:
             self._writer.roll_if_due()
         except DiskFull:
-            pass  # the next commit will tell
+            pass  # the next commit will report it
         try:
             found = expired(self._writer.path, self._options.keep, int(time.time() * 1e6))
-        except JournalError as error:  # until somebody has seen to it too much is kept
+        except JournalError as error:  # a consumer's position cannot be read: delete nothing until it can
             if str(error) != self._warned:
                 self._warned = str(error)
                 self._warn(f"nothing is deleted: {error}")
@@ -223,7 +255,10 @@ class Committer:
 
 
 def chunks(batches: list[Stamped], most_rows: int, most_bytes: int) -> Iterator[list[Stamped]]:
-    """Divide batches into commits: so many rows and bytes, or a single message that is larger."""
+    """Divide batches into commits of at most ``most_rows`` and ``most_bytes``.
+
+    A larger message has its own commit.
+    """
     chunk: list[Stamped] = []
     rows = size = 0
     for batch, ts, source in batches:

@@ -1,7 +1,11 @@
-"""Compaction: many small commits become few large, compressed ones, in a new generation of their segment.
+"""Compaction: merges many small commits into few large, compressed ones, in a new generation of a segment.
 
-Rows keep their offsets.  The segment that is written to is left alone, and so is one with damage.  Readers go on: those that
-have the old files open keep them; others find the new ones.
+Rows keep their offsets.  The segment that a writer appends to is left out, and so are segments with damage.
+
+The order makes a crash harmless at every point: the new data file is written and synchronised; its index is
+put in place as a whole, and from then on readers use the new generation; only then the old segments are
+deleted, index before data. A data file without an index is a compaction that was killed;
+``recovery.remove_superseded`` deletes it.  Readers that have old files open keep reading them.
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from plugins.engines.journal.disk import Disk
+from plugins.engines.journal.index_repair import write_index
 from plugins.engines.journal.lock import compaction_lock
-from plugins.engines.journal.mending import write_index
 from plugins.engines.journal.moving import finish_move
 from plugins.engines.journal.recovery import remove_superseded
 from plugins.protocols.journal_format.checksum import crc32
@@ -28,11 +32,11 @@ from plugins.protocols.journal_format.segment import Segment
 
 ROWS = 65_536
 BYTES = 16 << 20
-"""What a compacted commit has at the most, unless a single one had more."""
+"""Limits of a compacted commit.  A single commit that is larger is copied as it is."""
 
 
 class Compacted(NamedTuple):
-    """What became of some segments."""
+    """The result of compacting some neighbouring segments into one."""
 
     name: SegmentName
     segments: int
@@ -50,7 +54,12 @@ def compact(
     on_rows: Callable[[int], object] = lambda _: None,
     on_damage: Callable[[Damaged], object] = lambda _: None,
 ) -> list[Compacted]:
-    """Compact what is worth it; raises ``JournalBusy``.  ``on_rows`` hears of progress."""
+    """Compact the segments that ``candidates`` returns.
+
+    ``segment_bytes`` limits the input of one new segment.  ``on_rows`` is called with a number of rows, as
+    progress. ``on_damage`` is called for each damaged segment, which is left as it is.  Raises
+    ``JournalBusy``.
+    """
     with compaction_lock(journal):
         finish_move(journal)
         remove_superseded(journal)
@@ -63,12 +72,12 @@ def compact(
                 on_damage(damage)
                 groups += filter(_is_worth_it, _beside(damage, journal, group))
             except FileNotFoundError:
-                pass  # retention has taken some of them meanwhile
+                pass  # retention has deleted some of them meanwhile
         return done
 
 
 def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
-    """Return neighbouring segments that together make one of up to ``segment_bytes``, and gain by it."""
+    """Return groups of neighbouring segments, of at most ``segment_bytes`` each, that are worth compacting."""
     groups: list[list[Segment]] = []
     size = 0
     for segment in JournalReader(journal).sealed():
@@ -85,7 +94,7 @@ def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
 
 
 def merge(record_batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return one stored batch with the rows of several, and each envelope once."""
+    """Return one stored batch with the rows of several.  Its dictionary has each envelope once."""
     numbers: dict[tuple[object, ...], int] = {}
     indices = []
     for record_batch in record_batches:
@@ -105,14 +114,14 @@ def merge(record_batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _beside(damage: Damaged, journal: Path, group: list[Segment]) -> Iterator[list[Segment]]:
-    """Yield what is before and behind a segment with damage."""
+    """Yield the segments of a group before and after the damaged one, as two smaller groups."""
     for number, segment in enumerate(group):
         if damage.segment in map(str, (segment.name.data_path(journal), segment.name.index_path(journal))):
             yield from filter(None, (group[:number], group[number + 1 :]))
 
 
 def _is_worth_it(group: list[Segment]) -> bool:
-    """Whether there are several, or one whose commits are small or not compressed."""
+    """Return whether a group has several segments, or one whose commits are small or not compressed."""
     if len(group) > 1:
         return True
     (segment,) = group
@@ -151,13 +160,13 @@ def _write_data(
     encoder: RecordBatchEncoder,
     on_rows: Callable[[int], object],
 ) -> list[Entry]:
-    """Write the rows of some segments as few commits, safely; return their entries."""
+    """Write the rows of some segments as few commits into a new file; synchronise it; return the entries."""
     data = disk.create(path)
     entries: list[Entry] = []
     position = len(STORED_BYTES)
     try:
         disk.write(data, [STORED_BYTES])
-        for record_batches in _gathered(group):
+        for record_batches in _grouped(group):
             merged = merge(record_batches)
             first = merged.column("offset")[0].as_py()
             ts = merged.column("ts").cast(pa.int64())
@@ -174,8 +183,8 @@ def _write_data(
     return entries
 
 
-def _gathered(group: list[Segment]) -> Iterator[list[pa.RecordBatch]]:
-    """Divide the commits of some segments into those that become one.  Raises ``Damaged``."""
+def _grouped(group: list[Segment]) -> Iterator[list[pa.RecordBatch]]:
+    """Divide the commits of some segments into groups that become one commit each.  Raises ``Damaged``."""
     record_batches: list[pa.RecordBatch] = []
     rows = size = 0
     for segment in group:

@@ -1,8 +1,9 @@
-"""Data file: a segment's commits, one behind the other; large ones go around the system's cache.
+"""The data file of a segment: its commits, one after the other.  Large commits are written with direct I/O.
 
-Whoever fills page after page of the cache pays for each: 65 to 280 ns for the 124 bytes of a small message, where 15 are
-needed to hand them to the disk (2026-11-21, a virtual machine; reusing pages is the cheaper end).  Only whole pages can
-go around: what a commit has before the first and behind the last goes through the cache, as small commits do.
+Writing through the system's page cache costs 65 to 280 ns for the 124 bytes of a small message; direct I/O
+costs 15 ns (2026-11-21, on a virtual machine; the lower figure is with cache pages that are reused).  Direct
+I/O writes whole pages only: the bytes of a commit before its first page boundary and after its last one go
+through the cache, and so do small commits.
 """
 
 from __future__ import annotations
@@ -16,33 +17,38 @@ from plugins.protocols.journal_format.buffer_pool import PAGE
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 
 DIRECT_FROM = 256 << 10
-"""Bytes of whole pages from which a commit goes around the cache: each way to the disk takes its time."""
+"""Direct I/O is used for at least this number of bytes in whole pages: each direct write waits for the
+disk."""
 
 _SLOW = 256 << 20
-"""Bytes a second.  The cache takes as many at least: it is the better place to wait for a slower disk."""
+"""Bytes per second.  A disk that is slower gets its data through the cache, which takes at least this
+rate."""
 
-_JUDGED = 16 << 20
-"""Bytes after which the disk's speed is looked at."""
+_MEASURED_BYTES = 16 << 20
+"""The disk's speed is computed after each time this number of bytes was written directly."""
 
 _CACHED_WHEN_SLOW = 64 << 20
-"""Bytes that go through the cache before a slow disk is tried again."""
+"""Bytes that are written through the cache before direct I/O to a slow disk is tried again."""
 
 
 class DataFile:
-    """A file that grows.  ``position``: its size, all of it in commits."""
+    """A data file that is appended to.  ``position`` is its size in bytes: the end of its last commit."""
 
     def __init__(self, disk: Disk, fd: int, path: Path, position: int) -> None:
-        """``fd``: a descriptor for appending that stands at ``position``; the caller's until this returns."""
+        """``fd`` is a descriptor for appending, of a file of size ``position``.
+
+        This object closes it; if the constructor raises, the caller does.
+        """
         self.position = position
         self._disk = disk
         self._fd = fd
         self._direct = disk.open_direct(path)
         self._bytes = 0
-        self._seconds = 0.0  # that these bytes took, around the cache
+        self._seconds = 0.0  # spent in direct writes of ``_bytes``
         self._direct_again = 0
 
     def append(self, record_batch: EncodedRecordBatch) -> None:
-        """Write a commit.  After an ``OSError`` some of it may be there: ``cut`` takes it back."""
+        """Write a commit.  After an ``OSError`` the file may have some of it: the caller calls ``cut``."""
         data, lead = record_batch.data, self.position % PAGE
         first = -lead % PAGE
         last = first + (len(data) - first) // PAGE * PAGE
@@ -50,51 +56,51 @@ class DataFile:
             self._disk.write(self._fd, [data])
         else:
             self._disk.write(self._fd, [data[:first]])
-            self._around(self._direct, data[first:last], self.position + first)
+            self._write_direct(self._direct, data[first:last], self.position + first)
             self._disk.write(self._fd, [data[last:]])
         self.position += len(data)
 
     def cut(self, size: int) -> None:
-        """Take back what is there after ``size`` bytes."""
+        """Truncate the file to ``size`` bytes."""
         self._disk.cut(self._fd, size)
         self.position = size
 
     def sync(self) -> None:
-        """Have the file's bytes survive a loss of power."""
+        """Synchronise the file's data, so that it survives a power failure."""
         self._disk.sync(self._fd)
 
     def forget(self, start: int, stop: int) -> None:
-        """Give the memory that caches these bytes to others."""
+        """Drop these bytes from the system's page cache."""
         self._disk.forget(self._fd, start, stop)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._disk.close(self._fd)
-        self._stop_going_around()
+        self._close_direct()
 
-    def _around(self, direct: int, pages: memoryview, position: int) -> None:
+    def _write_direct(self, direct: int, pages: memoryview, position: int) -> None:
         began = time.perf_counter()
         try:
             self._disk.write_direct(direct, pages, position)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            self._stop_going_around()  # this file system, or its disk, wants something else
-            self._disk.cut(self._fd, position)  # it may have taken some of them before
+            self._close_direct()  # this file system or disk does not support it, or wants larger pages
+            self._disk.cut(self._fd, position)  # some pages may have been written before the error
             self._disk.write(self._fd, [pages])
             return
         self._bytes += len(pages)
         self._seconds += time.perf_counter() - began
 
     def _is_slow(self) -> bool:
-        """Whether the disk is one to be waited for by the system."""
-        if self._bytes >= _JUDGED:
+        """Return whether direct writes are slower than the cache at present."""
+        if self._bytes >= _MEASURED_BYTES:
             if self._bytes < _SLOW * self._seconds:
                 self._direct_again = self.position + _CACHED_WHEN_SLOW
             self._bytes, self._seconds = 0, 0.0
         return self.position < self._direct_again
 
-    def _stop_going_around(self) -> None:
+    def _close_direct(self) -> None:
         if self._direct is not None:
             self._disk.close(self._direct)
             self._direct = None

@@ -1,4 +1,4 @@
-"""What the writer asks of the operating system.  Tests put a full or a broken disk in its place."""
+"""The calls of the operating system that the writer needs.  Tests replace them by a full or a broken disk."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 class Disk:
-    """The real one.  All calls may block, and raise ``OSError``."""
+    """The real disk.  All calls may block, and raise ``OSError``."""
 
     def create(self, path: Path) -> int:
         """Open a new file for appending."""
         return os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o644)
 
     def reopen(self, path: Path, size: int) -> int:
-        """Open a file for appending after ``size`` bytes; what it has more is cut off."""
+        """Open a file for appending, truncated to ``size`` bytes."""
         fd = os.open(path, _APPENDING)
         os.ftruncate(fd, size)
         return fd
 
-    def write(self, fd: int, pieces: Sequence[Any]) -> None:
-        """Append all of the pieces; or some of them, and raise."""
-        left = [memoryview(piece) for piece in pieces]
+    def write(self, fd: int, buffers: Sequence[Any]) -> None:
+        """Append all buffers.  If it raises, some of their bytes may have been appended."""
+        left = [memoryview(buffer) for buffer in buffers]
         while left:
             written = os.writev(fd, left[:64])
             while left and written >= len(left[0]):
@@ -36,30 +36,33 @@ class Disk:
                 left[0] = left[0][written:]
 
     def open_direct(self, path: Path) -> int | None:
-        """Open a file that is there for writing around the system's cache; None where that cannot be had."""
+        """Open an existing file for direct I/O (O_DIRECT); return None if the system does not support it."""
         return disk.open_direct(path)
 
     def write_direct(self, fd: int, pages: memoryview, position: int) -> None:
-        """Write whole pages around the cache, all or some, and raise.  ``EINVAL``: the file system does not do that."""
+        """Write whole pages with direct I/O.  If it raises, some of them may have been written.
+
+        ``EINVAL``: the file system does not support direct I/O, or wants larger pages.
+        """
         while pages:
             written = os.pwrite(fd, pages, position)
             position += written
             pages = pages[written:]
 
     def cut(self, fd: int, size: int) -> None:
-        """Take back what was appended after ``size`` bytes."""
+        """Truncate the file to ``size`` bytes."""
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
-        """Have the file's bytes survive a loss of power."""
+        """Synchronise the file's data, so that it survives a power failure."""
         disk.sync_data(fd)
 
     def forget(self, fd: int, start: int, stop: int) -> None:
-        """Give the memory that caches these bytes, which are on the disk, to others."""
+        """Drop these bytes, which must be on the disk, from the system's page cache."""
         disk.will_not_read(fd, start, stop - start)
 
     def sync_directory(self, path: Path) -> None:
-        """Have the names in a directory survive a loss of power."""
+        """Synchronise a directory, so that the names of new and renamed files survive a power failure."""
         disk.sync_directory(path)
 
     def close(self, fd: int) -> None:
@@ -67,5 +70,5 @@ class Disk:
         os.close(fd)
 
     def free(self, path: Path) -> int:
-        """Bytes that are free for us on the file system of ``path``."""
+        """Return the number of bytes that this process may still use on the file system of ``path``."""
         return disk.free_bytes(path)

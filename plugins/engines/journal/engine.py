@@ -1,7 +1,15 @@
-"""Engine: takes what routes bring, gathers it for a few milliseconds, hands it to the committer, confirms what is safe.
+"""The engine that writes a journal: collects messages for some milliseconds, has them written, confirms them.
 
-While more than a few batches are on their way to the disk nothing is taken from the pipes: they fill, and the routes do what
-they say (``when_full``).  A full disk is no more than a committer that takes its time.
+A message goes through these states; the counters in brackets count messages since the start and only grow:
+
+1. collected: taken from the port, in ``_collected`` (``_taken``);
+2. submitted: given to the committer, whose threads encode and write it;
+3. committed: with the operating system (``Progress.committed``);
+4. durable: synchronised, as the option ``fsync`` demands (``Progress.durable``); now it is confirmed.
+
+Flow control: while more than ``_BATCHES_AHEAD`` batches are taken and not committed, nothing is taken from
+the port.  The pipes fill, and the routes do what their ``when_full`` says.  A full disk is nothing special:
+the committer waits, and everything before it does.
 """
 
 from __future__ import annotations
@@ -23,17 +31,17 @@ from plugins.protocols.journal_format.packing import Packer
 from plugins.protocols.journal_format.record_batch import LARGEST_BODY
 
 _BATCHES_AHEAD = 4
-"""How many batches may be on their way to the disk."""
+"""Batches, as ``batch_rows`` and ``batch_bytes`` limit them, that may be taken and not committed."""
 
 _SOURCES = 10_000
-"""How many ports are remembered by name."""
+"""Sources of messages that are cached; when there are more, the cache is cleared."""
 
-_TAKES_A_TURN = 8
-"""How often the pipes are asked before the neighbours have their turn."""
+_TAKES_PER_TURN = 8
+"""Calls of ``Port.take`` before the other engines of the thread have their turn."""
 
 
 class JournalEngine:
-    """A journal that is written.  ``run`` is its life; all else is called by the thread that hosts it."""
+    """Writes a journal.  All methods are called in the engine's thread."""
 
     def __init__(self, name: str, options: JournalOptions) -> None:
         self._name = name
@@ -42,15 +50,15 @@ class JournalEngine:
         self._port: Port | None = None
         self._committer: Committer | None = None
         self._writer: JournalWriter | None = None
-        self._gathered: list[Stamped] = []
+        self._collected: list[Stamped] = []
         self._packer = Packer()
-        self._rows = self._bytes = 0  # gathered
-        self._given = 0  # messages gathered so far
-        self._ahead: deque[tuple[int, int]] = deque()
-        """What was submitted: the count of messages at its end, and its bytes."""
-        self._bytes_ahead = 0
-        self._unsafe: deque[tuple[int, int | None]] = deque()
-        """What was taken: the count of messages gathered at its end, and the port's position there."""
+        self._rows = self._bytes = 0  # of ``_collected``
+        self._taken = 0
+        self._submitted: deque[tuple[int, int]] = deque()
+        """Submitted and not committed: the value of ``_taken`` at the end of a submission, and its bytes."""
+        self._submitted_bytes = 0
+        self._unconfirmed: deque[tuple[int, int | None]] = deque()
+        """Taken and not durable: the value of ``_taken`` after a take, and the port's position there."""
         self._progress = Progress(0, 0, "")
         self._lingering = False
         self._messages_in = self._bytes_in = self._refused = 0
@@ -62,7 +70,10 @@ class JournalEngine:
         return f"<JournalEngine {self._name} {self._options.path}>"
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Keep the journal until cancelled."""
+        """Write the journal until cancelled.
+
+        At the end everything that was taken is committed, if there is room.
+        """
         options = self._options
         writer = self._writer = await in_thread(_open, options)
         try:
@@ -75,7 +86,7 @@ class JournalEngine:
                 fail=lambda error: host.post(partial(self._on_failure, error)),
                 warn=lambda text: host.post(partial(self._report, "warning", text)),
             )
-            self._tell_recovered(writer)
+            self._report_recovered(writer)
         except BaseException:
             writer.close()
             raise
@@ -94,13 +105,15 @@ class JournalEngine:
             self._port = None
 
     def pending(self) -> bool:
-        """Whether something is on its way to the disk."""
+        """Return whether messages are not durable yet."""
         if self._progress.full:
-            return False  # nobody can say for how long
-        return bool(self._gathered or self._unsafe) or (self._port is not None and self._port.has_input())
+            return False  # a kernel that stops must not wait for a full disk
+        return bool(self._collected or self._unconfirmed) or (
+            self._port is not None and self._port.has_input()
+        )
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of this moment."""
+        """Return the engine's counters."""
         writer, committer = self._writer, self._committer
         if writer is None or committer is None:
             return {"messages_in": 0}
@@ -125,55 +138,55 @@ class JournalEngine:
     # ------------------------------------------------------------------ the port's owner
 
     def on_output(self) -> None:
-        """The pipes have something."""
+        """Take messages from the port as far as there is room for them."""
         port, host = self._port, self._host
         if port is None or host is None:
             return
-        for _ in range(_TAKES_A_TURN):
+        for _ in range(_TAKES_PER_TURN):
             room = self._room()
             if room <= 0:
-                return  # progress calls again
+                return  # ``_on_progress`` calls again
             taken = port.take(room)
             if not taken.batches:
                 return
-            self._gather(taken, port)
+            self._collect(taken, port)
         if port.has_input():
             host.soon(self.on_output)
 
     def on_writable(self) -> None:
-        """Nothing is ever sent."""
+        """Do nothing: a journal sends nothing."""
 
     def on_confirmed(self, position: int) -> None:
-        """Nothing is ever sent."""
+        """Do nothing: a journal sends nothing."""
 
     # ------------------------------------------------------------------ to the disk
 
     def _room(self) -> int:
-        """How many messages may be taken now."""
+        """Return the number of messages that may be taken now; 0 or less: none."""
         options = self._options
-        if self._bytes_ahead + self._bytes >= _BATCHES_AHEAD * options.batch_bytes:
+        if self._submitted_bytes + self._bytes >= _BATCHES_AHEAD * options.batch_bytes:
             return 0
-        ahead = self._given - self._progress.committed
+        ahead = self._taken - self._progress.committed
         return min(_BATCHES_AHEAD * options.batch_rows - ahead, options.batch_rows)
 
-    def _gather(self, taken: Taken, port: Port) -> None:
+    def _collect(self, taken: Taken, port: Port) -> None:
         assert self._writer is not None
         ts = self._writer.stamp()
         source = self._source(port.origin)
         rows = size = 0
         for batch in taken.batches:
             if batch.size >= LARGEST_BODY:
-                batch = self._without_giants(batch)
+                batch = self._without_oversized(batch)
             if batch.bodies:
-                self._gathered.append((self._packer.pack(batch), ts, source))
+                self._collected.append((self._packer.pack(batch), ts, source))
                 rows += len(batch.bodies)
                 size += batch.size
         self._messages_in += rows
         self._bytes_in += size
         self._rows += rows
         self._bytes += size
-        self._given += rows
-        self._unsafe.append((self._given, taken.position))
+        self._taken += rows
+        self._unconfirmed.append((self._taken, taken.position))
         if self._rows >= self._options.batch_rows or self._bytes >= self._options.batch_bytes:
             self._submit()
         elif not self._lingering:
@@ -190,18 +203,18 @@ class JournalEngine:
     def _on_timer(self) -> None:
         self._lingering = False
         self._submit()
-        self._confirm()  # nothing may have been left of what was taken
+        self._confirm()  # if all messages were too large, nothing was submitted, and no progress will be reported
 
     def _submit(self) -> None:
-        if self._gathered and self._committer is not None:
-            self._ahead.append((self._given, self._bytes))
-            self._bytes_ahead += self._bytes
-            self._committer.submit(self._gathered)
-            self._gathered = []
+        if self._collected and self._committer is not None:
+            self._submitted.append((self._taken, self._bytes))
+            self._submitted_bytes += self._bytes
+            self._committer.submit(self._collected)
+            self._collected = []
             self._rows = self._bytes = 0
 
-    def _without_giants(self, batch: Batch) -> Batch:
-        """Leave out what no batch can hold, count it, and tell."""
+    def _without_oversized(self, batch: Batch) -> Batch:
+        """Return a batch without the messages that are too large for a commit; count and report those."""
         sizes = [sum(map(len, body)) if batch.multipart else len(body) for body in batch.bodies]
         kept = [body for body, size in zip(batch.bodies, sizes, strict=True) if size < LARGEST_BODY]
         if len(kept) < len(sizes):
@@ -227,16 +240,16 @@ class JournalEngine:
             self._report("full", progress.full)
         elif before.full and not progress.full:
             self._report("room", f"{self._options.path}: there is room again")
-        while self._ahead and self._ahead[0][0] <= progress.committed:
-            self._bytes_ahead -= self._ahead.popleft()[1]
+        while self._submitted and self._submitted[0][0] <= progress.committed:
+            self._submitted_bytes -= self._submitted.popleft()[1]
         self._confirm()
         self.on_output()
 
     def _confirm(self) -> None:
-        """Take the responsibility for what is safe."""
+        """Confirm what is durable."""
         position = None
-        while self._unsafe and self._unsafe[0][0] <= self._progress.durable:
-            position = self._unsafe.popleft()[1] or position
+        while self._unconfirmed and self._unconfirmed[0][0] <= self._progress.durable:
+            position = self._unconfirmed.popleft()[1] or position
         if self._port is not None:
             self._port.confirm_through(position)
 
@@ -244,14 +257,14 @@ class JournalEngine:
         self._failure = error
         self._failed.set()
 
-    def _tell_recovered(self, writer: JournalWriter) -> None:
+    def _report_recovered(self, writer: JournalWriter) -> None:
         recovered = writer.recovered
         if any(recovered):
             self._report(
                 "recovered",
-                f"{writer.path}: {recovered.adopted} rows and {recovered.replaced} index entries were made good, "
+                f"{writer.path}: {recovered.adopted} rows and {recovered.replaced} index entries were repaired, "
                 f"{recovered.cut} bytes that were never committed were cut off"
-                + (f", {recovered.lost} rows that a consumer has had are lost" if recovered.lost else ""),
+                + (f", {recovered.lost} rows that a consumer has read are lost" if recovered.lost else ""),
             )
 
     def _report(self, what: str, detail: str) -> None:
@@ -260,7 +273,7 @@ class JournalEngine:
 
 
 def _open(options: JournalOptions) -> JournalWriter:
-    """Blocks: recovery reads the last segment."""
+    """Open the journal for writing.  Blocks: recovery reads the last segment."""
     settings = WriterSettings(
         compression=None if options.compression == "none" else options.compression,
         roll_bytes=options.roll_bytes,

@@ -1,4 +1,4 @@
-"""Export: rows of a journal as Parquet, by plain pyarrow: several times as fast as through Spark on one machine."""
+"""Exports rows of a journal to Parquet with pyarrow: on one machine several times faster than with Spark."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import ROWS
 
 PARTITIONS = ("date", "hour", "engine", "route", "exchange", "key", "content_type")
-"""Columns to partition by; ``date`` and ``hour`` are those of ``ts``, in UTC."""
+"""Columns that files may be partitioned by; ``date`` and ``hour`` are derived from ``ts``, in UTC."""
 
 _DERIVED = {"date": "%Y-%m-%d", "hour": "%H"}
 _BATCH = 65_536
 _BATCH_BYTES = 64 << 20
-"""Rows, and bytes of their bodies, that are put together."""
+"""Commits are combined until they have this number of rows, or of bytes of bodies."""
 _FILE = 10_000_000
-"""Rows of one file at the most."""
+"""Largest number of rows of one file."""
 _ROW_GROUP = 1 << 20
 
 
@@ -38,14 +38,18 @@ def export_parquet(
     on_rows: Callable[[int], object] = lambda _: None,
     on_damage: Callable[[Damaged], None] | None = None,
 ) -> int:
-    """Write the rows ``start <= offset < stop`` that are wanted; return how many there were."""
+    """Write the selected rows with ``start <= offset < stop``; return their number.
+
+    ``by`` are names of ``PARTITIONS``.  ``on_rows`` is called with the number of rows that were read, as
+    progress. Raises ``Damaged``; with ``on_damage`` that is called instead, and damaged rows are left out.
+    """
     derived = [name for name in by if name in _DERIVED]
     schema = pa.schema([*ROWS, *(pa.field(name, pa.string()) for name in derived)])
     written = 0
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal written
-        for table in _gathered(reader.stored(start, stop, on_damage=on_damage), selection, on_rows):
+        for table in _combined(reader.stored(start, stop, on_damage=on_damage), selection, on_rows):
             written += table.num_rows
             yield from _with(derived, table).to_batches()
 
@@ -73,10 +77,10 @@ def _with(derived: Sequence[str], table: pa.Table) -> pa.Table:
     return table
 
 
-def _gathered(
+def _combined(
     record_batches: Iterator[pa.RecordBatch], selection: Selection, on_rows: Callable[[int], object]
 ) -> Iterator[pa.Table]:
-    """Put small commits together: Parquet likes large row groups."""
+    """Combine small commits: Parquet is efficient with large row groups only."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for stored in record_batches:

@@ -1,4 +1,4 @@
-"""Who may change a journal: one writer, and one who compacts."""
+"""The two locks of a journal: of all processes, one at a time may write it, and one may compact it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ COMPACTION = "compaction.lock"
 
 
 class JournalBusy(JournalError):
-    """Somebody else has the lock."""
+    """Another process, or another engine of this one, has the lock."""
 
 
 def writer_lock(journal: Path) -> FileLock:
-    """Become the writer of a journal, or raise ``JournalBusy``."""
+    """Take the lock of the journal's writer.  Raises ``JournalBusy`` if another writer has it."""
     return _lock(
         journal / LOCK,
-        "is writing this journal; a journal has one writer: give this one a path of its own, or stop the other",
+        "is writing this journal; a journal has one writer: use another path, or stop the other writer",
     )
 
 
 def compaction_lock(journal: Path) -> FileLock:
-    """Become the one who compacts a journal, or raise ``JournalBusy``."""
-    return _lock(journal / COMPACTION, "is compacting this journal; try again when it is done")
+    """Take the lock for compaction.  Raises ``JournalBusy`` if another compaction has it."""
+    return _lock(journal / COMPACTION, "is compacting this journal; try again when it has finished")
 
 
 def _lock(path: Path, busy: str) -> FileLock:

@@ -1,4 +1,4 @@
-"""Where in a journal: an offset, a time, its beginning or its end."""
+"""Points in a journal as users give them: an offset, a time, ``earliest`` or ``latest``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from plugins.protocols.journal_format.reader import JournalReader
 
 Moment = int | str | datetime
-"""An offset, ``earliest``, ``latest``, or a time with its zone."""
+"""An offset, ``earliest``, ``latest``, or a time with a time zone."""
 
 
 def moment_of(text: int | str) -> Moment:
-    """Read an offset, a moment in ISO 8601 (UTC unless it says otherwise), ``earliest`` or ``latest``."""
+    """Parse an offset, a time in ISO 8601 (UTC if it has no zone), ``earliest`` or ``latest``.
+
+    Raises ``ValueError``.
+    """
     if isinstance(text, int) or text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdigit():
@@ -23,20 +26,20 @@ def moment_of(text: int | str) -> Moment:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no offset, no moment (2026-11-21T12:00:00Z), and neither earliest nor latest"
+            f"{text!r} is neither an offset nor a time (2026-11-21T12:00:00Z) nor earliest nor latest"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def offset_of(reader: JournalReader, moment: Moment) -> int:
-    """Return the offset that a moment stands for at present."""
+    """Return the offset of a moment: for a time, the first row that was received then or later."""
     if isinstance(moment, int):
         return moment
     if isinstance(moment, datetime):
-        return reader.row_at(round(moment.timestamp() * 1_000_000), _leave_it)
+        return reader.row_at(round(moment.timestamp() * 1_000_000), _ignore_damage)
     bounds = reader.bounds()
     return bounds.end if moment == "latest" else bounds.earliest
 
 
-def _leave_it(damage: Damaged) -> None:
-    """Who reads on is told."""
+def _ignore_damage(damage: Damaged) -> None:
+    """Ignore damage in the search for an offset: whoever reads the rows afterwards gets it reported."""

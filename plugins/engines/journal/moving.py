@@ -1,7 +1,12 @@
-"""Moving: what was exported leaves the journal.  Whoever is killed on the way: once it was done again, each row is in one place.
+"""Moves rows from a journal into Parquet files (``kernel journal compact --parquet``), also across crashes.
 
-The files are written where readers of Parquet do not look.  When all of them are there, the journal's directory says so, in
-``moved.json``; from then on the move is only ever finished: they are put in their place, and their segments are deleted.
+1. The files are written into a staging directory, whose name begins with ``_``: readers of Parquet ignore it.
+2. When all files are synchronised, ``moved.json`` in the journal's directory records the move.
+3. The files are renamed into their directory, the segments are deleted, then ``moved.json`` and the staging
+   directory.
+
+A move that is killed before step 2 is abandoned and can be repeated; one that is killed later is finished by
+the next command.  Afterwards each row is either in the journal or in the files, never in both.
 """
 
 from __future__ import annotations
@@ -20,21 +25,24 @@ _MOVED = "moved.json"
 
 
 def begin_move(journal: Path, directory: Path) -> Path:
-    """Return an empty place for the files.  The caller holds the compaction's lock, and has finished the move before."""
+    """Create the staging directory and return it.
+
+    The caller holds the lock for compaction, and has called ``finish_move`` before.
+    """
     abandon_move(journal, directory)
-    place = _place(journal, directory)
-    place.mkdir(parents=True)
-    return place
+    staging = _staging(journal, directory)
+    staging.mkdir(parents=True)
+    return staging
 
 
 def abandon_move(journal: Path, directory: Path) -> None:
-    """Delete what was written for nothing."""
-    shutil.rmtree(_place(journal, directory), ignore_errors=True)
+    """Delete the staging directory of a move that was not recorded."""
+    shutil.rmtree(_staging(journal, directory), ignore_errors=True)
 
 
-def note_move(journal: Path, directory: Path, stop: int) -> None:
-    """Say that the rows before ``stop`` are in files, which survive a loss of power when this returns."""
-    for path in _place(journal, directory).rglob("*.parquet"):
+def record_move(journal: Path, directory: Path, stop: int) -> None:
+    """Record that the rows before ``stop`` are in the files, after these were synchronised."""
+    for path in _staging(journal, directory).rglob("*.parquet"):
         _sync(path)
     written = journal / f".{_MOVED}.new"
     written.write_text(json.dumps({"directory": str(directory.absolute()), "stop": stop}))
@@ -42,34 +50,37 @@ def note_move(journal: Path, directory: Path, stop: int) -> None:
     written.replace(journal / _MOVED)
 
 
-def is_noted(journal: Path) -> bool:
-    """Whether a move is to be finished."""
+def is_recorded(journal: Path) -> bool:
+    """Return whether a recorded move has not been finished."""
     return (journal / _MOVED).exists()
 
 
 def finish_move(journal: Path) -> None:
-    """Finish a move that was noted, if there is one.  The caller holds the compaction's lock."""
+    """Finish a recorded move, if there is one.
+
+    The caller holds the lock for compaction.  Repeating it is harmless.
+    """
     try:
-        told = json.loads((journal / _MOVED).read_text())
+        record = json.loads((journal / _MOVED).read_text())
     except FileNotFoundError:
         return
-    directory = Path(told["directory"])
-    place = _place(journal, directory)
-    if not place.is_dir():
+    directory = Path(record["directory"])
+    staging = _staging(journal, directory)
+    if not staging.is_dir():
         raise JournalError(
-            f"{place}: not there, and its rows were to leave {journal}: see {journal / _MOVED}"
+            f"{staging} is missing, with rows that are to be deleted from {journal}: see {journal / _MOVED}"
         )
-    for path in sorted(place.rglob("*.parquet")):
-        there = directory / path.relative_to(place)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(there)
+    for path in sorted(staging.rglob("*.parquet")):
+        target = directory / path.relative_to(staging)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
     sealed = JournalReader(journal).summaries()[:-1]
-    delete(journal, [segment for segment in sealed if segment.end <= told["stop"]])
+    delete(journal, [segment for segment in sealed if segment.end <= record["stop"]])
     (journal / _MOVED).unlink()
-    shutil.rmtree(place)
+    shutil.rmtree(staging)
 
 
-def _place(journal: Path, directory: Path) -> Path:
+def _staging(journal: Path, directory: Path) -> Path:
     return directory.absolute() / f"_moving-{crc32(os.fsencode(journal.resolve())):08x}"
 
 

@@ -1,4 +1,4 @@
-"""What can be set of the journal and of its replay."""
+"""The options of the kinds ``journal`` and ``journal-replay``."""
 
 from __future__ import annotations
 
@@ -14,71 +14,79 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class KeepOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Retention: which whole segments may be deleted, the oldest first.  Without any limit all is kept."""
+    """Retention: which whole segments may be deleted, the oldest first.
+
+    Without any limit nothing is deleted.
+    """
 
     bytes: Count | None = None
     """Delete the oldest segments while the journal has more bytes than this."""
     seconds: Seconds | None = None
     """Delete segments whose newest row is older than this."""
     for_consumers: bool = True
-    """Keep what a registered consumer has not read yet, whatever the limits say."""
+    """Keep segments that a registered consumer has not read completely, whatever the limits say."""
     unread_only: bool = False
-    """Delete what every registered consumer has read, as soon as there is one."""
+    """Delete segments that all registered consumers have read.  Without any consumer nothing is deleted."""
 
 
 class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A feed that is kept on disk."""
+    """Stores messages on disk."""
 
     path: str
-    """The journal's directory; made if it is not there."""
+    """The journal's directory; created if it does not exist."""
     fsync: Literal["never", "interval", "batch"] = "batch"
-    """When rows are made to survive a loss of power: after every commit, every ``fsync_interval``, or when the
-    system likes.  A route with ``confirm = true`` is confirmed after that; with ``never``, once the system has the bytes."""
+    """When rows are synchronised, to survive a power failure: after every commit, every ``fsync_interval``, or
+    never by the journal.  A route with ``confirm = true`` is confirmed after that; with ``never``, when the
+    operating system
+    has the bytes."""
     fsync_interval: Seconds = 1.0
-    """Seconds between two, with ``fsync = "interval"``, unless 32 MiB are there before."""
+    """Seconds between two synchronisations with ``fsync = "interval"``; after 32 MiB it is done earlier."""
     linger: Annotated[float, msgspec.Meta(ge=0)] = 0.005
-    """Seconds that a message may wait for others to share its commit; 0: none waits."""
+    """Seconds that a message may wait for others to share its commit; 0: it does not wait."""
     batch_rows: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
-    """Commit without waiting when so many messages are there."""
+    """Commit without waiting when there are this many messages."""
     batch_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)] = 16_777_216
-    """The same for the bytes of their bodies.  A larger message has a commit of its own."""
+    """Commit without waiting when their bodies have this many bytes.  A larger message has its own commit."""
     compression: Literal["none", "lz4", "zstd"] = "none"
-    """Of the rows; zstd makes text about a third, at the price of a processor."""
+    """Compression of the rows; zstd reduces text to about a third, and costs processor time."""
     roll_bytes: Count = 134_217_728
-    """Begin a new segment when one has so many bytes."""
+    """Begin a new segment when the current one has this many bytes."""
     roll_seconds: Seconds | None = None
-    """Begin a new segment when one was begun so long ago."""
+    """Begin a new segment when the current one is this old."""
     keep: KeepOptions = KeepOptions()
-    """What may be deleted."""
+    """Retention: what may be deleted."""
     min_free_bytes: Size = 67_108_864
-    """Write nothing while the file system has fewer bytes free; the route says what happens meanwhile (``when_full``)."""
+    """Write nothing while the file system has fewer free bytes; meanwhile the route's ``when_full``
+    applies."""
     retry: Seconds = 0.5
-    """Seconds between two looks whether a full disk has room again."""
+    """Seconds between two attempts to write to a full disk."""
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A journal that is played back into the routes."""
+    """Sends the messages of a journal into the routes."""
 
     path: str
     """The journal's directory."""
     speed: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-    """1: as far apart as they arrived; 2: twice as fast; 0: as fast as the routes take them."""
+    """1: at the pace at which they were received; 2: twice as fast; 0: as fast as the routes take them."""
     start: int | str = "earliest"
-    """The first offset; or a moment (``"2026-11-21T12:00:00Z"``), ``"earliest"`` or ``"latest"``."""
+    """The first offset; or a time (``"2026-11-21T12:00:00Z"``), ``"earliest"`` or ``"latest"``."""
     end: int | str = "latest"
-    """The offset or moment to stop before; ``"latest"``: where the journal ended when the replay began."""
+    """The offset or time to stop before; ``"latest"``: the journal's end when the replay starts."""
     follow: bool = False
-    """Go on with what is added; the replay then has no end of its own."""
+    """Continue with messages that are added later; the replay then runs until it is stopped."""
     match: tuple[str, ...] = ()
-    """Only messages with a key that fits one of these patterns (as a route's ``match``)."""
+    """Only messages whose key matches one of these patterns (as a route's ``match``)."""
     exchange: str | None = None
     """Only messages of this exchange."""
     engine: str | None = None
     """Only messages that this engine sent."""
     consumer: str | None = None
-    """Keep the position under this name: the next replay goes on where everything was confirmed, and retention waits for it."""
+    """Store the position under this name: the next replay continues after the last confirmed message, and
+    retention keeps everything after it."""
     skip_damage: bool = True
-    """Tell of damaged rows, and of those that retention has taken from a consumer, and go on; otherwise the engine fails there."""
+    """Report damaged rows, and rows that retention has deleted before a consumer read them, and continue;
+    otherwise the engine fails there."""
 
     def __post_init__(self) -> None:
         for moment in (self.start, self.end):

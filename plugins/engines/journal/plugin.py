@@ -1,4 +1,4 @@
-"""The journal as a plugin: two engines and a command."""
+"""Registers the journal: the kinds ``journal`` and ``journal-replay``, and the command ``kernel journal``."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _WITHOUT_PYARROW = "a journal needs pyarrow: pip install messaging-kernel[journa
 
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
-    """Offer kinds ``journal`` and ``journal-replay``."""
+    """Register the kinds ``journal`` and ``journal-replay``."""
     from plugins.engines.journal.options import JournalOptions, ReplayOptions
 
     return [
         EngineKind(
             name="journal",
-            summary="keeps a feed on disk, for replay and for Spark",
+            summary="stores messages on disk, for replay and for Spark",
             options=JournalOptions,
             create=_create_journal,
         ),
         EngineKind(
             name="journal-replay",
-            summary="plays a journal back: as it was, faster, or as fast as it goes",
+            summary="replays a journal: at its original pace, faster, or as fast as possible",
             options=ReplayOptions,
             create=_create_replay,
         ),
@@ -41,15 +41,17 @@ def register_engines() -> Iterable[EngineKind]:
 
 @hookimpl
 def register_commands() -> Iterable[CommandKind]:
-    """Offer ``kernel journal``."""
+    """Register ``kernel journal``."""
     return [
-        CommandKind(name="journal", summary="Look at journals, replay, check, mend, export them.", load=_load)
+        CommandKind(
+            name="journal", summary="Show, replay, check, repair, compact and export journals.", load=_load
+        )
     ]
 
 
 @hookimpl
 def check_plan(plan: Plan) -> Iterable[str]:
-    """Complain once if pyarrow is missing."""
+    """Report once if the plan has a journal and pyarrow is missing."""
     used = [engine.name for engine in plan.engines if engine.kind in _KINDS]
     if used and not has_pyarrow():
         return [f"engine {used[0]!r}: {_WITHOUT_PYARROW}"]
@@ -57,13 +59,13 @@ def check_plan(plan: Plan) -> Iterable[str]:
 
 
 def need_pyarrow() -> None:
-    """Raise ``PluginError``, which says what to install, if pyarrow is missing."""
+    """Raise ``PluginError`` with the command that installs it, if pyarrow is missing."""
     if not has_pyarrow():
         raise PluginError(_WITHOUT_PYARROW)
 
 
 def has_pyarrow() -> bool:
-    """Return whether the extra ``journal`` is installed, as far as pyarrow shows it."""
+    """Return whether pyarrow, of the extra ``journal``, is installed.  It is not imported."""
     return importlib.util.find_spec("pyarrow") is not None
 
 

@@ -1,4 +1,14 @@
-"""What a writer does first: find where the journal really ends, and cut off what was never committed."""
+"""Recovery: a new writer finds the end of the journal, and cuts off data that was never committed.
+
+A crash can leave the last segment in one of these states; earlier segments were synchronised before the next
+one began:
+
+* data after the last commit: cut off;
+* whole commits in the data, but no entries for them (the index lost more than the data): entries are added;
+* damaged entries with whole commits: the entries are rebuilt;
+* entries without whole commits: nothing is appended to such a segment; a new one begins at the offset after
+  it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +17,14 @@ from typing import NamedTuple
 
 from plugins.engines.journal.data_file import DataFile
 from plugins.engines.journal.disk import Disk
+from plugins.engines.journal.index_repair import (
+    Repaired,
+    create_missing_indexes,
+    is_whole,
+    repair,
+    segment_of,
+)
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
-from plugins.engines.journal.mending import Mended, give_index, is_whole, mend, name_of
 from plugins.engines.journal.segment_writer import SegmentWriter
 from plugins.protocols.journal_format.consumers import furthest
 from plugins.protocols.journal_format.errors import JournalError
@@ -19,29 +35,30 @@ from plugins.protocols.journal_format.segment import Segment
 
 
 class Recovered(NamedTuple):
-    """What was found at the end of a journal; all zero after a writer that came to its end."""
+    """What was repaired at the end of a journal; all zero if the last writer was closed properly."""
 
     adopted: int = 0
-    """Rows that were whole in the data, but not in the index."""
+    """Rows that were whole in the data but had no entry in the index."""
     replaced: int = 0
-    """Entries of the index that were damaged, and made anew."""
+    """Entries of the index that were damaged, and have been rebuilt."""
     cut: int = 0
-    """Bytes behind the last whole commit."""
+    """Bytes after the last whole commit that were cut off."""
     lost: int = 0
-    """Rows at the end that a consumer has had, and that are no longer there."""
+    """Rows at the end that a consumer has read and that the journal no longer has."""
 
 
 def recover(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recovered]:
-    """Return the segment to go on with; ``now`` in microseconds.  The caller holds the writer's lock.
+    """Return the segment to append to; ``now`` in microseconds.  The caller holds the writer's lock.
 
-    No offset that a consumer has passed is used again: it would take the new row for one that it has had.
+    An offset that a consumer has passed is never used again: the consumer would skip the new row as already
+    read.
     """
     segment, recovered = _last_segment(disk, journal, now)
     end, read = segment.end, furthest(journal, EVERYTHING)
     if read <= end:
         return segment, recovered
     try:
-        segment.sync()  # first: a segment that follows says that this one is safe
+        segment.sync()  # before the next one begins: recovery looks at the last segment only
         following = SegmentWriter.begin(disk, journal, SegmentName(read, 0), now)
     finally:
         segment.close()
@@ -56,33 +73,40 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
         with compaction_lock(journal):
             remove_superseded(journal)
     except JournalBusy:
-        pass  # it will do so itself
-    give_index(journal, disk, compacted=False)
+        pass  # the running compaction removes superseded segments itself
+    create_missing_indexes(journal, disk, compacted=False)
     names = segment_names(journal)
     if not names:
         return SegmentWriter.begin(disk, journal, SegmentName(0, 0), now), Recovered()
     segment = Segment(journal, names[-1])
-    mended = mend(journal, segment, disk)
-    recovered = Recovered(mended.adopted, mended.replaced, max(mended.behind, 0))
-    if not mended.entries and mended.behind < 0:  # not even its beginning was written
+    repaired = repair(journal, segment, disk)
+    recovered = Recovered(repaired.adopted, repaired.replaced, max(repaired.behind, 0))
+    if not repaired.entries and repaired.behind < 0:  # not even its schema is there: the segment has no row
         segment.name.index_path(journal).unlink()
         return SegmentWriter.begin(disk, journal, segment.name, now), recovered
-    if mended.lost or mended.behind < 0 or (mended.entries and not is_whole(segment, mended.entries[-1])):
-        return _after_damage(disk, journal, segment, mended, now), recovered
+    if (
+        repaired.lost
+        or repaired.behind < 0
+        or (repaired.entries and not is_whole(segment, repaired.entries[-1]))
+    ):
+        return _after_damage(disk, journal, segment, repaired, now), recovered
     writer = SegmentWriter(
         disk,
         segment.name,
-        DataFile(disk, disk.reopen(segment.data_path, mended.stop), segment.data_path, mended.stop),
-        disk.reopen(segment.name.index_path(journal), SIZE + SIZE * len(mended.entries)),
-        entries=len(mended.entries),
-        end=mended.end,
+        DataFile(disk, disk.reopen(segment.data_path, repaired.stop), segment.data_path, repaired.stop),
+        disk.reopen(segment.name.index_path(journal), SIZE + SIZE * len(repaired.entries)),
+        entries=len(repaired.entries),
+        end=repaired.end,
         created=segment.header.created or now,
     )
     return writer, recovered
 
 
 def remove_superseded(journal: Path) -> None:
-    """Delete what a compaction stands for, and what is left of one that did not come to its end."""
+    """Delete segments that a compaction has replaced, and the files of a compaction that was killed.
+
+    The caller holds the lock for compaction.
+    """
     end = -1
     for name in segment_names(journal):
         if name.base < end:
@@ -91,18 +115,18 @@ def remove_superseded(journal: Path) -> None:
         else:
             end = Segment(journal, name).end
     for path in journal.glob(f"*{DATA}"):
-        compacted = name_of(path)
+        compacted = segment_of(path)
         if compacted is not None and compacted.generation and not compacted.index_path(journal).exists():
             path.unlink()
     for path in journal.glob(".*.new"):
         path.unlink()
 
 
-def _after_damage(disk: Disk, journal: Path, segment: Segment, mended: Mended, now: int) -> SegmentWriter:
-    """Go on in a new segment: nothing is appended to one that has not all that its index promises."""
-    name = SegmentName(mended.end, 0)
+def _after_damage(disk: Disk, journal: Path, segment: Segment, repaired: Repaired, now: int) -> SegmentWriter:
+    """Begin a new segment after one whose data does not have everything that its index lists."""
+    name = SegmentName(repaired.end, 0)
     if name.index_path(journal).exists():
         raise JournalError(
-            f"{segment.data_path}: nothing of this segment can be read; move it away to go on without its rows"
+            f"{segment.data_path}: nothing of this segment can be read; move it away to continue without its rows"
         )
     return SegmentWriter.begin(disk, journal, name, now)

@@ -1,6 +1,16 @@
-"""Replay: an engine that plays a journal back into the routes, at the pace it had, faster, or as fast as they take it.
+"""Replay: an engine that sends the messages of a journal into its routes, at their original pace or faster.
 
-A thread reads ahead; the loop sends what is due.  With ``consumer`` the position is written down as the routes confirm.
+Three activities share one object, all in the engine's thread:
+
+* ``_read`` reads ahead: each call of ``ReplayReader.read`` blocks in a thread, and its batches go to the
+  schedule;
+* ``_pump`` sends the batches that are due.  It is called by a timer, when the routes have room again, and
+  after reading;
+* ``_write_positions`` stores the consumer's position once a second, in a thread.
+
+The position is an offset: everything before it was confirmed, or sent if the routes do not confirm.  It lags
+behind what was sent, never ahead of what was confirmed: after a crash messages may be replayed twice, but
+none is left out.
 """
 
 from __future__ import annotations
@@ -12,39 +22,41 @@ from typing import Any
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
-from plugins.engines.journal.journal_source import CHUNK_BYTES, CHUNK_ROWS, Chunk, JournalSource
 from plugins.engines.journal.moments import moment_of
 from plugins.engines.journal.options import ReplayOptions
-from plugins.engines.journal.playback import Playback
 from plugins.engines.journal.positions import write_position
+from plugins.engines.journal.replay_reader import CHUNK_BYTES, CHUNK_ROWS, Chunk, ReplayReader
+from plugins.engines.journal.replay_schedule import ReplaySchedule
 from plugins.engines.journal.selection import Selection
 from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.watch import DirectoryWatch
 from plugins.protocols.journal_format.errors import Damaged
 
-_A_TURN = 10_000
-"""Messages sent before the neighbours have their turn."""
+_MESSAGES_PER_TURN = 10_000
+"""About this number of messages is sent before the other engines of the thread have their turn."""
 
 _WRITE_POSITION = 1.0
-"""Seconds between two notes of the consumer's position."""
+"""Seconds between two writes of the consumer's position."""
 
 
 class ReplayEngine:
-    """A journal that is read.  ``run`` is its life; all else is called by the thread that hosts it."""
+    """Replays a journal.  All methods are called in the engine's thread, except where it says otherwise."""
 
     def __init__(self, name: str, options: ReplayOptions) -> None:
         self._name = name
         self._options = options
         self._path = Path(options.path)
-        self._playback = Playback(options.speed)
+        self._schedule = ReplaySchedule(options.speed)
         self._host: Host | None = None
         self._port: Port | None = None
-        self._wanted = trio.Event()
+        self._changed = trio.Event()
         self._bytes = self._damaged = 0
-        self._going = True
-        self._over = self._soon = False
+        self._has_room = True
+        self._at_end = self._soon = False
         self._read_to = 0
-        self._before = 0  # messages sent before anybody confirmed
+        self._unconfirmed_start = 0
+        """Messages that were sent before the routes began to confirm: they do not count in
+        ``port.confirmed()``."""
         self._position: int | None = None
         self._written: int | None = None
         self._writing = trio.Lock()
@@ -53,19 +65,19 @@ class ReplayEngine:
         return f"<ReplayEngine {self._name} {self._options.path}>"
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Play to the end; with ``follow``, until cancelled."""
+        """Replay to the end; with ``follow``, until cancelled."""
         self._host = host
-        source = await in_thread(self._open)
-        self._read_to = source.offset
+        reader = await in_thread(self._open)
+        self._read_to = reader.offset
         self._port = host.port(self._name, self)
-        task_status.started(f"{self._path} from offset {source.offset}")
+        task_status.started(f"{self._path} from offset {reader.offset}")
         watch = DirectoryWatch(self._path) if self._options.follow else None
         try:
             if self._options.consumer is not None:
                 host.nursery.start_soon(self._write_positions)
-            await self._read(source, watch)
+            await self._read(reader, watch)
             while not self._is_done():
-                await self._change()
+                await self._wait_for_change()
         finally:
             await self._write_position()
             if watch is not None:
@@ -73,13 +85,13 @@ class ReplayEngine:
             host.set_timer(None, self._pump, self)
 
     def pending(self) -> bool:
-        """Nothing waits here that is not on disk."""
+        """Return False: everything that waits here is also in the journal."""
         return False
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of this moment."""
+        """Return the engine's counters."""
         return {
-            "messages_out": self._playback.sent,
+            "messages_out": self._schedule.sent,
             "bytes_out": self._bytes,
             "damaged_rows": self._damaged,
             "read_to": self._read_to,
@@ -89,27 +101,30 @@ class ReplayEngine:
     # ------------------------------------------------------------------ the port's owner
 
     def on_output(self) -> None:
-        """A replay listens to nobody: take what comes, so that nobody waits."""
+        """Discard messages that routes bring: a replay has no input, and their senders must not wait."""
         if self._port is not None:
             while taken := self._port.take():
                 self._port.confirm_through(taken.position)
 
     def on_writable(self) -> None:
-        """The routes have room again."""
-        self._going = True
+        """Go on sending: the routes have room again."""
+        self._has_room = True
         self._pump()
 
     def on_confirmed(self, position: int) -> None:
-        """Everything before an offset has arrived."""
-        self._note(self._before + position)
-        self._wanted.set()
+        """Move the consumer's position on: the first ``position`` messages that the port sent are confirmed."""
+        self._advance(self._unconfirmed_start + position)
+        self._changed.set()
 
     # ------------------------------------------------------------------ reading
 
-    def _open(self) -> JournalSource:
-        """Blocks: looks for the offset of a moment, and has retention wait from there on."""
+    def _open(self) -> ReplayReader:
+        """Open the journal; return its reader at the first offset.  Blocks.
+
+        Writes the consumer's first position, so that retention keeps the rows from there on.
+        """
         options = self._options
-        source = JournalSource(
+        reader = ReplayReader(
             self._path,
             start=moment_of(options.start),
             end=moment_of(options.end),
@@ -118,31 +133,32 @@ class ReplayEngine:
             follow=options.follow,
             on_damage=self._on_damage if options.skip_damage else None,
         )
-        # nothing that is not there yet is noted as read: a writer that begins goes on behind that
-        if options.consumer is not None and self._path.is_dir() and source.offset <= source.journal_end():
-            write_position(self._path, options.consumer, source.offset)
-        return source
+        # A position after the journal's end is not written: a writer would begin behind it and skip these
+        # offsets.
+        if options.consumer is not None and self._path.is_dir() and reader.offset <= reader.journal_end():
+            write_position(self._path, options.consumer, reader.offset)
+        return reader
 
-    async def _read(self, source: JournalSource, watch: DirectoryWatch | None) -> None:
-        """Read ahead until the end, as fast as it is sent."""
+    async def _read(self, reader: ReplayReader, watch: DirectoryWatch | None) -> None:
+        """Read up to the end, about one chunk ahead of what is sent."""
         while True:
-            before = source.offset
-            chunk: Chunk = await in_thread(source.read)
+            before = reader.offset
+            chunk: Chunk = await in_thread(reader.read)
             self._read_to = chunk.offset
             for batches, end in chunk.record_batches:
-                self._playback.add(batches, end)
+                self._schedule.add(batches, end)
             self._pump()
-            if chunk.over:
-                self._over = True
+            if chunk.at_end:
+                self._at_end = True
                 return
             if watch is not None and chunk.offset == before:
                 await trio.lowlevel.wait_readable(watch.fileno())
                 watch.drain()
-            while self._playback.waiting > CHUNK_ROWS or self._playback.waiting_bytes > CHUNK_BYTES:
-                await self._change()
+            while self._schedule.waiting > CHUNK_ROWS or self._schedule.waiting_bytes > CHUNK_BYTES:
+                await self._wait_for_change()
 
     def _on_damage(self, damage: Damaged) -> None:
-        """Called in the reading thread."""
+        """Count and report damaged rows.  Called in the thread that reads."""
         assert self._host is not None
         self._damaged += damage.stop - damage.start
         event = EngineEvent(engine=self._name, what="damaged", detail=str(damage))
@@ -151,25 +167,29 @@ class ReplayEngine:
     # ------------------------------------------------------------------ sending
 
     def _pump(self) -> None:
-        """Send what is due; come back when more is, when there is room, or after the neighbours."""
-        host, port, playback = self._host, self._port, self._playback
-        if host is None or port is None or not self._going:
+        """Send what is due now.
+
+        It is called again at the next due time, when the routes have room, or after the turn of the other
+        engines.
+        """
+        host, port, schedule = self._host, self._port, self._schedule
+        if host is None or port is None or not self._has_room:
             return
         if not port.confirms:
-            self._before = playback.sent
-        batches = playback.due(host.now(), _A_TURN)
+            self._unconfirmed_start = schedule.sent
+        batches = schedule.due(host.now(), _MESSAGES_PER_TURN)
         if batches:
             self._bytes += sum(batch.size for batch in batches)
-            self._going = port.send(batches)
-        # also without any: rows that nobody wants are done as soon as all before them are
-        self._note(self._before + port.confirmed() if port.confirms else playback.sent)
-        if self._going:
-            due = playback.next_due(host.now())
+            self._has_room = port.send(batches)
+        # Also if nothing was sent: rows that the selection leaves out are done when all rows before them are.
+        self._advance(self._unconfirmed_start + port.confirmed() if port.confirms else schedule.sent)
+        if self._has_room:
+            due = schedule.next_due(host.now())
             if due is not None and due <= host.now():
                 self._pump_soon(host)
             else:
                 host.set_timer(due, self._pump, self)
-        self._wanted.set()
+        self._changed.set()
 
     def _pump_soon(self, host: Host) -> None:
         if not self._soon:
@@ -180,20 +200,21 @@ class ReplayEngine:
         self._soon = False
         self._pump()
 
-    def _note(self, count: int) -> None:
-        position = self._playback.position(count)
+    def _advance(self, count: int) -> None:
+        """Move the position to where the first ``count`` messages are done."""
+        position = self._schedule.position(count)
         if position is not None:
             self._position = position
 
     def _is_done(self) -> bool:
         port = self._port
         assert port is not None
-        return self._over and not self._playback.waiting and port.confirmed() >= port.sent()
+        return self._at_end and not self._schedule.waiting and port.confirmed() >= port.sent()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Wait until something was sent or confirmed."""
-        self._wanted = trio.Event()
-        await self._wanted.wait()
+        self._changed = trio.Event()
+        await self._changed.wait()
 
     # ------------------------------------------------------------------ the consumer's position
 
@@ -205,7 +226,7 @@ class ReplayEngine:
     async def _write_position(self) -> None:
         consumer = self._options.consumer
         with trio.CancelScope(shield=True):
-            async with self._writing:  # the one before may take its time
+            async with self._writing:  # the previous write may still be running
                 position = self._position
                 if consumer is not None and position is not None and position != self._written:
                     await in_thread(write_position, self._path, consumer, position)

@@ -1,4 +1,8 @@
-"""Which segments may go.  Never the one that is written to, never what a registered consumer still needs."""
+"""Retention: which segments may be deleted, and their deletion.
+
+The last segment, which the writer appends to, is never deleted.  With ``for_consumers`` neither is a segment
+that a registered consumer has not read completely.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ _MICROSECONDS = 1_000_000
 
 
 def expired(journal: Path, keep: KeepOptions, now: int) -> list[SegmentInfo]:
-    """Return the segments that may be deleted at ``now`` (microseconds), the oldest first.
+    """Return the segments that may be deleted at ``now`` (microseconds since 1970 UTC), the oldest first.
 
-    Raises ``JournalError`` if it cannot be known what a consumer still needs.
+    Raises ``JournalError`` if a consumer's position cannot be read.
     """
     if keep.bytes is None and keep.seconds is None and not keep.unread_only:
         return []
@@ -38,9 +42,10 @@ def expired(journal: Path, keep: KeepOptions, now: int) -> list[SegmentInfo]:
 
 
 def delete(journal: Path, segments: list[SegmentInfo]) -> None:
-    """Delete segments: the index first, so that a half-deleted one does not exist.
+    """Delete segments, of each the index first: a data file without an index has no rows for a reader.
 
-    Before each, what it stands for and a compaction that was killed has left: it would come back.
+    Before a compacted segment, the segments that it has replaced are deleted.  A compaction that was killed
+    may have left some of them, and readers would find their rows again.
     """
     for segment in segments:
         for name in [*_superseded(journal, segment), segment.name]:
@@ -49,6 +54,7 @@ def delete(journal: Path, segments: list[SegmentInfo]) -> None:
 
 
 def _superseded(journal: Path, segment: SegmentInfo) -> list[SegmentName]:
+    """Return the segments whose rows are all in ``segment``, which a compaction has written."""
     base, generation = segment.name
     return [
         name

@@ -1,4 +1,4 @@
-"""One segment as the writer sees it: two files that grow."""
+"""Writes one segment: appends to its data file and to its index."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 from plugins.protocols.journal_format.schema import STORED_BYTES
 
 _CACHED = 32 << 20
-"""Bytes at the end that stay in memory for readers that follow.  A long journal would otherwise take all of it, and each
-page that is new costs more than one that is used again (four times as much on a virtual machine)."""
+"""Bytes at the end that stay in the system's page cache, for readers that follow.
+
+Without a limit a long journal fills the memory with its pages; and a new page of the cache costs more than a
+reused one
+(four times as much on a virtual machine)."""
 
 
 class SegmentWriter:
-    """Appends commits: data first, then the index entry.  A commit that fails leaves no trace."""
+    """Appends commits: first the data, then the index entry.  A commit that fails is removed again.
+
+    One thread appends; another one may call ``sync`` at the same time.
+    """
 
     def __init__(
         self,
@@ -32,7 +38,11 @@ class SegmentWriter:
         end: int,
         created: int,
     ) -> None:
-        """``index`` is a descriptor that stands behind ``entries`` entries."""
+        """``index`` is a descriptor for appending, of an index with ``entries`` entries.
+
+        This object closes it.  ``end`` is the offset of the next row; ``created`` is in microseconds since
+        1970 UTC.
+        """
         self.name = name
         self.entries = entries
         self.end = end
@@ -42,21 +52,25 @@ class SegmentWriter:
         self._data = data
         self._index = index
         self._synced = 0
-        self._safe = data.position
-        self._forgotten = 0
-        self._open = threading.Lock()
-        """Held while the descriptors must not be closed."""
+        self._synced_position = data.position
+        self._uncached = 0
+        """The cache was told to drop the data file's bytes before this position."""
+        self._close_lock = threading.Lock()
+        """Keeps ``close`` from closing the descriptors while another thread synchronises them."""
 
     @property
     def position(self) -> int:
-        """Where in the data file the next commit will stand."""
+        """The position in the data file at which the next commit will begin."""
         return self._data.position
 
     @classmethod
     def begin(cls, disk: Disk, journal: Path, name: SegmentName, now: int) -> SegmentWriter:
-        """Make a new segment, whose names and headers are safe when this returns; ``now`` in microseconds."""
+        """Create a segment.  When this returns its names and headers survive a power failure.
+
+        ``now`` is in microseconds since 1970 UTC.  Raises ``OSError``; then no file of the segment is left.
+        """
         data_path, index_path = name.data_path(journal), name.index_path(journal)
-        data_path.unlink(missing_ok=True)  # of a beginning that failed: without an index it holds nothing
+        data_path.unlink(missing_ok=True)  # of an attempt that was killed: without an index it has no rows
         data = disk.create(data_path)
         index = -1
         try:
@@ -69,7 +83,7 @@ class SegmentWriter:
             disk.sync_directory(journal)
             file = DataFile(disk, data, data_path, len(STORED_BYTES))
         except OSError:
-            # the index first: one without data would be in the way
+            # The index first: an index without data would look like a damaged segment.
             for fd, path in ((index, index_path), (data, data_path)):
                 if fd >= 0:
                     disk.close(fd)
@@ -78,7 +92,10 @@ class SegmentWriter:
         return cls(disk, name, file, index, entries=0, end=name.base, created=now)
 
     def append(self, record_batch: EncodedRecordBatch) -> Entry:
-        """Write a commit whose first row is ``end``.  After an ``OSError`` the segment is as it was."""
+        """Append a commit whose first row has the offset ``end``.
+
+        After an ``OSError`` the segment is unchanged.
+        """
         entry = record_batch.entry._replace(position=self.position)
         try:
             self._data.append(record_batch)
@@ -92,28 +109,29 @@ class SegmentWriter:
         return entry
 
     def sync(self) -> bool:
-        """Have all commits so far survive a loss of power; return whether there was anything to do.
+        """Synchronise all commits so far; return whether there were new ones.
 
-        May be called in another thread while this one appends.
+        They survive a power failure then.  May be called in another thread while this segment is appended to.
         """
-        with self._open:
+        with self._close_lock:
             entries, position = self.entries, self.position
             if self._synced == entries:
                 return False
+            # The data first: an entry on disk must not be without its commit.
             self._data.sync()
             self._disk.sync(self._index)
-            self._synced, self._safe = entries, position
-            if position - _CACHED > self._forgotten:
-                self._data.forget(self._forgotten, position - _CACHED)
-                self._forgotten = position - _CACHED
+            self._synced, self._synced_position = entries, position
+            if position - _CACHED > self._uncached:
+                self._data.forget(self._uncached, position - _CACHED)
+                self._uncached = position - _CACHED
             return True
 
     def unsynced(self) -> int:
-        """How many bytes of commits would not survive a loss of power."""
-        return self.position - self._safe
+        """Return the number of bytes of commits that are not synchronised yet."""
+        return self.position - self._synced_position
 
     def close(self) -> None:
         """Close both files."""
-        with self._open:
+        with self._close_lock:
             self._data.close()
             self._disk.close(self._index)

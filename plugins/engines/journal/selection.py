@@ -1,4 +1,4 @@
-"""Which rows of a journal are wanted: by key, exchange and engine, decided once an envelope."""
+"""Selects rows of a journal by key, exchange and engine.  It decides once per envelope, not per row."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from kernel.contracts.key_trie import key_filter
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What has to hold; what is empty or None always does."""
+    """The conditions for a row.  A condition that is empty or None holds for every row."""
 
     match: tuple[str, ...] = ()
-    """Patterns of which one has to fit the key, as a route's ``match``: ``*``, ``#``, and ``prefix:...``."""
+    """Patterns, one of which must match the key, as in a route's ``match``: ``*``, ``#``, and
+    ``prefix:...``."""
     exchange: str | None = None
     engine: str | None = None
-    """The port that sent it; or the engine, for which its connections count."""
+    """The name of the port that sent the message; the name of an engine stands for all its connections."""
 
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Return whether every row is selected."""
         return not self.match and self.exchange is None and self.engine is None
 
     @cached_property
     def fits(self) -> Callable[[str], bool]:
-        """Whether a key fits."""
+        """The function that says whether a key matches."""
         return key_filter(self.match) if self.match else _any
 
     def wants(self, envelopes: pa.StructArray) -> list[bool]:
-        """Say of each envelope of a batch whether its messages are wanted."""
+        """Return for each envelope of a batch whether its messages are selected."""
         keys, exchanges, engines = (
             envelopes.field(name).to_pylist() for name in ("key", "exchange", "engine")
         )
@@ -43,7 +44,7 @@ class Selection:
         ]
 
     def of(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a stored batch that are wanted."""
+        """Return the selected rows of a stored batch."""
         if self.everything():
             return stored
         column = stored.column("envelope")

@@ -1,4 +1,4 @@
-"""Record batches of a journal back into batches of messages."""
+"""Converts the record batches of a journal into batches of messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from pyarrow import compute
 from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.protocols.journal_format.envelopes import fields_of
 
-_REMEMBERED = 10_000
+_CACHED_ENVELOPES = 10_000
+"""Envelopes that are cached; when there are more, the cache is cleared."""
 
 TimedBatch = tuple[int, Batch]
-"""When it was received (microseconds), and the messages."""
+"""The time at which messages were received (microseconds since 1970 UTC), and the messages."""
 
 
 class StoredBatches:
-    """Makes batches of what is stored.  Equal envelopes become one object, so that messages of one flow are seen as such."""
+    """Converts stored batches; for one thread.
+
+    Equal envelopes become one object: the kernel compares envelopes by identity to recognise messages of one
+    flow.
+    """
 
     def __init__(self) -> None:
         self._envelopes: dict[tuple[Any, ...], Envelope] = {}
@@ -26,7 +31,7 @@ class StoredBatches:
         self._of_dictionary: list[Envelope] = []
 
     def of(self, stored: pa.RecordBatch) -> list[TimedBatch]:
-        """Return the messages of a record batch: a batch for each stretch of one envelope and one time."""
+        """Return the messages of a record batch: a batch for each sequence of rows with equal envelope and time."""
         if not stored.num_rows:
             return []
         column = stored.column("envelope")
@@ -52,7 +57,7 @@ class StoredBatches:
         ]
 
     def _table(self, dictionary: pa.StructArray) -> list[Envelope]:
-        """Return the envelopes of a batch; most batches have those of the one before."""
+        """Return the envelopes of a dictionary.  Most batches have the dictionary of the previous one."""
         if self._dictionary is None or not dictionary.equals(self._dictionary):
             self._dictionary = dictionary
             self._of_dictionary = [self._envelope(row) for row in dictionary.to_pylist()]
@@ -62,24 +67,27 @@ class StoredBatches:
         values = tuple(row.values())
         envelope = self._envelopes.get(values)
         if envelope is None:
-            if len(self._envelopes) >= _REMEMBERED:
+            if len(self._envelopes) >= _CACHED_ENVELOPES:
                 self._envelopes.clear()
             envelope = self._envelopes[values] = Envelope(**fields_of(row))
         return envelope
 
 
 def _borders(*columns: pa.Array) -> list[int]:
-    """Return where a new batch begins: at 0, and wherever one of these columns, which are not empty, changes."""
+    """Return the rows at which a new batch begins.
+
+    These are row 0, and each row that differs from the one before in any column.  The columns are not empty.
+    """
     count = len(columns[0])
     changes = None
     for column in columns:
-        here = compute.not_equal(column.slice(1), column.slice(0, count - 1))
-        changes = here if changes is None else compute.or_(changes, here)
+        changed = compute.not_equal(column.slice(1), column.slice(0, count - 1))
+        changes = changed if changes is None else compute.or_(changes, changed)
     return [0, *compute.add(compute.indices_nonzero(changes), 1).to_pylist()]
 
 
 def _divided(bodies: list[bytes], sizes: Sequence[list[int] | None], envelope: Envelope) -> list[Batch]:
-    """Return batches of single-part messages, and of multi-part ones, in order."""
+    """Divide messages of one envelope into batches of single-part and of multi-part messages, in order."""
     batches: list[Batch] = []
     for body, size in zip(bodies, sizes, strict=True):
         multipart = size is not None

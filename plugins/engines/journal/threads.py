@@ -1,4 +1,4 @@
-"""A call that blocks, in a thread of its own that is gone when the call has returned."""
+"""Runs a blocking call in a thread that ends with the call."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Return what ``function(*arguments)`` returns, or raise what it raises.  Cancellation waits for its end.
+    """Call ``function(*arguments)`` in a new thread; return its result, or raise its exception.
 
-    Trio's own threads would stay for ten seconds, in case of more work.
+    A cancelled caller waits until the call has returned.  ``trio.to_thread`` is not used because its threads
+    stay for ten seconds after their last call, so that an engine would leave threads behind.
     """
     token = trio.lowlevel.current_trio_token()
     done = trio.Event()

@@ -1,4 +1,4 @@
-"""Hearing of what is added to a journal: inotify, so that nobody looks again and again."""
+"""Notices with inotify that a journal has grown, so that readers that follow it need not poll."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 from pathlib import Path
 
 _MODIFY, _MOVED_TO, _CREATE = 0x2, 0x80, 0x100
-_NONBLOCK = os.O_NONBLOCK | os.O_CLOEXEC  # inotify's own flags are the same numbers
+_NONBLOCK = os.O_NONBLOCK | os.O_CLOEXEC  # IN_NONBLOCK and IN_CLOEXEC have the same values (inotify_init(2))
 
 
 class DirectoryWatch:
-    """A descriptor that is readable when something in a directory was written, made or renamed (inotify(7))."""
+    """A descriptor that is readable after a file in a directory was written, created or renamed."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises ``OSError``."""
+        """Watch ``directory``.  Raises ``OSError``, also on a system without inotify."""
         library = ctypes.CDLL(None, use_errno=True)
         if not hasattr(library, "inotify_init1"):
             raise OSError(
-                f"cannot watch {directory}: this system has no inotify, which following a journal takes"
+                f"cannot watch {directory}: following a journal needs inotify, which this system does not have"
             )
         self._fd: int = library.inotify_init1(_NONBLOCK)
         if self._fd < 0:
@@ -29,11 +29,11 @@ class DirectoryWatch:
             raise error
 
     def fileno(self) -> int:
-        """The descriptor, for a poller."""
+        """Return the descriptor, for a poller."""
         return self._fd
 
     def drain(self) -> None:
-        """Forget what has happened so far."""
+        """Discard the events so far: the descriptor is readable again after the next one."""
         try:
             while os.read(self._fd, 65536):
                 pass
@@ -41,7 +41,7 @@ class DirectoryWatch:
             pass
 
     def close(self) -> None:
-        """Watch no more."""
+        """Close the descriptor."""
         os.close(self._fd)
 
 

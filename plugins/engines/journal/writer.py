@@ -1,6 +1,7 @@
-"""Writer: appends to the journal in a directory.  One thread at a time, one process at a time.
+"""The writer of a journal: appends commits to the journal in a directory.
 
-Knows nothing of engines and pipes: whoever has batches can write a journal.
+One process at a time may write a journal (``lock.py``), and one thread at a time may use a writer; ``encode``
+and ``sync`` may run in other threads than ``append_encoded``.  The writer knows nothing of engines and pipes.
 """
 
 from __future__ import annotations
@@ -28,25 +29,31 @@ _MICROSECONDS = 1_000_000
 
 
 class DiskFull(JournalError):
-    """There is no room, or less than is to stay free.  Nothing of the commit was written; try again later."""
+    """The disk is full, or has less free space than ``min_free_bytes``.
+
+    Nothing of the commit was written: retry later.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriterSettings:
-    """How to write."""
+    """Settings of a ``JournalWriter``."""
 
     compression: str | None = None
     """``"lz4"``, ``"zstd"`` or None."""
     roll_bytes: int = 128 << 20
-    """Begin a new segment when one has so many bytes of data."""
+    """Begin a new segment when the current one has this many bytes of data."""
     roll_seconds: float | None = None
-    """Begin a new segment when one was begun so long ago."""
+    """Begin a new segment when the current one is this old; None: never."""
     min_free_bytes: int = 0
-    """Leave so many bytes of the file system to others."""
+    """Raise ``DiskFull`` rather than leave fewer bytes of the file system free."""
 
 
 class JournalWriter:
-    """Appends commits to a journal; makes it if there is none.  ``recovered`` says what was found."""
+    """Appends commits to a journal, and creates it if it does not exist.
+
+    ``recovered`` says what was repaired.
+    """
 
     def __init__(
         self,
@@ -56,7 +63,11 @@ class JournalWriter:
         disk: Disk | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Raises ``JournalBusy`` when another writer is at work, ``DiskFull`` when there is no room to begin."""
+        """Open the journal, after recovery.  Blocks.
+
+        Raises ``JournalBusy`` if another writer is active, ``DiskFull`` if there is no space for a first
+        segment.
+        """
         self.path = Path(path)
         self.settings = settings
         self.disk = disk or Disk()
@@ -83,38 +94,47 @@ class JournalWriter:
 
     @property
     def segment(self) -> SegmentName:
-        """The segment that is written to."""
+        """The name of the segment that is appended to."""
         return self._segment.name
 
     def stamp(self, *, later: bool = False) -> int:
-        """Return the time for rows that arrive now, in microseconds; it never goes back.
+        """Return the time for rows that are received now, in microseconds since 1970 UTC.
 
-        ``later``: one that no row has had before, also where the clock stands still or goes back.
+        It never decreases.  With ``later`` it is greater than every time before, even if the clock stands
+        still or goes back.
         """
         self._last_ts = max(self._last_ts + later, self._now())
         return self._last_ts
 
     def append(self, batches: Sequence[tuple[Any, int, Source]]) -> Entry:
-        """Commit ``(batch, ts, source)`` as one record batch: see ``RecordBatchEncoder.encode``.
+        """Write ``(batch, ts, source)`` as one commit: see ``RecordBatchEncoder.encode``.
 
-        Raises ``DiskFull``, and ``ValueError`` when ``ts`` is before that of a row that is there.  The rows are with the
-        operating system when this returns; ``sync`` makes them survive a loss of power.
+        Raises ``DiskFull``, and ``ValueError`` if a ``ts`` is before that of a row in the journal.  When this
+        returns the operating system has the rows; after ``sync`` they survive a power failure.
         """
         return self.append_encoded(self.encode(batches))
 
     def encode(
         self, batches: Sequence[tuple[Any, int, Source]], after: EncodedRecordBatch | None = None
     ) -> EncodedRecordBatch:
-        """Make the batch that is to be committed next, or ``after`` another, which may be appended meanwhile."""
+        """Encode the next commit.  ``after``: the commit before it, if that has not been appended yet.
+
+        Another thread may append ``after`` at the same time.
+        """
         if after is None:
             return self._encoder.encode(self.next_offset, batches, self._segment.position)
         return self._encoder.encode(after.entry.end, batches, after.lead + after.entry.length)
 
     def append_encoded(self, record_batch: EncodedRecordBatch) -> Entry:
-        """Commit a batch that was encoded for what now is ``next_offset``; it is not to be used again then."""
+        """Append an encoded commit whose first offset is ``next_offset``.
+
+        The memory of ``record_batch`` is reused afterwards: the caller must not use it any more.  Raises
+        ``DiskFull`` and ``ValueError`` as ``append`` does; then it may be tried again.
+        """
         if record_batch.entry.min_ts < self._committed_ts:
             raise ValueError(
-                f"{self.path}: rows of {record_batch.entry.min_ts} µs cannot follow one of {self._committed_ts} µs; take `stamp()`"
+                f"{self.path}: rows of {record_batch.entry.min_ts} µs cannot follow one of {self._committed_ts} µs;"
+                " use the times of `stamp()`"
             )
         if self._is_due():
             self.roll()
@@ -128,7 +148,11 @@ class JournalWriter:
         return entry
 
     def append_stored(self, record_batch: Any, ts: int, envelopes: int) -> Entry:
-        """Commit rows that have the columns of ``STORED``: offsets from ``next_offset`` on, and all of them this time."""
+        """Commit rows that already have the columns of ``STORED``.
+
+        Their offsets must begin at ``next_offset``, and all of them must have the time ``ts``.  ``envelopes``
+        is the size of their dictionary.
+        """
         self.roll_if_due()
         first = self.next_offset
         return self.append_encoded(
@@ -136,19 +160,19 @@ class JournalWriter:
         )
 
     def sync(self) -> bool:
-        """Have all rows survive a loss of power; return whether there was anything to do."""
+        """Synchronise all commits: they survive a power failure then.  Return whether there were new ones."""
         return self._segment.sync()
 
     def unsynced(self) -> int:
-        """How many bytes ``sync`` would make safe."""
+        """Return the number of bytes that are not synchronised yet."""
         return self._segment.unsynced()
 
     def roll(self) -> bool:
-        """Begin a new segment, unless this one is empty."""
+        """Begin a new segment; return whether that was done.  An empty segment is kept."""
         if not self._segment.entries:
             return False
         self._check_room(0)
-        self._segment.sync()  # first: a segment that follows says that this one is safe
+        self._segment.sync()  # before the next one begins: recovery looks at the last segment only
         try:
             following = SegmentWriter.begin(
                 self.disk, self.path, SegmentName(self.next_offset, 0), self._now()
@@ -160,11 +184,14 @@ class JournalWriter:
         return True
 
     def roll_if_due(self) -> bool:
-        """Begin a new segment if this one is large or old enough; for a journal in which nothing arrives."""
+        """Begin a new segment if this one is large or old enough.
+
+        ``append_encoded`` does so too; this method is for a journal that receives no messages at present.
+        """
         return self._is_due() and self.roll()
 
     def close(self) -> None:
-        """Synchronise, close, and let another writer in."""
+        """Synchronise the journal, close it, and release the lock."""
         try:
             self._segment.sync()
         finally:
@@ -192,12 +219,12 @@ class JournalWriter:
         wanted = self.settings.min_free_bytes
         if wanted and self.disk.free(self.path) - size < wanted:
             raise DiskFull(
-                f"{self.path}: fewer than {wanted} bytes are free; the journal leaves them to others"
+                f"{self.path}: fewer than {wanted} bytes are free, which the journal must leave free"
             )
 
 
 def _last_time(journal: Path) -> int:
-    """Return the time of the last row; 0 if there is none.  The last segments may be empty."""
+    """Return the time of the last row; 0 for an empty journal.  The last segments may be empty."""
     for name in reversed(segment_names(journal)):
         last = Segment(journal, name).last()
         if last is not None:

@@ -1,1 +1,1 @@
-"""``kernel journal ...``: one file for what belongs together; ``group.py`` has the list."""
+"""The commands ``kernel journal ...``; ``group.py`` has the list."""

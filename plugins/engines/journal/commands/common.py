@@ -1,4 +1,4 @@
-"""What the commands share: the journal's argument, the range of rows, filters, times, progress bars."""
+"""Shared by the commands: arguments, options for ranges and filters, times, damage reports, progress bars."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class JournalPath(click.Path):
-    """A directory with at least one segment in it."""
+    """A directory that contains at least one segment."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, file_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Check that there is a journal."""
+        """Return the path; fail if it has no segment."""
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if not segment_names(path):
-            self.fail(f"{path} has no journal in it: there is no .index file", param, ctx)
+            self.fail(f"{path} is not a journal: it has no .index file", param, ctx)
         return path
 
 
 class MomentType(click.ParamType):  # type: ignore[type-arg]
-    """An offset, a moment, ``earliest`` or ``latest``."""
+    """An offset, a time, ``earliest`` or ``latest``."""
 
     name = "offset|time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
-        """Read it."""
+        """Return the moment; fail if it cannot be parsed."""
         try:
             return value if isinstance(value, datetime) else moment_of(value)
         except ValueError as error:
@@ -64,42 +64,42 @@ def range_options(command: F) -> F:
 
 def filter_options(command: F) -> F:
     """Add ``--key``, ``--exchange`` and ``--engine``."""
-    command = click.option("--engine", help="Only what this engine sent.")(command)
-    command = click.option("--exchange", help="Only this exchange.")(command)
+    command = click.option("--engine", help="Only messages from this engine.")(command)
+    command = click.option("--exchange", help="Only messages to this exchange.")(command)
     return click.option(
         "--key",
         "match",
         multiple=True,
         metavar="PATTERN",
-        help="Only keys that fit, as in a route's match: weather.#",
+        help="Only keys that match, as in a route's match: weather.#",
     )(command)
 
 
 def selection_of(match: tuple[str, ...], exchange: str | None, engine: str | None) -> Selection:
-    """Return what the filter options say."""
+    """Return the selection of the filter options."""
     return Selection(match=match, exchange=exchange, engine=engine)
 
 
 def when(micros: int) -> str:
-    """Return a time for people."""
+    """Return a time (microseconds since 1970 UTC) as text for people."""
     return datetime.fromtimestamp(micros / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
-class DamageTold:
-    """Tells of damage on stderr as it is met, and counts it."""
+class DamageReport:
+    """An ``on_damage`` that prints damage to stderr and counts it."""
 
     def __init__(self) -> None:
-        self.places = self.rows = 0
+        self.count = self.rows = 0
 
     def __call__(self, damage: Damaged) -> None:
-        self.places += 1
+        self.count += 1
         self.rows += damage.stop - damage.start
         click.echo(f"kernel: {damage}", err=True)
 
 
 @contextmanager
 def progress(what: str, total: int, unit: str = "rows") -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr, if that is a terminal; yields what is to be called with each step."""
+    """Show a progress bar on stderr if that is a terminal; yield a function to call with each step's size."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""``kernel journal stat``: a group-by that needs no Spark."""
+"""``kernel journal stat``: counts messages by a column, without Spark."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 import pyarrow as pa
 from pyarrow import compute
 
-from plugins.engines.journal.commands.common import DamageTold, journal_argument, progress, range_options
+from plugins.engines.journal.commands.common import DamageReport, journal_argument, progress, range_options
 from plugins.engines.journal.moments import Moment, offset_of
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS
 
 _FOLD = 4_000_000
-"""Rows that are gathered before they are added up."""
+"""Rows that are collected before they are summed up."""
 
 
 @click.command("stat")
@@ -31,10 +31,12 @@ _FOLD = 4_000_000
     show_default=True,
     help="The column to count by.",
 )
-@click.option("-n", "count", type=click.IntRange(min=1), default=20, show_default=True, help="Show so many.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+@click.option(
+    "-n", "count", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def stat(journal: Path, start: Moment, end: Moment, by: str, count: int, as_json: bool) -> None:
-    """Count messages and bytes by key, engine, or any column; those with the most messages first."""
+    """Count messages and bytes by key, engine or another column; those with the most messages first."""
     reader = JournalReader(journal)
     began = time.perf_counter()
     table = count_by(reader, by, offset_of(reader, start), offset_of(reader, end))
@@ -53,7 +55,7 @@ def stat(journal: Path, start: Moment, end: Moment, by: str, count: int, as_json
 
 
 def count_by(reader: JournalReader, by: str, start: int, stop: int) -> pa.Table:
-    """Return a table with the columns ``by``, ``messages`` and ``bytes``."""
+    """Return the columns ``by``, ``messages`` and ``bytes`` of the rows ``start <= offset < stop``."""
     with progress("counting", stop - start) as step:
         return _summed(list(_partial_sums(reader, by, start, stop, step)), by)
 
@@ -61,7 +63,7 @@ def count_by(reader: JournalReader, by: str, start: int, stop: int) -> pa.Table:
 def _partial_sums(reader: JournalReader, by: str, start: int, stop: int, step: Any) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     rows = 0
-    for record_batch in reader.record_batches(start, stop, [by, "body"], on_damage=DamageTold()):
+    for record_batch in reader.record_batches(start, stop, [by, "body"], on_damage=DamageReport()):
         sizes = compute.binary_length(record_batch.column("body")).cast(pa.int64())
         ones = compute.add(compute.multiply(sizes, 0), 1)
         waiting.append(

@@ -1,4 +1,4 @@
-"""Rows as people and programs want them: text, JSON, CSV, bare bodies."""
+"""Output formats for rows: text, JSON, CSV, bodies only."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import pyarrow as pa
 from plugins.protocols.journal_format.schema import ROWS
 
 _PREVIEW = 100
-_NO_TEXT = dict.fromkeys([*range(32), 127], "·")
+_UNPRINTABLE = dict.fromkeys([*range(32), 127], "·")
 
 
 def text(rows: pa.RecordBatch) -> bytes:
-    """A line a message: offset, time, key, size, the beginning of its body."""
+    """Return one line per message: offset, time, key, size, the beginning of its body."""
     lines = []
     for row in rows.to_pylist():
         body = row["body"]
-        shown = body[:_PREVIEW].decode("utf-8", "replace").translate(_NO_TEXT)
+        shown = body[:_PREVIEW].decode("utf-8", "replace").translate(_UNPRINTABLE)
         more = "..." if len(body) > _PREVIEW else ""
         lines.append(f"{row['offset']} {_time(row['ts'])} {row['key'] or '-'} {len(body)} {shown}{more}\n")
     return "".join(lines).encode()
 
 
 def as_json(rows: pa.RecordBatch) -> bytes:
-    """An object a line; a body that is no text is there as ``body_base64``."""
+    """Return one JSON object per line; a body that is not UTF-8 is given as ``body_base64``."""
     return "".join(json.dumps(_object(row)) + "\n" for row in rows.to_pylist()).encode()
 
 
 def as_csv(rows: pa.RecordBatch) -> bytes:
-    """A record a message, without a header; octets of a body that are no text are escaped as Python does."""
+    """Return one CSV record per message, without a header; bytes that are not UTF-8 are escaped."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     for row in rows.to_pylist():
@@ -46,7 +46,7 @@ def as_csv(rows: pa.RecordBatch) -> bytes:
 
 
 def raw(rows: pa.RecordBatch) -> bytes:
-    """The bodies as they are, a line feed after each."""
+    """Return the unchanged bodies, with a line feed after each."""
     return b"".join(body + b"\n" for body in rows.column("body").to_pylist())
 
 
@@ -56,11 +56,11 @@ FORMATS: dict[str, Callable[[pa.RecordBatch], bytes]] = {
     "csv": as_csv,
     "raw": raw,
 }
-"""By name, what makes bytes for the standard output of a batch of rows."""
+"""The functions that format rows, by the names that users give."""
 
 
 def header_of(name: str) -> bytes:
-    """What stands before the first row."""
+    """Return the bytes before the first row: for CSV the names of the columns."""
     return (",".join(ROWS.names) + "\r\n").encode() if name == "csv" else b""
 
 

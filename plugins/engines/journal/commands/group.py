@@ -1,4 +1,4 @@
-"""``kernel journal``: the group, and what its commands have in common with nobody else."""
+"""``kernel journal``: the group of commands.  Its help works without pyarrow, and imports no command."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from plugins.engines.journal.plugin import has_pyarrow, need_pyarrow
 from plugins.protocols.journal_format.errors import JournalError
 
 COMMANDS = {
-    "ls": ("listing", "List the segments of a journal, and how far its consumers are."),
+    "ls": ("listing", "List the segments of a journal, and the positions of its consumers."),
     "head": ("showing", "Show the first messages."),
-    "tail": ("showing", "Show the last messages; with --follow, those that come."),
-    "cat": ("showing", "Show all messages, or some, as text, JSON, CSV or bare bodies."),
-    "stat": ("counting", "Count messages and bytes by key, engine, or any column."),
-    "replay": ("replaying", "Play messages back to an address, at the pace they had or faster."),
-    "verify": ("checking", "Read everything and compare every checksum."),
-    "repair": ("checking", "Make good what the data prove: lost or damaged indexes."),
-    "compact": ("packing", "Make few large, compressed batches of many small ones."),
-    "export": ("packing", "Write Parquet files, partitioned if you like."),
+    "tail": ("showing", "Show the last messages; with --follow, also new ones."),
+    "cat": ("showing", "Show all messages, or some, as text, JSON, CSV or bodies only."),
+    "stat": ("counting", "Count messages and bytes by key, engine or another column."),
+    "replay": ("replay", "Send messages to an address, at their original pace or faster."),
+    "verify": ("checking", "Read everything and check every checksum."),
+    "repair": ("checking", "Rebuild lost and damaged indexes from the data."),
+    "compact": ("packing", "Merge many small batches into few large, compressed ones."),
+    "export": ("packing", "Write Parquet files, partitioned on request."),
 }
-"""Each ``NAME`` is in the module beside this one; summaries stand here, so that help imports nothing."""
+"""By name of the command: its module in this package, and its summary.  Help uses these and imports no
+command."""
 
 
 class JournalGroup(click.Group):
-    """Subcommands by name, imported when wanted; what is wrong with a journal is said in a line."""
+    """A group whose commands are imported when they are used.  It prints a ``JournalError`` as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names."""
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a subcommand; without pyarrow, return one that has a help text and names the extra."""
+        """Import a command; without pyarrow, return a stand-in that says what to install."""
         if cmd_name not in COMMANDS:
             return None
         module_name, summary = COMMANDS[cmd_name]
@@ -44,12 +45,12 @@ class JournalGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list without importing anything."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a subcommand."""
+        """Run a command."""
         try:
             return super().invoke(ctx)
         except JournalError as error:
@@ -57,7 +58,7 @@ class JournalGroup(click.Group):
 
 
 def _without_pyarrow(name: str, summary: str) -> click.Command:
-    """Return a stand-in: the modules of the commands cannot be imported without pyarrow."""
+    """Return a stand-in for a command, whose module cannot be imported without pyarrow."""
     return click.Command(
         name,
         callback=lambda **_: need_pyarrow(),
@@ -69,7 +70,8 @@ def _without_pyarrow(name: str, summary: str) -> click.Command:
 
 @click.command("journal", cls=JournalGroup)
 def command() -> None:
-    """Look at journals, replay, check, mend, compact and export them.
+    """Show, replay, check, repair, compact and export journals.
 
-    A journal is a directory that an engine of kind "journal" writes.  All commands but repair may be used while it does.
+    A journal is a directory that an engine of kind "journal" writes.  All commands except repair may be used
+    while it is written.
     """

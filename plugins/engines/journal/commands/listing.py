@@ -17,7 +17,7 @@ from plugins.protocols.journal_format.reader import JournalReader
 @journal_argument
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def ls(journal: Path, as_json: bool) -> None:
-    """List the segments of a journal, and how far its consumers are."""
+    """List the segments of a journal, and the positions of its consumers."""
     reader = JournalReader(journal)
     bounds = reader.bounds()
     segments = [

@@ -8,7 +8,7 @@ import click
 
 from plugins.engines.journal import compaction
 from plugins.engines.journal.commands.common import (
-    DamageTold,
+    DamageReport,
     filter_options,
     journal_argument,
     progress,
@@ -18,7 +18,7 @@ from plugins.engines.journal.commands.common import (
 from plugins.engines.journal.export import PARTITIONS, export_parquet
 from plugins.engines.journal.lock import compaction_lock
 from plugins.engines.journal.moments import Moment, offset_of
-from plugins.engines.journal.moving import abandon_move, begin_move, finish_move, is_noted, note_move
+from plugins.engines.journal.moving import abandon_move, begin_move, finish_move, is_recorded, record_move
 from plugins.protocols.journal_format.reader import JournalReader
 
 _MEBIBYTE = 1 << 20
@@ -31,19 +31,19 @@ _MEBIBYTE = 1 << 20
     type=click.Choice(["zstd", "lz4", "none"]),
     default="zstd",
     show_default=True,
-    help="Of the rows.",
+    help="Compression of the rows.",
 )
 @click.option(
     "--segment-mb",
     type=click.IntRange(min=1),
     default=1024,
     show_default=True,
-    help="How large a segment may become.",
+    help="Largest size of a segment.",
 )
 @click.option(
     "--parquet",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write what is sealed to Parquet files here instead, and take it out of the journal.",
+    help="Move the rows of all closed segments from the journal into Parquet files in this directory.",
 )
 @click.option(
     "--by", multiple=True, type=click.Choice(PARTITIONS), help="With --parquet: a column to partition by."
@@ -51,11 +51,11 @@ _MEBIBYTE = 1 << 20
 def compact(
     journal: Path, compression: str, segment_mb: int, parquet: Path | None, by: tuple[str, ...]
 ) -> int:
-    """Make few large, compressed batches of many small ones; rows keep their offsets.
+    """Merge many small batches into few large, compressed ones; rows keep their offsets.
 
-    The segment that is written to is left alone.  Writers and readers may be at work.
+    The last segment, which a writer appends to, is not compacted.  Writers and readers may be active.
     """
-    told = DamageTold()
+    damage_report = DamageReport()
     if parquet is not None:
         return _move_to_parquet(journal, parquet, compression, by)
     segment_bytes = segment_mb * _MEBIBYTE
@@ -67,7 +67,7 @@ def compact(
             compression=None if compression == "none" else compression,
             segment_bytes=segment_bytes,
             on_rows=step,
-            on_damage=told,
+            on_damage=damage_report,
         )
     for one in done:
         click.echo(
@@ -76,7 +76,7 @@ def compact(
         )
     if not done:
         click.echo("there is nothing to compact")
-    return 1 if told.places else 0
+    return 1 if damage_report.count else 0
 
 
 @click.command("export")
@@ -92,7 +92,7 @@ def compact(
     type=click.Choice(["zstd", "snappy", "lz4", "none"]),
     default="zstd",
     show_default=True,
-    help="Of the files.",
+    help="Compression of the files.",
 )
 def export(
     journal: Path,
@@ -105,14 +105,14 @@ def export(
     exchange: str | None,
     engine: str | None,
 ) -> int:
-    """Write Parquet files into DIRECTORY, one row a message.
+    """Write Parquet files into DIRECTORY, one row per message.
 
-    With --by the files lie in directories such as date=2026-11-21/key=weather, as Spark, DuckDB and pandas read them.  The
-    names of the files have the offsets: exporting the same rows again replaces them.
+    With --by the files are in directories such as date=2026-11-21/key=weather, as Spark, DuckDB and pandas
+    expect.  The names of the files contain the offsets: exporting the same rows again replaces them.
     """
     reader = JournalReader(journal)
     first, stop = offset_of(reader, start), offset_of(reader, end)
-    told = DamageTold()
+    damage_report = DamageReport()
     with progress("exporting", stop - first) as step:
         rows = export_parquet(
             reader,
@@ -123,14 +123,14 @@ def export(
             compression=compression,
             selection=selection_of(match, exchange, engine),
             on_rows=step,
-            on_damage=told,
+            on_damage=damage_report,
         )
     click.echo(f"{rows:,} rows in {directory}")
-    return 1 if told.places else 0
+    return 1 if damage_report.count else 0
 
 
 def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple[str, ...]) -> int:
-    """Export what is sealed, and delete it from the journal once the files are written."""
+    """Export the sealed segments, and delete them when the files are durable: see ``moving.py``."""
     reader = JournalReader(journal)
     with compaction_lock(journal):
         finish_move(journal)
@@ -139,19 +139,26 @@ def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple
             click.echo("there is nothing to compact")
             return 0
         first, stop = sealed[0].name.base, sealed[-1].end
-        told = DamageTold()
-        place = begin_move(journal, directory)
+        damage_report = DamageReport()
+        staging = begin_move(journal, directory)
         try:
             with progress("exporting", stop - first) as step:
                 rows = export_parquet(
-                    reader, place, first, stop, by=by, compression=compression, on_rows=step, on_damage=told
+                    reader,
+                    staging,
+                    first,
+                    stop,
+                    by=by,
+                    compression=compression,
+                    on_rows=step,
+                    on_damage=damage_report,
                 )
-            if told.places:
-                click.echo("kernel: as some rows are damaged, nothing was taken out of the journal", err=True)
+            if damage_report.count:
+                click.echo("kernel: some rows are damaged: nothing was removed from the journal", err=True)
                 return 1
-            note_move(journal, directory, stop)
+            record_move(journal, directory, stop)
         finally:
-            if not is_noted(journal):
+            if not is_recorded(journal):
                 abandon_move(journal, directory)
         finish_move(journal)
     click.echo(f"{rows:,} rows in {directory}")

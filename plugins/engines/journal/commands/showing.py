@@ -13,7 +13,7 @@ import click
 import pyarrow as pa
 
 from plugins.engines.journal.commands.common import (
-    DamageTold,
+    DamageReport,
     F,
     filter_options,
     journal_argument,
@@ -29,7 +29,7 @@ from plugins.protocols.journal_format.reader import EVERYTHING, JournalReader
 from plugins.protocols.journal_format.schema import ROWS
 
 _AT_ONCE = 10_000
-"""Rows that are shown in one go."""
+"""Rows that are formatted at a time."""
 
 _count = click.option(
     "-n", "count", type=click.IntRange(min=0), default=10, show_default=True, help="How many."
@@ -40,7 +40,7 @@ _format = click.option(
     type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="How to show them.",
+    help="The output format.",
 )
 
 
@@ -59,9 +59,9 @@ def head(journal: Path, count: int, form: str, **filters: Any) -> None:
 @click.command("tail")
 @_showing
 @_count
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new messages, until Ctrl-C.")
 def tail(journal: Path, count: int, form: str, follow: bool, **filters: Any) -> None:
-    """Show the last messages; with --follow, those that come."""
+    """Show the last messages; with --follow, also new ones."""
     reader, selection = JournalReader(journal), selection_of(**filters)
     watch = DirectoryWatch(journal) if follow else None
     end = reader.bounds().end
@@ -80,7 +80,8 @@ def tail(journal: Path, count: int, form: str, follow: bool, **filters: Any) -> 
 def cat(journal: Path, start: Moment, end: Moment, form: str, **filters: Any) -> None:
     """Show all messages, or those from an offset or time to another.
 
-    JSON has an object a line; CSV begins with the names of the columns; raw is the bodies alone, a line feed after each.
+    JSON has one object per line.  CSV begins with the names of the columns.  raw has only the bodies, with a
+    line feed after each.
     """
     reader = JournalReader(journal)
     rows = _rows(reader, selection_of(**filters), offset_of(reader, start), offset_of(reader, end))
@@ -91,7 +92,7 @@ def _rows(
     reader: JournalReader, selection: Selection, start: int | None = None, stop: int = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
     first = reader.bounds().earliest if start is None else start
-    for stored in reader.stored(first, stop, on_damage=DamageTold()):
+    for stored in reader.stored(first, stop, on_damage=DamageReport()):
         wanted = selection.of(stored)
         for at in range(0, wanted.num_rows, _AT_ONCE):
             yield flat(wanted.slice(at, _AT_ONCE), ROWS)
@@ -107,7 +108,7 @@ def _limited(record_batches: Iterator[pa.RecordBatch], count: int) -> Iterator[p
 
 
 def _last(reader: JournalReader, selection: Selection, end: int, count: int) -> list[pa.RecordBatch]:
-    """Return the last ``count`` rows that are wanted, from the last segments."""
+    """Return the last ``count`` selected rows before ``end``.  Reads segments from the last one backwards."""
     found: deque[pa.RecordBatch] = deque()
     missing = count
     for segment in reversed(reader.segments()):

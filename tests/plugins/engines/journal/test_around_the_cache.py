@@ -95,7 +95,7 @@ def test_a_file_system_that_refuses_is_not_asked_again(tmp_path: Path, taken_bef
 def test_a_slow_disk_is_waited_for_by_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(1000))
     monkeypatch.setattr(data_file.time, "perf_counter", lambda: next(seconds))
-    monkeypatch.setattr(data_file, "_JUDGED", 18 * PAGE)
+    monkeypatch.setattr(data_file, "_MEASURED_BYTES", 18 * PAGE)
     monkeypatch.setattr(data_file, "_CACHED_WHEN_SLOW", 50 * PAGE)
     disk = PretendingDisk()
     with JournalWriter(tmp_path, disk=disk) as writer:

@@ -140,10 +140,10 @@ def test_times_bound_what_is_shown_to_the_row(typed: Any, tmp_path: Path, clock:
 
 
 def test_what_is_typed_wrong_is_said(typed: Any, journal: Path, tmp_path: Path) -> None:
-    assert "has no journal in it" in typed("ls", tmp_path)[2]
+    assert "is not a journal" in typed("ls", tmp_path)[2]
     status, _, err = typed("cat", journal, "--from", "soon")
     assert status == 2
-    assert "'soon' is no offset, no moment" in err
+    assert "'soon' is neither an offset nor a time" in err
 
 
 def test_rows_that_are_gone_are_said(typed: Any, journal: Path) -> None:
@@ -205,7 +205,7 @@ def test_what_goes_while_it_is_verified_is_no_damage(
     assert typed("compact", journal)[0] == 0
     status, out, err = typed("verify", journal)
     assert (status, err) == (0, "")
-    assert out.startswith(b"00000000000000000000-0000 was deleted or compacted meanwhile\n")
+    assert out.startswith(b"00000000000000000000-0000 was deleted or compacted while it was read\n")
 
 
 def test_repair_makes_indexes_good(typed: Any, journal: Path) -> None:
@@ -216,7 +216,7 @@ def test_repair_makes_indexes_good(typed: Any, journal: Path) -> None:
     assert typed("verify", journal)[0] == 1
     status, out, _ = typed("repair", journal)
     assert status == 0
-    assert b"1 rows and 1 index entries were made good" in out
+    assert b"1 rows and 1 index entries were repaired" in out
     assert index.read_bytes() == good
     assert bodies_in(journal) == [*numbered(0, 20), b"\xff\x00"]
     assert typed("verify", journal)[0] == 0
@@ -266,7 +266,7 @@ def _kill_at(owner: Any, name: str, call: int, patch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "owner,name,call",
     [
-        (packing, "note_move", 0),
+        (packing, "record_move", 0),
         (packing, "finish_move", 1),
         (Path, "replace", 1),
         (Path, "replace", 2),

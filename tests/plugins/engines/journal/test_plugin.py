@@ -78,5 +78,5 @@ def test_wrong_options_are_found_before_anything_starts(lines: str, complaint: s
 
 def test_a_moment_that_is_none_is_found_before_anything_starts() -> None:
     text = '[engines.again]\nkind = "journal-replay"\npath = "x"\nstart = "teatime"\n'
-    with pytest.raises(PlanError, match="'teatime' is no offset, no moment"):
+    with pytest.raises(PlanError, match="'teatime' is neither an offset nor a time"):
         plan_of_text(text, PluginRegistry.load())

@@ -14,11 +14,11 @@ import pytest
 from kernel import EnginePlan, Envelope, Kernel, RoutePlan, WaterMarks
 from kernel.testing.fixtures import KernelFactory
 from plugins.apis.native.channel import Channel
-from plugins.engines.journal import journal_source
 from plugins.engines.journal import replay as replay_module
-from plugins.engines.journal.journal_source import CHUNK_ROWS, JournalSource
+from plugins.engines.journal import replay_reader
 from plugins.engines.journal.options import KeepOptions
 from plugins.engines.journal.positions import write_position
+from plugins.engines.journal.replay_reader import CHUNK_ROWS, ReplayReader
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.selection import EVERYTHING
 from plugins.engines.journal.writer import JournalWriter
@@ -241,7 +241,7 @@ def test_following_passes_over_nothing_that_is_added_while_it_catches_up(tmp_pat
     with JournalWriter(tmp_path) as writer:
         append(writer, *numbered(0, CHUNK_ROWS))
         append(writer, b"%d" % CHUNK_ROWS)
-        source = JournalSource(tmp_path, start=0, end="latest", selection=EVERYTHING, follow=True)
+        source = ReplayReader(tmp_path, start=0, end="latest", selection=EVERYTHING, follow=True)
         got: list[bytes] = []
         for number in range(CHUNK_ROWS + 1, CHUNK_ROWS + 6):
             for batches, _ in source.read().record_batches:
@@ -253,12 +253,12 @@ def test_following_passes_over_nothing_that_is_added_while_it_catches_up(tmp_pat
 def test_large_messages_are_not_all_read_ahead(
     kernel_factory: KernelFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (journal_source, replay_module):
+    for module in (replay_reader, replay_module):
         monkeypatch.setattr(module, "CHUNK_BYTES", 10_000)
     with JournalWriter(tmp_path) as writer:
         for number in range(100):
             append(writer, b"%01000d" % number)
-    source = JournalSource(tmp_path, start=0, end="latest", selection=EVERYTHING)
+    source = ReplayReader(tmp_path, start=0, end="latest", selection=EVERYTHING)
     assert source.read().offset == 10
     assert source.read().offset == 20
     kernel = kernel_factory(APP, replay(tmp_path, speed=0.00001), route())

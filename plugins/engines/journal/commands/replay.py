@@ -14,8 +14,8 @@ from plugins.engines.journal.commands.common import filter_options, journal_argu
 from plugins.engines.journal.moments import Moment, offset_of
 from plugins.protocols.journal_format.reader import JournalReader
 
-_LOOK = 0.1
-"""Seconds between two looks at how far it is."""
+_INTERVAL = 0.1
+"""Seconds between two updates of the progress bar."""
 
 
 @click.command("replay")
@@ -28,13 +28,13 @@ _LOOK = 0.1
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    help="2: twice as fast; 0: flat out.",
+    help="2: twice as fast; 0: as fast as possible.",
 )
 @click.option(
-    "--consumer", metavar="NAME", help="Keep the position under this name, and begin there the next time."
+    "--consumer", metavar="NAME", help="Store the position under this name, and continue there the next time."
 )
-@click.option("--into", metavar="EXCHANGE", help="Of an AMQP broker: the exchange that takes all of it.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@click.option("--into", metavar="EXCHANGE", help="With an AMQP broker: publish everything to this exchange.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new messages, until Ctrl-C.")
 def replay(
     journal: Path,
     address: str,
@@ -48,10 +48,11 @@ def replay(
     into: str | None,
     follow: bool,
 ) -> int:
-    """Play messages back to ADDRESS, at the pace at which they arrived, or faster.
+    """Send messages to ADDRESS, at the pace at which they were received, or faster.
 
-    ADDRESS is that of a kernel (backend+tcp://host:port) or of an AMQP broker (amqp://user:password@host:port), in which the
-    messages are published to the exchanges that they came from, or to one that --into names.  Each message is confirmed before the command ends.
+    ADDRESS is that of a kernel (backend+tcp://host:port) or of an AMQP broker
+    (amqp://user:password@host:port).  At a broker the messages are published to their original exchanges, or
+    to the one that --into names.  The command ends when all messages have been confirmed.
     """
     reader = JournalReader(journal)
     first, stop = offset_of(reader, start), offset_of(reader, end)
@@ -72,7 +73,7 @@ def replay(
 
 
 def _watch(kernel: Kernel, position: int, step: Any) -> None:
-    """Wait for the end, which comes when all is confirmed."""
+    """Show the progress until the replay ends, which is when everything has been confirmed."""
     while True:
         states = {state.name: state for state in kernel.engine_states()}
         figures = {engine.name: engine.counters for engine in kernel.statistics().engines}["journal"]
@@ -84,7 +85,7 @@ def _watch(kernel: Kernel, position: int, step: Any) -> None:
             return
         if state.failures:
             raise click.ClickException(state.last_failure)
-        time.sleep(_LOOK)
+        time.sleep(_INTERVAL)
 
 
 def _target(address: str, into: str | None) -> EnginePlan:

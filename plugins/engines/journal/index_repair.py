@@ -1,4 +1,4 @@
-"""Mending one segment: entries of the index that are damaged or missing are made anew from the data."""
+"""Repairs the index of a segment: damaged and missing entries are rebuilt from the data file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from plugins.protocols.journal_format.schema import STORED_BYTES
 from plugins.protocols.journal_format.segment import Segment
 
 
-class Mended(NamedTuple):
-    """A segment after mending."""
+class Repaired(NamedTuple):
+    """The result of repairing a segment."""
 
     entries: list[Entry]
     stop: int
@@ -28,17 +28,21 @@ class Mended(NamedTuple):
     end: int
     """The offset after the last row."""
     adopted: int
-    """Rows that were whole in the data, but not in the index."""
+    """Rows that were whole in the data but had no entry after the last one of the index; they have one
+    now."""
     replaced: int
-    """Entries of the index that were damaged or missing."""
+    """Entries of the index that were damaged or missing, and have been rebuilt."""
     behind: int
-    """Bytes of the data behind the last commit; negative: so many are missing."""
+    """Bytes of the data file after the last commit; a negative number: bytes that are missing there."""
     lost: list[Damaged]
-    """What could not be mended: an entry and its commit."""
+    """Rows that stay damaged: their entry and their commit are."""
 
 
-def mend(journal: Path, segment: Segment, disk: Disk) -> Mended:
-    """Bring a segment's index up to what its data prove.  The caller holds the writer's lock."""
+def repair(journal: Path, segment: Segment, disk: Disk) -> Repaired:
+    """Make a segment's index complete: an entry for each whole commit of its data file.
+
+    The caller holds the writer's lock.  The index is written only if something changes.
+    """
     lost: list[Damaged] = []
     entries = segment.entries(lost.append)
     raw = segment.raw_entries()
@@ -53,11 +57,15 @@ def mend(journal: Path, segment: Segment, disk: Disk) -> Mended:
         write_index(journal, segment.header, entries, disk)
     adopted = sum(entry.rows for entry in found)
     behind = segment.data_path.stat().st_size - stop
-    return Mended(entries, stop, end, adopted, replaced, behind, lost)
+    return Repaired(entries, stop, end, adopted, replaced, behind, lost)
 
 
 def whole_commits(segment: Segment, offset: int, position: int) -> Iterator[Entry]:
-    """Yield the commits that follow each other from ``position`` on, by their own CRC, as far as they are whole."""
+    """Yield the entries of consecutive commits from ``position`` on, up to the first one that is not whole.
+
+    ``offset`` is the offset that the first one must have.  The commits' own CRCs are checked; the index is
+    not read.
+    """
     with segment.data_path.open("rb") as file:
         file.seek(position)
         tail = pa.py_buffer(file.read())
@@ -72,38 +80,39 @@ def whole_commits(segment: Segment, offset: int, position: int) -> Iterator[Entr
 
 
 def is_whole(segment: Segment, entry: Entry) -> bool:
-    """Whether a commit is there, byte for byte."""
+    """Return whether the data file has all bytes of a commit, unchanged."""
     with segment.data_path.open("rb") as file:
         file.seek(entry.position)
         commit = file.read(entry.length)
     return len(commit) == entry.length and commit_crc(commit, entry.check_at) == entry.crc
 
 
-def give_index(journal: Path, disk: Disk, *, compacted: bool) -> None:
-    """Give the data of segments that have no index an empty one, so that they can be mended.
+def create_missing_indexes(journal: Path, disk: Disk, *, compacted: bool) -> None:
+    """Create the missing indexes of data files, and fill them from the data.
 
-    ``compacted``: also those of compacted ones.  Never while what they stand for is there: a compaction is at work on them, or was
-    killed, and what it has written by then must not stand for all of it.
+    With ``compacted``, also those of compacted segments, but only if none of the segments that such a one
+    replaces exists.  While they exist, a compaction is running or was killed: its data file may have only
+    some of the rows.
     """
     bases = {name.base for name in segment_names(journal)}
     for path in journal.glob(f"*{DATA}"):
-        name = name_of(path)
+        name = segment_of(path)
         if name is None or (name.generation and (not compacted or name.base in bases)):
             continue
         if not name.index_path(journal).exists():
             header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), 0)
             name.index_path(journal).write_bytes(encode_header(header))
-            mend(journal, Segment(journal, name), disk)
+            repair(journal, Segment(journal, name), disk)
 
 
-def name_of(path: Path) -> SegmentName | None:
-    """Return which segment a data file belongs to; None for another file."""
+def segment_of(path: Path) -> SegmentName | None:
+    """Return the segment that a data file belongs to; None for a file with another kind of name."""
     base, _, generation = path.stem.partition("-")
     return SegmentName(int(base), int(generation)) if base.isdigit() and generation.isdigit() else None
 
 
 def write_index(journal: Path, header: Header, entries: list[Entry], disk: Disk) -> None:
-    """Put an index in its place as a whole: readers see what was there before, or this."""
+    """Write an index as a whole: readers see the previous one or this one, also after a power failure."""
     path = SegmentName(header.base, header.generation).index_path(journal)
     written = path.with_name(f".{path.name}.new")
     written.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Playback: when which batch is due, and what position that makes.  Knows no clock and no port: it is asked."""
+"""The schedule of a replay: when each batch is due, and which position is reached.  Without clock and port."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from kernel.contracts.message import Batch
 _MICROSECONDS = 1_000_000
 
 
-class Playback:
-    """Batches in order, as far apart as they were recorded, divided by ``speed``; 0: all at once."""
+class ReplaySchedule:
+    """A queue of batches, due at the intervals at which they were received, divided by ``speed`` (0: at once).
+
+    The first batch is due when it is first asked for; all other due times count from there.
+    """
 
     def __init__(self, speed: float) -> None:
         self.sent = 0
-        """Messages that ``due`` has returned."""
+        """The number of messages that ``due`` has returned."""
         self.waiting = 0
-        """Messages that it has not."""
+        """The number of messages that it has not returned yet."""
         self.waiting_bytes = 0
-        """Of their bodies."""
+        """The bytes of their bodies."""
         self._speed = speed
         self._batches: deque[tuple[int, Batch]] = deque()
         self._marks: deque[tuple[int, int]] = deque()
-        """After how many messages everything before which offset has been played."""
+        """Pairs (count, offset): after ``count`` messages everything before ``offset`` has been replayed."""
         self._began: float | None = None
         self._first = 0
 
     def add(self, batches: Sequence[tuple[int, Batch]], end: int) -> None:
-        """Put batches, each with its time in microseconds, behind those that are here; ``end`` is the offset after them."""
+        """Append batches, each with its time in microseconds; ``end`` is the offset after them."""
         self._batches.extend(batches)
         self.waiting += sum(len(batch.bodies) for _, batch in batches)
         self.waiting_bytes += sum(batch.size for _, batch in batches)
         self._marks.append((self.sent + self.waiting, end))
 
     def due(self, now: float, most: int) -> list[Batch]:
-        """Return the batches that are due at ``now``, with about ``most`` messages."""
+        """Return the batches that are due at ``now`` (seconds), up to the one that reaches ``most`` messages."""
         batches: list[Batch] = []
         while self._batches and most > 0:
             due = self.next_due(now)
@@ -51,7 +54,7 @@ class Playback:
         return batches
 
     def next_due(self, now: float) -> float | None:
-        """Return when the next batch is due; None: there is none.  The first one is due at once."""
+        """Return the time at which the next batch is due (on the clock of ``now``); None if there is none."""
         if not self._batches:
             return None
         if not self._speed:
@@ -62,7 +65,7 @@ class Playback:
         return self._began + (ts - self._first) / _MICROSECONDS / self._speed
 
     def position(self, count: int) -> int | None:
-        """Return before which offset everything is done when ``count`` messages are; None: before none that is new."""
+        """Return the offset before which all is done after ``count`` messages; None if it has not changed."""
         offset = None
         while self._marks and self._marks[0][0] <= count:
             offset = self._marks.popleft()[1]

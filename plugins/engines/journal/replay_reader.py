@@ -1,4 +1,4 @@
-"""What a replay reads: rows of a journal from one point to another, in stored batches.  Blocks: for a thread."""
+"""Reads the rows of a journal for a replay, in chunks.  All calls block; the engine uses a thread."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from plugins.protocols.journal_format.reader import JournalReader
 
 CHUNK_ROWS = 20_000
 CHUNK_BYTES = 64 << 20
-"""About how many rows, and bytes of wanted bodies, are read in one go."""
+"""A chunk ends when it has this number of rows, or of bytes of selected bodies."""
 
 
 class Chunk(NamedTuple):
-    """What was read in one go."""
+    """The result of one call of ``ReplayReader.read``."""
 
     record_batches: list[tuple[list[TimedBatch], int]]
     """The batches of each stored batch, with their times, and the offset after it."""
     offset: int
-    """The offset after the last row that was looked at, wanted or not."""
-    over: bool
-    """Whether the end is reached."""
+    """The offset after the last row that was read, selected or not."""
+    at_end: bool
+    """Whether the end of the replay is reached."""
 
 
-class JournalSource:
-    """Reads on from where it is; one thread at a time."""
+class ReplayReader:
+    """Reads a journal from one moment to another, or from the position of a consumer.
+
+    One thread at a time.
+    """
 
     def __init__(
         self,
@@ -49,20 +52,28 @@ class JournalSource:
         self._batches = StoredBatches()
         known = positions(path).get(consumer) if consumer else None
         self._may_miss = known is not None
-        """A consumer that has been here before misses what retention has taken; who asks for an offset wants that."""
+        """Whether rows that retention has deleted are reported as damage and skipped.
+
+        That is for a consumer that goes on at its old position.  A replay that asks for an offset fails
+        instead.
+        """
         self.offset = offset_of(self._reader, start) if known is None else known
         self._record_batches: Iterator[Any] | None = None
         self._follow = follow
         self._end = offset_of(self._reader, end)
         self._stop = self._end
-        """The end of ``_batches``: with ``follow``, where the journal ended when they were begun."""
+        """The end of ``_record_batches``; with ``follow``, the journal's end when that iterator was made."""
 
     def journal_end(self) -> int:
-        """Return where the journal ends now."""
+        """Return the journal's present end."""
         return self._reader.bounds().end
 
     def read(self) -> Chunk:
-        """Read the next rows.  Raises ``Damaged`` and ``OutOfRange``, unless ``on_damage`` takes it."""
+        """Read the next chunk.  Without ``on_damage``, damage raises ``Damaged``.
+
+        Raises ``OutOfRange`` if retention has deleted the next row and ``_may_miss`` is false or there is no
+        ``on_damage``.
+        """
         if self._record_batches is None:
             if self._follow:
                 self._stop = self._reader.bounds().end
@@ -73,7 +84,7 @@ class JournalSource:
         except OutOfRange as lost:
             if not self._may_miss or self._on_damage is None:
                 raise
-            self._on_damage(Damaged(lost.journal, lost.start, lost.stop, "retention did not wait for them"))
+            self._on_damage(Damaged(lost.journal, lost.start, lost.stop, "retention has deleted them"))
             self._record_batches, self.offset = None, lost.stop
             record_batches.append(([], self.offset))
         return Chunk(record_batches, self.offset, not self._follow and self.offset >= self._end)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kernel.contracts.message import Batch, Envelope, batch_of
-from plugins.engines.journal.journal_source import JournalSource
 from plugins.engines.journal.moments import moment_of
-from plugins.engines.journal.playback import Playback
+from plugins.engines.journal.replay_reader import ReplayReader
+from plugins.engines.journal.replay_schedule import ReplaySchedule
 from plugins.engines.journal.selection import EVERYTHING, Selection
 from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
@@ -18,16 +18,16 @@ from tests.plugins.engines.journal.conftest import Clock
 SECOND = 1_000_000
 
 
-def playback(speed: float) -> Playback:
+def playback(speed: float) -> ReplaySchedule:
     """One message at each of 0, 1, 1.5 and 10 seconds, recorded long ago."""
-    made = Playback(speed)
+    made = ReplaySchedule(speed)
     made.add(
         [(500 * SECOND + at, batch_of([b"%d" % at])) for at in (0, SECOND, 1_500_000, 10 * SECOND)], end=4
     )
     return made
 
 
-def played(made: Playback, start: float) -> list[tuple[float, bytes]]:
+def played(made: ReplaySchedule, start: float) -> list[tuple[float, bytes]]:
     """Look only when something is due, as the engine's timer does."""
     now, found = start, []
     while (due := made.next_due(now)) is not None:
@@ -55,14 +55,14 @@ def test_nothing_is_early_and_what_is_late_comes_at_once() -> None:
 
 
 def test_no_more_than_asked_for() -> None:
-    made = Playback(0)
+    made = ReplaySchedule(0)
     made.add([(1, batch_of([b"a", b"b"])), (1, batch_of([b"c"])), (1, batch_of([b"d"]))], end=4)
     assert [batch.bodies for batch in made.due(0, 3)] == [[b"a", b"b"], [b"c"]]
     assert (made.sent, made.waiting) == (3, 1)
 
 
 def test_the_position_is_that_of_whole_batches_that_are_done() -> None:
-    made = Playback(0)
+    made = ReplaySchedule(0)
     made.add([(1, batch_of([b"a", b"b"]))], end=10)
     made.add([], end=20)  # nothing in it was wanted
     made.add([(1, batch_of([b"c"]))], end=30)
@@ -114,9 +114,9 @@ def journal(tmp_path: Path) -> Path:
 def read(
     journal: Path, selection: Selection = EVERYTHING, start: int | str = "earliest", end: int | str = "latest"
 ) -> list:
-    source = JournalSource(journal, start=moment_of(start), end=moment_of(end), selection=selection)
+    source = ReplayReader(journal, start=moment_of(start), end=moment_of(end), selection=selection)
     chunk = source.read()
-    assert chunk.over
+    assert chunk.at_end
     return [(ts, batch) for batches, _ in chunk.record_batches for ts, batch in batches]
 
 
@@ -160,5 +160,5 @@ def test_from_and_to_are_offsets_or_times(journal: Path) -> None:
         batch.envelope.key
         for _, batch in read(journal, start="1970-01-01T00:16:41Z", end="1970-01-01T00:16:42Z")
     ] == ["news"]
-    with pytest.raises(ValueError, match="'soon' is no offset, no moment"):
+    with pytest.raises(ValueError, match="'soon' is neither an offset nor a time"):
         moment_of("soon")
