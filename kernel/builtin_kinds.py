@@ -1,4 +1,4 @@
-"""The kernel's own routers and thread kinds, offered through the same hooks as everybody's."""
+"""The kernel's own routers and thread kinds, registered with the same hooks that plugins use."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def register_routers() -> Iterable[RouterKind]:
             one_of_many=True,
         ),
         RouterKind(
-            name="by-key", summary="to those who subscribed to its key", create=_by_key, by_content=True
+            name="by-key",
+            summary="to destinations that have subscribed to its key",
+            create=_by_key,
+            by_content=True,
         ),
         RouterKind(name="reply", summary="back to where it came from", create=_reply, by_content=True),
     ]
@@ -79,7 +82,7 @@ def register_thread_kinds() -> Iterable[ThreadKind]:
         ),
         ThreadKind(
             name="guest",
-            summary="engines inside the application's own trio run",
+            summary="hosts engines in the application's own trio run",
             create=_guest_thread,
             guest=True,
         ),

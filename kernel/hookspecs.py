@@ -1,10 +1,11 @@
-"""Every hook of the kernel, in calling order; plugins may announce more (``register_kind_groups``).
+"""The hooks of the kernel, in the order in which they are called.
 
-Hooks run while a system is put together, never per message (920 ns each).
+Plugins may announce more of them (``register_kind_groups``).  Hooks are called while a system is built, started and
+stopped, and never for a message: a call takes 920 ns.
 
-A plugin module implements the ones it wants, marked with ``kernel.hookimpl``, and is announced by an
-entry point in the group ``kernel.plugins``.  The module may import ``kernel`` and its own options only:
-``create`` of a kind imports the rest when it is called.
+A plugin module implements the hooks that it needs, marked with ``kernel.hookimpl``, and is announced by an entry point
+of the group ``kernel.plugins``.  The module may import ``kernel`` and its own options only.  ``create`` of a kind imports
+the rest when it is called.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def register_thread_kinds() -> Iterable[ThreadKind]:  # type: ignore[empty-body]
 
 @hookspec
 def register_apis() -> Iterable[ApiKind]:  # type: ignore[empty-body]
-    """Return ways in for application code.  Once, while plugins are loaded; main thread; nothing heavy."""
+    """Return APIs for application code.  Once, while plugins are loaded; main thread; nothing heavy."""
 
 
 @hookspec
@@ -77,14 +78,14 @@ def register_walks() -> Iterable[WalkKind]:  # type: ignore[empty-body]
 
 @hookspec
 def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
-    """Return complaints about a checked topology; any complaint stops the start.  Main thread."""
+    """Return complaints about a topology that the kernel has checked; with any, nothing starts.  Main thread."""
 
 
 @hookspec
 def kernel_started(kernel: Kernel) -> None:
-    """All engines are up.  Main thread."""
+    """Called when all engines are running.  Main thread."""
 
 
 @hookspec
 def kernel_stopping(kernel: Kernel, reason: str) -> None:
-    """The kernel is about to stop; also called after a crash.  Main thread."""
+    """Called before the kernel stops, also after a failure.  Main thread."""

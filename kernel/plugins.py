@@ -1,13 +1,15 @@
-"""Plugins: which are installed, what each of them brings, and why some were refused.
+"""Plugins: finds the installed plugins, registers their kinds, and says why some were refused.
 
-Every plugin is a module announced by an entry point of the group ``kernel.plugins``; ours are found in the
-same way.  pluggy's own loader lets the exception of the first bad plugin fly, without a name, so this module has a
-loop of its own: a bad plugin is refused by name, with its distribution and its reason, and takes nobody down.
-Either all that a plugin registers is taken, or nothing.  Nobody else calls a hook: there is one typed function each.
-A plugin may announce groups of kinds of its own, which other plugins then register: those plugins are loaded first.
+A plugin is a module that an entry point of the group ``kernel.plugins`` announces.  The plugins of this distribution are
+found in the same way.  pluggy's own loader stops at the first plugin that raises, and does not say which one it was.  So
+this module loads plugins itself: one that fails is refused, with its name, its distribution and the reason, and the
+others are loaded.  Either everything that a plugin registers is taken, or nothing.
 
-``KERNEL_PLUGINS`` in the environment says what is loaded: ``backend,stream`` only those, ``-amqp`` all but that.
-A registry is made once a kernel and keeps no state outside of itself.
+Only this module calls hooks.  There is a typed method for each.  A plugin may announce groups of kinds of its own, which
+other plugins then register.  Plugins that announce groups are loaded first.
+
+The environment variable ``KERNEL_PLUGINS`` says what is loaded: ``backend,stream`` only those, ``-amqp`` all but that.
+Each kernel makes a registry of its own; there is no global state.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ GROUPS: tuple[KindGroup[Any], ...] = (
 )
 """The kernel's own groups.  Plugins announce others with ``register_kind_groups``."""
 _ONE_NAMESPACE = {"engines", "apis"}
-"""Both are what ``kind`` of an ``[engines.NAME]`` table may say, so that no name may be in both."""
+"""``kind`` in an ``[engines.NAME]`` table may name one of either group, so no name may be in both."""
 
 _ANNOUNCE = "register_kind_groups"
 
@@ -82,7 +84,7 @@ _log = logging.getLogger(__name__)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Which plugin of which distribution."""
+    """The plugin and the distribution that something comes from."""
 
     plugin: str
     distribution: str
@@ -93,14 +95,14 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """A kind, and who brought it."""
+    """A kind, and the plugin that registered it."""
 
     kind: Any
     origin: Origin
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A plugin that was not taken, and why."""
+    """A plugin that was not loaded, and why."""
 
     origin: Origin
     reason: str
@@ -110,7 +112,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class PluginRegistry:
-    """What is installed.  The dictionaries are from names to :class:`Installed`."""
+    """The kinds that are installed.  Its dictionaries map names to :class:`Installed`."""
 
     def __init__(self) -> None:
         self.groups: dict[str, KindGroup[Any]] = {group.name: group for group in GROUPS}
@@ -147,9 +149,8 @@ class PluginRegistry:
             for origin, point in found
             if wanted.has(origin.plugin) and (module := registry._import(origin, point)) is not None
         ]
-        imported.sort(
-            key=lambda pair: not hasattr(pair[1], _ANNOUNCE)
-        )  # before those that implement the hooks
+        # Plugins that announce groups come first: pluggy has to know a hook before a plugin implements it.
+        imported.sort(key=lambda pair: not hasattr(pair[1], _ANNOUNCE))
         for origin, module in imported:
             with registry._refusing(origin):
                 registry.add(module, origin)
@@ -157,20 +158,20 @@ class PluginRegistry:
             registry._refuse(Origin(name, "KERNEL_PLUGINS", ""), "no such plugin is installed")
         return registry
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ look-ups
 
     def group(self, group: str) -> dict[str, Installed]:
         """Return the kinds of a group by name (one of ``groups``)."""
         return self._tables[group]
 
     def kinds(self, group: KindGroup[AnyKind]) -> dict[str, AnyKind]:
-        """Return what plugins have registered for a group; nothing if no plugin announces it."""
+        """Return the kinds that plugins have registered for a group; none if no plugin announces it."""
         if self.groups.get(group.name) != group:
             return {}
         return {name: installed.kind for name, installed in self._tables[group.name].items()}
 
     def tables(self) -> dict[str, Table]:
-        """Return what engines can be inspected for, by name; tables of one name with the columns of all of them."""
+        """Return the tables of all engine kinds, by name.  Tables of one name are merged, with the columns of all."""
         tables: dict[str, Table] = {}
         for installed in self.engines.values():
             for table in installed.kind.tables:
@@ -180,14 +181,17 @@ class PluginRegistry:
         return tables
 
     def kind(self, group: str, name: str) -> Any:
-        """Return a kind; ``UnknownName`` says which are near, or why its plugin was refused."""
+        """Return a kind.  Raises ``UnknownName``, which has similar names or says why the plugin was refused."""
         installed = self.group(group).get(name)
         if installed is None:
             raise UnknownName(f"unknown {self.groups[group].noun} {name!r}; {self.hint(group, name)}")
         return installed.kind
 
     def engine_for(self, name: str, options: Mapping[str, Any]) -> Installed | None:
-        """Return the kind of engine of that name, or the one that its address belongs to by its transport."""
+        """Return the engine kind for ``kind = name`` and these options; None if there is none.
+
+        An address with a transport of another kind (``EngineKind.transports``) takes precedence over the name.
+        """
         address = options.get("address")
         scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
         transport = scheme.rpartition("+")[2]
@@ -198,7 +202,7 @@ class PluginRegistry:
         return self.engines.get(name)
 
     def protocol_maker(self) -> Callable[[str, dict[str, Any], Side], Any]:
-        """Return ``make_protocol(kind_name, options, side)``, which converts the same options only once."""
+        """Return ``make_protocol(kind_name, options, side)``.  It converts each options object only once."""
         converted: dict[tuple[str, int], Any] = {}
 
         def make_protocol(name: str, options: dict[str, Any], side: Side) -> Any:
@@ -211,7 +215,7 @@ class PluginRegistry:
         return make_protocol
 
     def hint(self, group: str, name: str) -> str:
-        """Say what could have been meant by a name that is not there."""
+        """Return a sentence that helps with an unknown name."""
         for refused in self.refused:
             if refused.origin.plugin == name:
                 return str(refused)
@@ -225,7 +229,7 @@ class PluginRegistry:
     # ------------------------------------------------------------------ loading
 
     def add(self, module: ModuleType | object, origin: Origin) -> None:
-        """Take all that a plugin module registers, or raise ``PluginError`` and take nothing."""
+        """Register all kinds of a plugin module, or raise ``PluginError`` and register nothing."""
         if origin.plugin in self.plugins:
             raise PluginError(f"there is a plugin of that name already: {self.plugins[origin.plugin]}")
         level = getattr(module, "REQUIRES_API_LEVEL", 1)
@@ -266,7 +270,7 @@ class PluginRegistry:
             yield
         except PluginError as error:
             self._refuse(origin, str(error))
-        except (Exception, SystemExit) as error:  # whatever a stranger's module raises is its own affair
+        except (Exception, SystemExit) as error:  # the plugin is not ours: it may raise anything
             self._refuse(origin, f"{type(error).__name__}: {_one_line(error)}")
 
     def _refuse(self, origin: Origin, reason: str) -> None:
@@ -275,7 +279,7 @@ class PluginRegistry:
         _log.info("%s", refused)
 
     def _is_new(self, group: Any) -> bool:
-        """Check a group that a plugin announces.  Several plugins may announce one and the same."""
+        """Check a group that a plugin announces; return whether it is new.  Several plugins may announce the same."""
         if not isinstance(group, KindGroup):
             raise PluginError(f"its {_ANNOUNCE} returned a {type(group).__name__}, not a KindGroup")
         if not hasattr(group.hook, "kernel_spec") or not group.hook.__name__.startswith(REGISTER):
@@ -295,7 +299,7 @@ class PluginRegistry:
         return caller.has_spec()
 
     def _announce(self, group: KindGroup[Any]) -> None:
-        """Make the hook of a group known, for this plugin and those that come later."""
+        """Add the hook of a group, for this plugin and those that are loaded later."""
         self.groups[group.name] = group
         self._tables[group.name] = {}
         specifications = ModuleType(group.name)  # what pluggy reads them from
@@ -303,13 +307,16 @@ class PluginRegistry:
         self._manager.add_hookspecs(specifications)
 
     def _withdraw(self, group: KindGroup[Any]) -> None:
-        """Forget a group whose plugin is refused.  pluggy cannot take a hook back, but it finds hooks by attribute."""
+        """Remove a group whose plugin is refused.
+
+        pluggy has no function that removes a hook.  But it finds hooks by attribute, so deleting the attribute does it.
+        """
         del self.groups[group.name], self._tables[group.name]
         if hasattr(self._manager.hook, group.hook.__name__):
             delattr(self._manager.hook, group.hook.__name__)
 
     def _collect(self, plugin: str) -> list[tuple[str, Any]]:
-        """Ask one plugin for its kinds, and check what it returns."""
+        """Return the kinds of one plugin, each with the name of its group, after checks."""
         return [
             (name, _checked(group.hook.__name__, kind, group.kind))
             for name, group in self.groups.items()
@@ -317,7 +324,7 @@ class PluginRegistry:
         ]
 
     def _call_alone(self, plugin: str, hook: str) -> list[Any]:
-        """Call a register hook of one plugin only; return all that it returned."""
+        """Call a register hook of one plugin only; return its kinds."""
         others = [module for name, module in self._manager.list_name_plugin() if name != plugin]
         caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
         return [kind for answer in caller() for kind in _iterate(hook, answer)]
@@ -336,10 +343,10 @@ class PluginRegistry:
                 raise PluginError(f"it registers {self.groups[group].noun} {kind.name!r} twice")
             seen.add((space, kind.name))
 
-    # ------------------------------------------------------------------ the other hooks, one function each
+    # ------------------------------------------------------------------ the other hooks, one method each
 
     def check_plan(self, plan: Plan) -> list[str]:
-        """Ask all plugins for complaints about a plan."""
+        """Return the complaints of all plugins about a plan."""
         return [
             f"{complaint} ({origin})"
             for origin, answer in self._ask("check_plan", plan=plan)
@@ -347,7 +354,7 @@ class PluginRegistry:
         ]
 
     def kernel_started(self, kernel: Kernel) -> None:
-        """Tell all plugins that the engines are up."""
+        """Tell all plugins that the engines are running."""
         self._ask("kernel_started", kernel=kernel)
 
     def kernel_stopping(self, kernel: Kernel, reason: str) -> None:
@@ -355,7 +362,7 @@ class PluginRegistry:
         self._ask("kernel_stopping", kernel=kernel, reason=reason)
 
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Origin, Any]]:
-        """Call one hook of each plugin alone: one that raises is logged by name, and the others are still asked."""
+        """Call a hook of each plugin separately.  If one raises, that is logged with its name, and the others are called."""
         modules = dict(self._manager.list_name_plugin())
         answers: list[tuple[Origin, Any]] = []
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
@@ -365,14 +372,14 @@ class PluginRegistry:
             origin = self.plugins[plugin]
             try:
                 answers += [(origin, _listed(answer)) for answer in caller(**arguments)]
-            except Exception as error:  # named, logged, and no reason to take the kernel down
+            except Exception as error:  # a plugin must not stop the kernel
                 _log.exception("%s failed in %s", origin, hook)
                 answers.append((origin, [f"failed in {hook}: {type(error).__name__}: {_one_line(error)}"]))
         return answers
 
 
 class _Selection(msgspec.Struct, frozen=True):
-    """What ``KERNEL_PLUGINS`` says."""
+    """The content of ``KERNEL_PLUGINS``."""
 
     only: frozenset[str]
     without: frozenset[str]
@@ -395,13 +402,13 @@ class _Selection(msgspec.Struct, frozen=True):
 def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, metadata.EntryPoint]]:
     """Return each entry point with its plugin's origin.
 
-    The metadata of a distribution are parsed once: it takes 0.25 ms, and ``name`` and ``version`` do it each time that they
-    are read.  For our own 17 entry points that was more than half of the time that loading all plugins takes.
+    The metadata of a distribution are parsed once.  That takes 0.25 ms, and the properties ``name`` and ``version`` do it at
+    each access.  For the 17 entry points of this distribution it was more than half of the time of loading all plugins.
     """
     distributions: dict[int, tuple[str, str]] = {}  # by identity: all entry points of one share an object
     found = []
     for point in points:
-        if point.dist is None:  # made by hand
+        if point.dist is None:  # an entry point that was not read from an installed distribution, as in tests
             name, version = "an unknown distribution", ""
         elif id(point.dist) in distributions:
             name, version = distributions[id(point.dist)]
@@ -415,7 +422,7 @@ def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, m
 def _our_version() -> str:
     try:
         return metadata.version(OUR_DISTRIBUTION)
-    except metadata.PackageNotFoundError:  # run from a tree that was never installed
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
         return "(not installed)"
 
 
@@ -426,7 +433,7 @@ def _iterate(hook: str, answer: Any) -> list[Any]:
 
 
 def _checked(hook: str, kind: Any, kind_class: type[msgspec.Struct]) -> Any:
-    """Return the kind if it is one that this hook may return."""
+    """Return the kind, or raise ``PluginError`` if the hook may not return it."""
     if not isinstance(kind, kind_class):
         raise PluginError(f"its {hook} returned a {type(kind).__name__}, not a {kind_class.__name__}")
     name = getattr(kind, "name", None)
@@ -439,7 +446,7 @@ def _checked(hook: str, kind: Any, kind_class: type[msgspec.Struct]) -> Any:
 
 
 def _listed(answer: Any) -> Any:
-    """Run a generator where its exception is still its plugin's."""
+    """Run a generator to its end here, so that what it raises is still attributed to its plugin."""
     return list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str) else answer
 
 

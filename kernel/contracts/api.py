@@ -1,8 +1,8 @@
-"""API: a way in for application code, which takes part in the matrix from a thread of the application's own.
+"""API: what application code sends and receives with, in a thread of the application.
 
-``kernel.open(name)`` has the API's kind create one, in the thread that is going to use it.  An API that sends or receives
-over routes joins the dispatcher (``ApiSetup.join``) and gets a ``CallerThread``: its port, and what it needs to wait.  The
-kernel calls an API only when it closes: ``kernel_closed`` first, ``dispose`` at the very end.
+``kernel.open(name)`` calls ``ApiKind.create``, in the thread that will use the API.  An API that sends or receives over
+routes joins the dispatcher (``ApiSetup.join``) and gets a ``CallerThread``: its port, and the means to wait.  The kernel
+calls an API only when it closes: ``kernel_closed`` first, and ``dispose`` at the very end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernel.contracts.protocol import Side
 
 
 class Api(Interface):
-    """What the application holds in its hand, as the kernel sees it."""
+    """The object that the application uses, as the kernel sees it."""
 
     @property
     def closed(self) -> bool:
@@ -27,26 +27,26 @@ class Api(Interface):
         ...
 
     def kernel_closed(self, reason: str) -> None:
-        """Wake whoever waits in a call: it has to raise ``KernelClosed``.
+        """Wake the threads that wait in a call: the call has to raise ``KernelClosed``.
 
-        Called from any thread, when the kernel begins to close; must not wait.
+        Called by any thread, when the kernel begins to close; must not wait.
         """
         ...
 
     def dispose(self) -> None:
-        """Give back what is left: the port, descriptors.
+        """Close what is left: the port, descriptors.
 
-        Called when no thread of the kernel is left, in the thread that joins the kernel.
+        Called in the thread that joins the kernel, when no thread of the kernel is left.
         """
         ...
 
 
 class Marks(Interface):
-    """What a writer of bare bodies has to know of a pipe's water marks."""
+    """What a writer of bare bodies has to know about the water marks of a pipe."""
 
     @property
     def when_full(self) -> str:
-        """``block``, or what the pipe drops when it is full."""
+        """What happens to a message that finds the pipe full: ``block``, ``drop-newest`` or ``drop-oldest``."""
         ...
 
     @property
@@ -56,13 +56,13 @@ class Marks(Interface):
 
 
 class FastPipe(Interface):
-    """The only pipe that a port writes to: small plain bodies may be appended to it without a batch around them.
+    """The only pipe that a port writes to.  Small bodies may be appended to it without a batch around them.
 
-    Ask for ``credit``, append as many bodies, and after each ``signal`` unless it is ``signalled``.
+    Ask for ``credit``, append as many bodies, and call ``signal`` after each one unless ``signalled`` is true.
     """
 
     signalled: bool
-    """Whether the reading thread knows already that there is something."""
+    """Whether the reading thread was already told that there is something."""
 
     @property
     def marks(self) -> Marks:
@@ -74,9 +74,9 @@ class FastPipe(Interface):
         ...
 
     def credit(self) -> int:
-        """Return how many bodies may be appended before asking again; they count as written at once.
+        """Return how many bodies may be appended before asking again.  They count as written at once.
 
-        0: the pipe is full, and the port's owner will hear ``on_writable``.
+        0: the pipe is full.  The port's owner is called (``on_writable``) when there is room.
         """
         ...
 
@@ -90,38 +90,39 @@ class FastPipe(Interface):
 
 
 class CallerPort(Port, Interface):
-    """A port as an API sees it: besides what engines use, what it takes to wait inside a call."""
+    """A port as an API sees it: what engines use, and what is needed to wait inside a call."""
 
     on_topology: Callable[[], Any]
-    """Called after routes or pipes have changed, in the port's thread.  Set it to be told."""
+    """A callback that the API may set.  Called in the port's thread after routes or pipes have changed."""
     closed: bool
     """Whether it has left the dispatcher."""
 
     def writable(self) -> bool:
-        """Whether no route that blocks is full.  Also when there is no route at all: see ``routes``."""
+        """Return whether no route that blocks is full.  True as well if there is no route: see ``routes``."""
         ...
 
     def has_room_for(self, batch: Batch) -> bool:
-        """Whether a route begins here, and none makes this batch wait."""
+        """Return whether a route begins here, and no route makes this batch wait."""
         ...
 
     def stop(self) -> None:
-        """Wait for room: ``on_writable`` is called when there is some."""
+        """Ask for a call of ``on_writable`` when there is room.  Does not wait."""
         ...
 
     def short_cut(self) -> FastPipe | None:
-        """Return the pipe that takes all that is sent: one route without filter or confirmation leads to one pipe.
+        """Return the pipe that gets everything, if there is one route to one pipe, without filter or confirmation.
 
-        Look again whenever ``on_topology`` is called.
+        None otherwise.  Ask again whenever ``on_topology`` is called.
         """
         ...
 
 
 class CallerThread(Interface):
-    """The place of an application thread in the matrix.  Used by that thread, but for ``post``.
+    """An application thread as a member of the matrix.  Only that thread uses it; ``post`` is for any thread.
 
-    ``wait_until`` is enough for most APIs.  One that has a loop of its own, or waits for something else as well, does the
-    same by hand: ``process``; look; ``arm``; and if that is true ``sleep``, or wait for ``fileno`` to be readable.
+    ``wait_until`` is enough for most APIs.  One that has a loop of its own, or that waits for other things as well, does
+    these steps itself: ``process``; check whether it has to wait; ``arm``; if that returns true, ``sleep``, or wait
+    until ``fileno`` is readable.
     """
 
     @property
@@ -131,49 +132,52 @@ class CallerThread(Interface):
 
     @property
     def posted(self) -> Sized:
-        """What other threads have posted and ``process`` has not called yet.  The same object all the time."""
+        """What other threads have posted and ``process`` has not called yet.  Always the same object."""
         ...
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Process what others post until ``done()``; False when it is not within ``timeout`` seconds.
+        """Process what other threads post until ``done()`` is true; False if it is not within ``timeout`` seconds.
 
-        ``done`` is called at the beginning, and again after each piece of news.
+        ``done`` is called at the beginning, and after each call of ``process``.
         """
         ...
 
     def post(self, callback: Callable[[], Any]) -> None:
-        """Have ``callback`` called by this thread in ``process``, and wake it if it sleeps.  Any thread."""
+        """Have this thread call ``callback`` in ``process``, and wake it if it sleeps.  Any thread."""
         ...
 
     def process(self) -> bool:
-        """Call what others have posted, the port's owner among it; whether there was anything."""
+        """Call what other threads have posted; this includes calls of the port's owner.  False: there was nothing."""
         ...
 
     def check_stalls(self) -> bool:
-        """Stop waiting for destinations whose stall timeout is over; whether there were any.  After each wait."""
+        """Stop waiting for destinations whose stall timeout is over; return whether there were any.
+
+        Call it after each wait.
+        """
         ...
 
     def until_stall_timeout(self) -> float:
-        """Seconds until ``check_stalls`` has something to do; ``math.inf`` if it has not.  Sleep no longer."""
+        """Return the seconds until ``check_stalls`` has something to do, or ``math.inf``.  Do not sleep longer."""
         ...
 
     def arm(self) -> bool:
-        """Ask to be woken by the next post; False if there is something already: process it first.
+        """Ask to be woken by the next post.  False: there is something already, so process it before sleeping.
 
-        From here on ``fileno`` becomes readable at the next post, either way.
+        In both cases ``fileno`` becomes readable at the next post.
         """
         ...
 
     def disarm(self) -> None:
-        """Take ``arm`` back: this thread is awake."""
+        """Take back ``arm``: this thread does not sleep."""
         ...
 
     def sleep(self, timeout: float | None) -> bool:
-        """Sleep until woken, at most ``timeout`` seconds; False if nobody woke it.  After ``arm`` was true."""
+        """Sleep until woken, at most ``timeout`` seconds; False if it was not woken.  Call ``arm`` before."""
         ...
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable once this thread was woken, until ``clear``; for any event loop."""
+        """Return a descriptor, for any event loop.  It is readable from the time this thread is woken until ``clear``."""
         ...
 
     def wake(self) -> None:
@@ -181,15 +185,15 @@ class CallerThread(Interface):
         ...
 
     def clear(self) -> None:
-        """Forget that this thread was woken."""
+        """Make the descriptor unreadable again."""
         ...
 
     def on_wake(self, callback: Callable[[], Any] | None) -> None:
-        """Have ``callback`` called as well when this thread is woken, by the thread that wakes it; None: no longer."""
+        """Have ``callback`` called when this thread is woken, by the thread that wakes it.  None: do not call any more."""
         ...
 
     def close(self) -> None:
-        """Leave the dispatcher: close the port and give the place back, once and for all."""
+        """Leave the dispatcher: close the port and give up the row and column.  The object cannot be used again."""
         ...
 
 
@@ -197,15 +201,15 @@ class Join(Interface):
     """How an API joins the dispatcher."""
 
     def __call__(self, owner: PortOwner, options: dict[str, Any] | None = None) -> CallerThread:
-        """Give the calling thread a place and a port under the API's name; ``options`` as for ``Host.port``.
+        """Make the calling thread a member of the matrix, with a port that has the API's name.
 
-        ``owner`` is called in this thread, from ``process``.
+        ``options`` are those of ``Host.port``.  ``owner`` is called in this thread, inside ``process``.
         """
         ...
 
 
 class ApiSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that ``ApiKind.create`` is told."""
+    """The argument of ``ApiKind.create``."""
 
     name: str
     """The name that was opened."""
@@ -214,6 +218,6 @@ class ApiSetup(msgspec.Struct, frozen=True, kw_only=True):
     join: Join
     """Joins the dispatcher."""
     rendezvous: dict[str, Any]
-    """Where engines of this kernel leave what others look for by name; one atomic operation at a time."""
+    """Objects that engines of one kernel share by name.  Several threads use it: one atomic operation at a time."""
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""

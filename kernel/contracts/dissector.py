@@ -1,8 +1,9 @@
 """Dissectors: what ``kernel inspect`` asks to read a protocol in captured packets.  Sans-I/O, as protocols are.
 
-A dissector hears both sides, speaks to neither, and may miss anything: captures begin in the middle, lose packets and
-cut them off.  It raises nothing for bytes that make no sense, but says so in a line.  What it remembers is bounded,
-whatever it is shown (``kernel.inspection`` has what helps: ``Latest``, ``Durations``, ``SequenceWatch``, ``FrameReader``).
+A dissector reads what both sides send.  Anything may be missing: captures begin in the middle of a conversation, lose
+packets and cut them off.  A dissector does not raise for bytes that it cannot read, but returns a line that says so.
+Its memory has to be bounded for any input (``Latest``, ``Durations``, ``SequenceWatch`` and ``FrameReader`` in
+``kernel.inspection`` help with that).
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from typing import Protocol as Interface
 import msgspec
 
 CLIENT, SERVER = 0, 1
-"""The two senders of a stream: who has connected, and who has listened."""
+"""The two senders of a stream: the side that has connected, and the side that listened."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Something that was said: one line of output."""
+    """One line of output: a packet, frame or method that was sent."""
 
     what: str
-    """A packet's, frame's or method's name in its protocol's specification."""
+    """The name of the packet, frame or method in the specification of its protocol."""
     facts: Mapping[str, Any] = {}
-    """What it says, by name, in the order to be shown; text, numbers, and lists or maps of them."""
+    """Its fields by name, in the order of the output; text, numbers, and lists or maps of them."""
     session: str = ""
-    """Of a datagram: whose conversation it belongs to.  A stream has only one."""
+    """The conversation that a datagram belongs to.  Empty for a stream, which has only one."""
 
 
 class Datagram(msgspec.Struct, frozen=True, kw_only=True):
-    """What was in an IP packet of the protocol's own number, or in UDP."""
+    """The content of a UDP datagram, or of an IP packet with the protocol's own number."""
 
     time: float
     """Seconds since the capture began."""
@@ -37,7 +38,7 @@ class Datagram(msgspec.Struct, frozen=True, kw_only=True):
     """Address."""
     destination: str
     source_port: int = 0
-    """UDP's; 0 over IP itself."""
+    """The UDP port; 0 directly over IP."""
     destination_port: int = 0
     data: bytes
     cut: int = 0
@@ -45,14 +46,14 @@ class Datagram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatagramDissector(Interface):
-    """Reads all datagrams of a protocol, and finds out which belong together."""
+    """Reads all datagrams of a protocol, and assigns them to sessions."""
 
     def receive(self, datagram: Datagram) -> Sequence[Line]:
-        """Take the next datagram; return what it says."""
+        """Process the next datagram; return its lines."""
         ...
 
     def sessions(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return each session's figures by name; the names of all sessions are those of its ``Line.session``."""
+        """Return the figures of each session, by the name that ``Line.session`` has."""
         ...
 
 
@@ -60,16 +61,16 @@ class StreamDissector(Interface):
     """Reads one conversation over TCP.  ``sender`` is ``CLIENT`` or ``SERVER``."""
 
     def receive(self, sender: int, data: bytes, time: float) -> Sequence[Line]:
-        """Take the sender's next bytes; return what they complete."""
+        """Process the sender's next bytes; return the lines of what is now complete."""
         ...
 
     def lose(self, sender: int, count: int | None, time: float) -> Sequence[Line]:
-        """Take notice that so many of the sender's next bytes were not captured.
+        """Skip ``count`` bytes of the sender that were not captured; return lines about it.
 
-        None: nobody knows how many, because the capture began after the conversation.
+        None: it is not known how many, because the capture began after the conversation.
         """
         ...
 
     def figures(self) -> Mapping[str, Any]:
-        """Return what is to be counted of the conversation, by name."""
+        """Return the figures of the conversation by name."""
         ...

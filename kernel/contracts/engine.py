@@ -1,8 +1,8 @@
 """Engine: what a thread hosts; a transport, a store or application code on one side, ports on the other.
 
-An engine is passive: the thread that hosts it calls it when a pipe, a descriptor or a deadline has
-something for it.  It does a bounded amount of work a call, and never waits in one.  What is best said as a task
-(dial, accept, shake hands, wait for a timer) it starts in the nursery that ``run`` is given.
+An engine is passive: the thread that hosts it calls it when there is something in a pipe, when a descriptor is ready or
+when a deadline has passed.  In each call it does a bounded amount of work, and does not wait.  What needs waiting
+(connecting, handshakes, the time to the next try) it starts as a task in the nursery of its host.
 """
 
 from __future__ import annotations
@@ -23,36 +23,39 @@ if TYPE_CHECKING:
 
 
 class PortOwner(Interface):
-    """What a port calls.  Always in the thread that the port lives in; may not wait or raise."""
+    """What a port calls, always in the port's thread.  The methods must not wait or raise."""
 
     def on_output(self) -> None:
-        """Pipes have something: call ``port.take``.  Called again at the next change only."""
+        """There is something in the pipes: call ``port.take`` until it returns nothing.
+
+        Called again only after something new was written.
+        """
         ...
 
     def on_writable(self) -> None:
-        """``port.send`` had asked to stop; the source may be read again."""
+        """There is room again after ``port.send`` returned False: go on reading the source."""
         ...
 
     def on_confirmed(self, position: int) -> None:
-        """Every destination has confirmed what this port sent up to ``position`` (see ``Port.sent``)."""
+        """Every destination has confirmed the messages sent up to ``position`` (see ``Port.sent``)."""
         ...
 
 
 class HearsSubscriptions(Interface):
-    """Optional for the owner of a port: to pass on what the readers of its messages have subscribed to."""
+    """Optional for the owner of a port: learn what the readers of its messages have subscribed to."""
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """A reader has subscribed or unsubscribed (``verb``: ``subscribe`` or ``unsubscribe``), or has left.
 
-        Called once for each subscription of each reader, after the router; ``Port.asked`` has the sums.  A reader that
-        leaves takes each of its subscriptions back.  The port's own subscriptions are not among them: nothing is passed
-        back to where it came from.
+        Called once for each subscription of each reader, after the router was told; ``Port.asked`` has the sums.  When a
+        reader leaves, this is called with ``unsubscribe`` for each of its subscriptions.  The port's own subscriptions
+        are not reported, so nothing is passed back to where it came from.
         """
         ...
 
 
 class HearsEffect(Interface):
-    """Optional for the owner of a port: to know when its own subscriptions are in effect."""
+    """Optional for the owner of a port: learn when its own subscriptions are in effect."""
 
     def on_subscribed(self) -> None:
         """All sources in this kernel have applied what the port has subscribed to (``Port.subscribed``)."""
@@ -60,25 +63,25 @@ class HearsEffect(Interface):
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """What ``Port.take`` returns.  False when there was nothing."""
+    """What ``Port.take`` returns.  False if there was nothing."""
 
     batches: list[Batch]
     """In order.  The receiver may keep the list."""
     count: int
-    """How many messages they are."""
+    """The number of messages in them."""
     position: int | None
-    """The position of the last of them; None when nobody waits for a confirmation of them.
+    """The position of the last message; None if no confirmation is needed.
 
-    The port numbers the messages that are taken from it: 1, 2, 3 ...  The number of a message is its position.
-    So the first of these has the position ``position - count + 1``.  Messages that nobody waits for are
-    numbered as well.
+    The port numbers the messages that are taken from it: 1, 2, 3 ...  The number of a message is its position.  So the
+    first of these messages has the position ``position - count + 1``.  Messages that need no confirmation are numbered
+    as well.
     """
 
     def __bool__(self) -> bool:
         return self.count > 0
 
     def split(self, count: int) -> tuple[Taken, Taken]:
-        """Return the first ``count`` messages, which have to be fewer than all, and the rest."""
+        """Return the first ``count`` messages and the rest.  ``count`` has to be less than ``self.count``."""
         first: list[Batch] = []
         rest = deque(self.batches)
         left = count
@@ -97,33 +100,40 @@ NOTHING_TAKEN = Taken([], 0, None)
 
 
 class Port(Interface):
-    """An engine's own face towards the dispatcher.  Used by the thread that owns the engine."""
+    """What an engine sends and receives batches with.  Used by the engine's thread only."""
 
     name: str
 
     @property
     def routes(self) -> Sized:
-        """The routes that begin here.  The same object all the time: false while there are none."""
+        """The routes that begin here.  Always the same object; it is false while there are none."""
         ...
 
     def send(self, batches: Sequence[Batch]) -> bool:
-        """Route batches.  False: a pipe is full and blocks, stop reading the source until ``on_writable``."""
+        """Route batches.  All of them are accepted.
+
+        False: a pipe that blocks is full.  Stop reading the source until ``PortOwner.on_writable``.
+        """
         ...
 
     def wants(self, what: Envelope | Batch) -> bool:
-        """Whether messages under this envelope, or these, have somewhere to go now.
+        """Return whether messages with this envelope, or these messages, would go anywhere now.
 
-        True if a route from here lets them pass and its router, if it can tell (``Selective``), would find somebody.
+        True if the filter of a route from here accepts them, and its router would find a pipe for them.  Routers that
+        cannot tell (see ``Selective``) count as True.
         """
         ...
 
     def take(self, most: int = ...) -> Taken:
-        """Take about ``most`` messages from the incoming pipes in turn (fair queueing)."""
+        """Take about ``most`` messages from one of the incoming pipes, in turn (fair queueing).
+
+        Batches are not divided, so the answer may have more messages than ``most``.
+        """
         ...
 
     @property
     def origin(self) -> tuple[str, str]:
-        """The names of the port and of the route that what was last taken came from."""
+        """The names of the port and of the route from which the last messages taken came."""
         ...
 
     def has_input(self) -> bool:
@@ -131,33 +141,33 @@ class Port(Interface):
         ...
 
     def confirm_through(self, position: int | None) -> None:
-        """Take the responsibility for all messages taken up to ``position``.
+        """Take the responsibility for all messages taken up to ``position``: they are stored, or the peer has confirmed them.
 
-        They are written down, or the peer has confirmed them.  Cumulative: a position that is lower than an
-        earlier one does nothing, nor does one for which nobody waits any more, nor does None.
+        Cumulative.  None does nothing; nor does a position that is lower than an earlier one, or that belongs to
+        messages that need no confirmation any more.
         """
         ...
 
     def confirm_only(self, first: int, last: int) -> None:
         """Take the responsibility for the messages with positions ``first`` to ``last``, out of order.
 
-        The source is told when all before them are confirmed as well, but neither ``rewind`` nor a successor of this
-        port gets them again.  Costs more than ``confirm_through`` when many before them are open.
+        The source is told when all messages before them are confirmed as well.  But neither ``rewind`` nor a successor
+        of this port gets them again.  Costs more than ``confirm_through`` if many earlier messages are not confirmed.
         """
         ...
 
     def refuse(self, first: int, last: int, reason: str) -> None:
-        """Say that the messages with positions ``first`` to ``last`` will never be taken here, and why.
+        """Refuse the messages with positions ``first`` to ``last`` for ever; ``reason`` is for operators and headers.
 
-        They go to the dead letters of their route (``dead_letters``), or are dropped; they are counted in both cases.  The
-        source is told that they are confirmed once the dead letters' engine has confirmed them.  Positions
-        that nobody waits for are ignored.
+        They go to the dead letters of their route (``dead_letters``), or are dropped; they are counted in both cases.  For
+        the source they are confirmed when the engine for dead letters has confirmed them.  Positions of messages that
+        need no confirmation are ignored.
         """
         ...
 
     @property
     def confirms(self) -> bool:
-        """Whether a route out confirms, so that ``on_confirmed`` will be called."""
+        """Whether a route that begins here confirms, so that ``on_confirmed`` will be called."""
         ...
 
     def sent(self) -> int:
@@ -172,9 +182,9 @@ class Port(Interface):
         ...
 
     def rewind(self) -> Taken:
-        """Take what was taken and never confirmed once more, to send it again after a reconnection.
+        """Return all messages that were taken and not confirmed, to send them again after a reconnection.
 
-        The messages get new positions, behind all others.  The old positions mean nothing from here on.
+        They get new positions, behind all others.  Their old positions are not valid any more.
         """
         ...
 
@@ -186,12 +196,12 @@ class Port(Interface):
         ...
 
     def subscribed(self) -> bool:
-        """Whether all that was subscribed to is in effect at the sources in this kernel.  See ``HearsEffect``."""
+        """Return whether all sources in this kernel have applied the subscriptions of this port.  See ``HearsEffect``."""
         ...
 
     @property
     def asked(self) -> Mapping[str, int]:
-        """What the readers of what is sent here have subscribed to, with the number of subscriptions to each pattern.
+        """The patterns to which readers of this port's messages have subscribed, with the number of subscriptions.
 
         Kept for owners with ``on_asked`` (``HearsSubscriptions``); empty for others.
         """
@@ -202,31 +212,35 @@ class Port(Interface):
         ...
 
     def close(self) -> None:
-        """Leave the dispatcher: what was not confirmed goes back to the routes; readers see the end."""
+        """Leave the dispatcher.
+
+        What was taken here and not confirmed goes back to the routes.  The readers of this port's messages take what is
+        in the pipes, and then see the end.
+        """
         ...
 
 
 class PortGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Says of a port that it is one of several that are one destination together (option ``share`` of ``Host.port``).
+    """Says that a port and others are one destination (option ``port_group`` of ``Host.port``).
 
-    Routes give each source port to one of them: the others know nothing of it when that one is full.
+    A route connects each source port with one of them.  So if that one is full, the other ports are not affected.
     """
 
     whole: str
     """The name of the destination."""
     index: int
-    """Counted from 0; they are opened in this order, without a pause."""
+    """The number of the port in the group, from 0.  The ports have to be opened in this order, one right after the other."""
     of: int
-    """How many there are."""
+    """The number of ports in the group."""
 
 
 class Poller(Interface):
-    """The thread's watch over descriptors.  Level-triggered; callbacks run in the thread's turn."""
+    """Watches descriptors for a thread.  Level-triggered; callbacks are called in the thread's turn."""
 
     def watch(
         self, fd: int, *, readable: Callable[[], None] | None, writable: Callable[[], None] | None
     ) -> None:
-        """Watch, or watch otherwise; with neither callback: forget the descriptor."""
+        """Watch a descriptor, or change how it is watched; without any callback: forget it."""
         ...
 
 
@@ -235,45 +249,45 @@ class Host(Interface):
 
     @property
     def poller(self) -> Poller:
-        """The thread's watch over descriptors."""
+        """Watches descriptors for this thread."""
         ...
 
     rendezvous: dict[str, Any]
-    """Where engines of one kernel leave what others look for by name; one atomic operation at a time."""
+    """Objects that engines of one kernel share by name.  Several threads use it: one atomic operation at a time."""
     nursery: trio.Nursery
-    """Tasks of engines live here; a task that raises takes its engine down, not the thread."""
+    """For the engine's tasks.  A task that raises ends its engine, not the thread."""
 
     def now(self) -> float:
         """Seconds of the thread's monotonic clock."""
         ...
 
     def soon(self, callback: Callable[[], Any]) -> None:
-        """Call in a later turn of this thread, after the others had theirs."""
+        """Call ``callback`` in a later turn of this thread, after other engines had theirs."""
         ...
 
     def post(self, callback: Callable[[], Any]) -> None:
-        """The same, from any thread."""
+        """Call ``callback`` in a later turn of this thread.  Any thread."""
         ...
 
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
-        """Join the dispatcher as one more port of this engine; its routes apply at once.
+        """Open one more port of this engine.  Its routes are in place when this returns.
 
-        Sync and quick.  ``options`` reach the routers of the routes that lead here; ``share`` (a ``PortGroup``) says that this
-        port and others are one destination.
+        Routers of the routes that lead here get ``options``.  ``subscriptions`` is a list of patterns; ``port_group`` (a
+        ``PortGroup``) says that this port and others are one destination.
         """
         ...
 
     def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
-        """Call back at ``when`` (this clock); one timer a key, None cancels it."""
+        """Call ``callback`` at ``when``, a time of ``now``.  There is one timer for each key; None cancels it."""
         ...
 
     def report(self, event: EngineEvent) -> None:
-        """Tell the supervisor, the log and the metrics.  Rare things only."""
+        """Report an event to the supervisor, the log and the metrics.  For rare events only."""
         ...
 
 
 class EngineEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something an operator would want to know of an engine."""
+    """Something that an operator wants to know about an engine."""
 
     engine: str
     what: str
@@ -288,14 +302,14 @@ class Engine(Interface):
     """What an engine kind constructs."""
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Live: from here until cancelled.  ``task_status.started(address)`` once usable.
+        """Run until cancelled.  Call ``task_status.started(address)`` when the engine is usable.
 
-        When it returns or raises, the supervisor applies the engine's restart policy.
+        When this returns or raises, the supervisor applies the engine's restart policy.
         """
         ...
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of this moment, by the standard names (``messages_in``, ``bytes_out`` ...).  Any thread."""
+        """Return the counters, by the standard names (``messages_in``, ``bytes_out`` ...).  Any thread."""
         ...
 
 
@@ -303,19 +317,19 @@ class Inspectable(Interface):
     """Optional for an engine: the rows of the tables that its kind announces (``EngineKind.tables``)."""
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
-        """Return a row for each thing of the sort ``what``; none of a sort that is unknown here.
+        """Return the rows of the table ``what``; none for a table that the engine does not know.
 
-        Called in the engine's thread, like everything but ``statistics``: short, and no waiting.
+        Called in the engine's thread, as all methods but ``statistics``; must be quick, and must not wait.
         """
         ...
 
 
 class Operable(Interface):
-    """Optional for an engine: what an operator can have it do, besides telling."""
+    """Optional for an engine: operations that an operator can call."""
 
     def operate(self, what: str, argument: Any) -> Any:
-        """Do it, and return what came of it, as JSON has it; ``KernelError`` in words for what cannot be done.
+        """Do the operation ``what``; return its result as JSON has it.  Raises ``KernelError`` if it cannot be done.
 
-        Called in the engine's thread, and so to be done quickly, without waiting.
+        Called in the engine's thread; must be quick, and must not wait.
         """
         ...

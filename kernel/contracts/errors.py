@@ -1,4 +1,4 @@
-"""What can go wrong, named after whose fault it is.  Every text names the engine, peer or file."""
+"""The errors of the kernel.  Each class says whose fault it is; each text names the engine, peer or file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WouldBlock(KernelError):
 
 
 class TimedOut(WouldBlock):
-    """A call with a time-out did not finish in time; nothing was sent or taken."""
+    """A call did not finish within its timeout; nothing was sent or received."""
 
 
 class WrongThread(KernelError):
@@ -30,11 +30,11 @@ class WrongThread(KernelError):
 
 
 class UnknownName(KernelError):
-    """There is no engine, route or kind of that name; the text lists the nearest that exist."""
+    """There is no engine, route or kind of that name; the text lists the most similar names."""
 
 
 class PlanError(KernelError):
-    """The topology cannot be built.  ``complaints`` has all that is wrong with it, a line each."""
+    """The topology is wrong.  ``complaints`` has one line for each fault."""
 
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("\n".join(complaints))
@@ -46,7 +46,7 @@ class PluginError(KernelError):
 
 
 class ProtocolError(KernelError):
-    """A conversation was broken; the two subclasses say by whom."""
+    """A rule of a protocol was broken; the two subclasses say by which side."""
 
 
 class LocalProtocolError(ProtocolError):
@@ -65,4 +65,4 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ConnectionLost(KernelError):
-    """The wire went away: closed by the peer, cut, or silent for longer than was agreed."""
+    """The connection is gone: closed by the peer, cut, or silent for longer than was agreed."""

@@ -1,7 +1,7 @@
-"""Groups of subscribers: of the members of a group one gets each message that matches.
+"""Subscription groups: each message that matches goes to one member of the group.
 
-A subscription of a member is the pattern with ``group:NAME:`` in front.  It is text, as patterns are, so it stands
-wherever a pattern may: in options, in calls, and in the subscriptions of a protocol.
+The subscription of a member is the pattern with ``group:NAME:`` in front.  It is text, so it can be used wherever a
+pattern can: in options, in calls, and in the subscriptions of a protocol.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ GROUP = "group:"
 
 
 def in_group(pattern: str, group: str) -> str:
-    """Return the pattern of a member; ``ValueError`` for a name that cannot be one."""
+    """Return the subscription of a member of ``group``; ``ValueError`` if the name is not valid."""
     if not group or ":" in group:
         raise ValueError(f"a group has a name without a colon, not {group!r}")
     return f"{GROUP}{group}:{pattern}"
 
 
 def split_group(pattern: str) -> tuple[str, str]:
-    """Return the name of the group, empty for none, and the pattern."""
+    """Return the name of the group (empty if there is none) and the pattern."""
     if pattern.startswith(GROUP):
         name, colon, rest = pattern[len(GROUP) :].partition(":")
         if name and colon:
@@ -26,5 +26,5 @@ def split_group(pattern: str) -> tuple[str, str]:
 
 
 def without_group(pattern: str) -> str:
-    """Return what is asked for, by a member of a group as well."""
+    """Return the pattern of a subscription, without the group if there is one."""
     return split_group(pattern)[1]

@@ -1,12 +1,15 @@
-"""Key trie: which values are stored under patterns that match a key; the cost does not grow with their number.
+"""Key trie: maps patterns to values, and finds the values whose patterns match a key.
 
-Two sorts of patterns live in it side by side.  *Topic* patterns are words with dots between them, where ``*`` stands for
-one word and ``#`` for any number of words (AMQP 0-9-1, 3.1.3.3).  *Prefix* patterns match every key that begins with them
-(ØMQ's subscriptions) and are written with ``prefix:`` in front.  Another protocol's way to write them is a ``Spelling``.
+The cost of a look-up does not grow with the number of patterns.  There are two sorts of patterns:
 
-A protocol whose keys are octets, not text, makes keys and prefix patterns of them with ``key_of_bytes`` and ``prefix_of_bytes``.
+* *Topic* patterns are words with dots between them, where ``*`` stands for one word and ``#`` for any number of words
+  (AMQP 0-9-1, 3.1.3.3).  Other protocols write them differently: see ``Spelling``.
+* *Prefix* patterns match every key that begins with them (as ØMQ's subscriptions do).  They are written with ``prefix:``
+  in front.
 
-A key is looked up once and its answer kept until the patterns change: flows repeat their keys.
+A protocol whose keys are octets, not text, converts them with ``key_of_bytes`` and ``prefix_of_bytes``.
+
+The answer for a key is cached until a pattern changes, because flows repeat their keys.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from kernel.contracts.word_trie import WordTrie
 
 PREFIX = DOTTED.prefix
 _REMEMBERED = 16_384
+"""Keys whose answers are cached.  When there are more, the cache is emptied."""
 
 V = TypeVar("V")
 
@@ -39,7 +43,10 @@ class KeyTrie(Generic[V]):
         return bool(self._topics) or bool(self._prefixes)
 
     def add(self, pattern: str, value: V) -> None:
-        """Store ``value`` under ``pattern``, once more if it is there already; ``ValueError``: it is malformed."""
+        """Store ``value`` under ``pattern``; ``ValueError`` if the pattern is malformed.
+
+        A value that is added several times under one pattern has to be removed as often.
+        """
         self._answers.clear()
         prefix = self._prefix(pattern)
         if prefix is not None:
@@ -56,7 +63,7 @@ class KeyTrie(Generic[V]):
         return self._topics.remove(self._spelling.pattern(pattern), value)
 
     def match(self, key: str) -> tuple[V, ...]:
-        """The values whose patterns match ``key``, each once, in no particular order."""
+        """Return the values whose patterns match ``key``, each once, in no particular order."""
         answer = self._answers.get(key)
         if answer is None:
             if len(self._answers) >= _REMEMBERED:
@@ -69,13 +76,16 @@ class KeyTrie(Generic[V]):
         return answer
 
     def _prefix(self, pattern: str) -> str | None:
-        """Return the beginning of keys that a prefix pattern is for; None: it is a topic pattern."""
+        """Return the prefix of a prefix pattern; None for a topic pattern."""
         mark = self._spelling.prefix
         return pattern[len(mark) :] if mark and pattern.startswith(mark) else None
 
 
 class _Prefixes(Generic[V]):
-    """Values under the beginnings of keys, looked for by each length that there is: a key has no more beginnings than characters."""
+    """Values by prefix.
+
+    A look-up tries one slice of the key for each length that any prefix has, so it costs no more than the key is long.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[V, int]] = {}
@@ -105,7 +115,7 @@ class _Prefixes(Generic[V]):
         return True
 
     def find(self, key: str, found: list[V]) -> None:
-        """Add what is under the beginnings of a key to what was found."""
+        """Append the values of all prefixes of ``key`` to ``found``."""
         size = len(key)
         for length in self._lengths:
             if length > size:
@@ -125,9 +135,9 @@ class _Prefixes(Generic[V]):
 
 
 def key_of_bytes(octets: Buffer) -> str:
-    """Return octets as a key in which each octet is one character, so that what begins with what stays as it is.
+    """Return octets as a key with one character for each octet, so that a prefix of octets is a prefix of the key.
 
-    UTF-8 does not keep this: half a character, as the end of a prefix, would match nothing.
+    With UTF-8 a prefix that ends in the middle of a character would match nothing.
     """
     return str(octets, "latin-1")
 

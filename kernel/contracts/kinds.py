@@ -1,8 +1,10 @@
-"""Kinds: what ``register_*`` hooks return.  From a kind come checked options, help and a constructor.
+"""Kinds: what ``register_*`` hooks return.
 
-A kind is a name, one line of summary, an options class (a ``msgspec.Struct`` whose fields carry
-docstrings) and ``create``, which alone imports what is heavy.  A plugin that is extended by others
-defines a subclass of ``Kind`` and announces it with a ``KindGroup``.
+A kind is a name, one line of summary, an options class (a ``msgspec.Struct`` whose fields have docstrings) and a
+constructor, ``create``.  The kernel checks options and prints help from the options class.  Slow imports belong into
+``create``, since all kinds are registered at each start.
+
+A plugin that other plugins extend defines a subclass of ``Kind`` and announces it with a ``KindGroup``.
 """
 
 from __future__ import annotations
@@ -27,53 +29,53 @@ if TYPE_CHECKING:
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For a kind that has nothing to set."""
+    """The options of a kind that has none."""
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """What all kinds have."""
 
     name: str
-    """How topology files and addresses call it."""
+    """The name in topology files and addresses."""
     summary: str
     """One line for ``kernel plugins``."""
     options: type[msgspec.Struct] = NoOptions
-    """The options class: its field names, types and docstrings are the TOML section's."""
+    """The options class: a field for each key of the TOML section, with type and docstring."""
 
 
 class ProtocolKind(Kind, frozen=True, kw_only=True):
     """A sans-I/O protocol."""
 
     create: Callable[[Any, Side], Any]
-    """``create(options, side)`` makes one conversation, for each connection anew."""
+    """``create(options, side)`` makes the protocol object of one conversation."""
     carries: Literal["stream", "datagram"] = "stream"
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """What engines of a kind can be inspected for: rows of one sort, as ``Inspectable.inspect`` returns them.
+    """A table for which engines of a kind can be inspected (``Inspectable.inspect`` returns its rows).
 
-    ``kernel NAME`` prints the rows of all engines of a running system.  Kinds may announce the same name:
-    their rows stand in one table, which has the columns of each.
+    ``kernel NAME`` prints the rows of all engines of a running system.  Several kinds may announce a table of the same
+    name: it then has the columns of all of them.
     """
 
     name: str
-    """What is asked for: ``queues``.  A command of that name takes precedence over the table."""
+    """The name: ``queues``.  A command of that name takes precedence over the table."""
     title: str
     """One line of help for ``kernel NAME``."""
     columns: tuple[str, ...] = ()
-    """Keys of a row, in the order of the columns; keys that are not among them are only in ``--json``.
+    """Keys of a row, in the order of the columns.  Other keys of a row are only in ``--json``.
 
-    Without columns there is no command: programs can ask for the rows (``kernel.ask``), people cannot.
+    A table without columns has no command: only programs can ask for its rows (``kernel.ask``).
     """
 
 
 class KindTables(msgspec.Struct, frozen=True, kw_only=True):
-    """Says of a list of tables among an engine's options that each names a kind, and has the options of that."""
+    """Says that an option of an engine is a list of TOML tables, each of which has a kind and its options."""
 
     field: str
-    """The option that is the list: ``listeners``."""
+    """The name of the option: ``listeners``."""
     key: str
-    """The key of a table that names its kind: ``protocol``."""
+    """The key that has the name of the kind: ``protocol``."""
     group: KindGroup[Any]
     """Where the kind is looked up."""
 
@@ -83,12 +85,12 @@ class EngineKind(Kind, frozen=True, kw_only=True):
 
     create: Callable[[EngineSetup], Engine]
     transports: tuple[str, ...] = ()
-    """Transports that are this kind's alone: an engine with such an address is of it, whatever ``kind`` says, so that
-    one line of a topology is enough to change a bridge's transport."""
+    """Transports that only this kind has.  An engine with such an address is of this kind, whatever its ``kind`` says.
+    So one line of a topology is enough to change the transport of a bridge."""
     tables: tuple[Table, ...] = ()
-    """What its engines can be inspected for, if they are ``Inspectable``."""
+    """The tables of its engines, if they are ``Inspectable``."""
     kind_tables: tuple[KindTables, ...] = ()
-    """Lists of tables among the options that are of kinds themselves; ``kernel check`` looks into those."""
+    """Options that are lists of tables with kinds of their own; ``kernel check`` checks them, too."""
 
 
 class RouterKind(Kind, frozen=True, kw_only=True):
@@ -97,45 +99,44 @@ class RouterKind(Kind, frozen=True, kw_only=True):
     create: Callable[[Any], Router]
     """``create(options)``."""
     one_of_many: bool = False
-    """It gives each message to one destination: another may take over what a dead one left behind."""
+    """It gives each message to one destination, so that another one may take over from a dead one."""
     by_content: bool = False
-    """It looks at messages: even a single destination does not get everything."""
+    """It looks at messages, so that even a single destination does not get everything."""
 
 
 class ThreadKind(Kind, frozen=True, kw_only=True):
     """A kind of thread that hosts engines."""
 
     create: Callable[[ThreadSetup], EngineThread]
-    """``create(setup)`` returns a thread that has not begun."""
+    """``create(setup)`` returns a thread that was not started yet."""
     guest: bool = False
-    """It lives in the application's own trio run, from the beginning to the end of ``async with kernel``: what ``create``
-    returns is a ``GuestThread``."""
+    """It runs in the application's own trio run, inside ``async with kernel``; ``create`` returns a ``GuestThread``."""
 
 
 class ApiKind(Kind, frozen=True, kw_only=True):
     """A way in for application code."""
 
     create: Callable[[ApiSetup], Api]
-    """``create(setup)`` returns what the application holds in its hand.  Called in the thread that opens it."""
+    """``create(setup)`` returns the object that the application uses.  Called in the thread that opens it."""
     routed: bool = True
-    """Its messages take routes: it can only be opened under a name that a plan or a route has."""
+    """Whether its messages take routes.  If so, it can only be opened with a name that is in the plan or in a route."""
 
 
 class DissectorKind(Kind, frozen=True, kw_only=True):
     """A protocol that ``kernel inspect`` can read in captured packets."""
 
     carries: Literal["stream", "datagram"] = "stream"
-    """What it is found in: TCP, or datagrams of UDP and IP."""
+    """``stream``: over TCP; ``datagram``: over UDP or directly over IP."""
     ports: frozenset[int] = frozenset()
-    """Where it is usually spoken, by TCP or UDP."""
+    """Its usual TCP or UDP ports."""
     ip_protocol: int | None = None
-    """Its number in IP, if it has one."""
+    """Its protocol number in IP, if it has one."""
     recognises: Callable[[bytes], bool] = lambda first: False
-    """``recognises(first)``: whether the first bytes of a sender in TCP (16, if there are as many), or a datagram of UDP,
-    are beyond doubt of this protocol.  Called for any bytes at all; imports nothing heavy."""
+    """``recognises(first)``: whether bytes can only be of this protocol.  ``first`` is the first bytes of a sender in TCP
+    (16, if there are so many), or a UDP datagram.  Called with any bytes; must not import anything slow."""
     create: Callable[[], Any]
-    """``create()`` makes a ``kernel.contracts.dissector.StreamDissector``, for each connection anew, or the one
-    ``DatagramDissector``."""
+    """``create()`` makes a ``kernel.contracts.dissector.StreamDissector`` for one connection, or the ``DatagramDissector``
+    for all datagrams."""
 
 
 class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ AnyKind = TypeVar("AnyKind", bound=Kind | CommandKind)
 
 
 class KindGroup(msgspec.Struct, Generic[AnyKind], frozen=True, kw_only=True):
-    """A group of kinds: the ``register_*`` hook that returns them, their class and what they are called.
+    """A group of kinds: the ``register_*`` hook that returns them, their class and their names in texts.
 
     A plugin that others may extend announces its groups with the hook ``register_kind_groups``.
     """
@@ -161,11 +162,11 @@ class KindGroup(msgspec.Struct, Generic[AnyKind], frozen=True, kw_only=True):
     Its docstring is its documentation; it is never called."""
     kind: type[AnyKind]
     noun: str
-    """What errors call one of them: ``router``."""
+    """The word for one of them in errors: ``router``."""
     title: str
     """The heading of the group in a reference of options: ``Routers``."""
     listed_as: str = ""
-    """What ``kernel plugins`` calls one of them, if not by its noun."""
+    """The word for one of them in ``kernel plugins``, if it is not the noun."""
 
     @property
     def name(self) -> str:
@@ -174,14 +175,14 @@ class KindGroup(msgspec.Struct, Generic[AnyKind], frozen=True, kw_only=True):
 
 
 REGISTER = "register_"
-"""How the hooks of groups begin."""
+"""The beginning of the name of each hook that returns kinds."""
 
 
 class KindsOf(Interface):
     """Looks up the kinds of a group."""
 
     def __call__(self, group: KindGroup[AnyKind]) -> Mapping[str, AnyKind]:
-        """Return the kinds that installed plugins have registered, by name; none if nobody announces the group."""
+        """Return the kinds that installed plugins have registered, by name; none if no plugin announces the group."""
         ...
 
 
@@ -190,14 +191,14 @@ def _no_kinds(group: KindGroup[AnyKind]) -> Mapping[str, AnyKind]:
 
 
 class WalkKind(Kind, frozen=True, kw_only=True):
-    """A message's way through the code, for ``kernel tour NAME``."""
+    """The path of a message through the code, for ``kernel tour NAME``."""
 
     load: Callable[[], Walk]
     """Returns the walk; called only when it is followed."""
 
 
 class BoundSockets(Interface):
-    """Sockets that listen already (``kernel.hosting.listener.listen_on`` makes them)."""
+    """Sockets that are listening already (``kernel.hosting.listener.listen_on`` makes them)."""
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
@@ -206,16 +207,16 @@ class BoundSockets(Interface):
 
     @property
     def address(self) -> str:
-        """Where they listen, with the port that the system chose."""
+        """The address of the sockets, with the port that the system chose."""
         ...
 
     def close(self) -> None:
-        """Stop listening; harmless when done already.  Any thread."""
+        """Stop listening; does nothing the second time.  Any thread."""
         ...
 
 
 class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that ``EngineKind.create`` is told."""
+    """The argument of ``EngineKind.create``."""
 
     name: str
     """The engine's name in the topology."""
@@ -224,9 +225,9 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""
     bound: BoundSockets | None = None
-    """Where to listen, for an engine whose maker has bound its address beforehand.  The kernel closes them when the engine
-    is removed; until then each life of the engine accepts on them."""
+    """Listening sockets, if the application has bound the engine's address in advance.  The engine accepts on them, again
+    after each restart.  The kernel closes them when the engine is removed."""
     system: System | None = None
-    """The kernel that hosts the engine, for one that asks or changes it; None where an engine is hosted without one, in tests."""
+    """The kernel that hosts the engine.  None in tests that host an engine without a kernel."""
     kinds: KindsOf = _no_kinds
-    """``kinds(group)``: what plugins have registered for a group that this engine's plugin announces."""
+    """``kinds(group)``: the kinds that plugins have registered for a group of this engine's plugin."""

@@ -1,12 +1,11 @@
 """Message, envelope and batch: what flows through the kernel.
 
-What many messages have in common lives once, in an immutable :class:`Envelope` that is compared
-by identity.  Messages that follow each other under one envelope travel as one :class:`Batch`: a list
-of bodies and one reference.  Pipes, routers, codecs and the journal work on batches, so that what is
-decided or written about an envelope is decided and written once a batch (decision 0001).
+What many messages have in common is stored once, in an immutable :class:`Envelope` that is compared by identity.
+Consecutive messages with the same envelope travel as one :class:`Batch`: a list of bodies and one reference to the
+envelope.  Pipes, routers, codecs and the journal work on batches.  So what depends on the envelope is decided and
+encoded once for a batch, not once for each message (docs/decisions/0001-batches-not-messages.md).
 
-:class:`Message` is the view of a single message that an application sees.  Nothing on the way
-between two wires needs one.
+:class:`Message` is a single message as an application sees it.  Between two connections there are none.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Anything a body may be handed over in.  Whoever owns a mutable one must not change it until the
-kernel is done with it (see :func:`kernel.contracts.loan.lend`)."""
+"""What a body may be.  The owner of a mutable buffer must not change it until the kernel has released it
+(see :func:`kernel.contracts.loan.lend`)."""
 
 Body: TypeAlias = Buffer | tuple[Buffer, ...]
 """The body of one message: a buffer, or in a multi-part batch a tuple of buffers (the parts)."""
@@ -30,9 +29,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """What messages of one flow have in common.  Immutable, shared, equal only to itself.
 
-    ``properties`` carries what only some protocols know, under the names and with the types of
-    ``kernel.contracts.properties``.  It may be decoded on first access, so look at it only where it is
-    needed.
+    ``properties`` has what only some protocols know, with the names and types of ``kernel.contracts.properties``.
+    Some protocols decode it at the first access, so do not read it where it is not needed.
     """
 
     key: str = ""
@@ -47,7 +45,7 @@ class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
 
 PLAIN = Envelope()
-"""The envelope of a message of which nothing is known but its body."""
+"""The envelope of messages that have only a body."""
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -57,8 +55,8 @@ class Batch(msgspec.Struct, gc=False):
     may be on its way to a thousand subscribers.  ``size`` is the sum of the body sizes in bytes.
     In a ``multipart`` batch each body is a tuple of parts.
 
-    ``width`` is the size of each body in bytes, if all have one; 0: they differ, or nobody has looked.  Who
-    makes a batch mostly knows, and the encoders and the journal go by it: to look again costs each 15 ns a message.
+    ``width`` is the size of each body in bytes, if all have the same; 0: they differ, or it is not known.  The maker
+    of a batch mostly knows it, and encoders and the journal use it: to find it out again costs 15 ns for each message.
     """
 
     bodies: Sequence[Any]
@@ -83,7 +81,10 @@ class Batch(msgspec.Struct, gc=False):
         return Batch(self.bodies, self.size, envelope, self.multipart, self.width)
 
     def extend(self, batch: Batch) -> None:
-        """Put messages behind these.  For who made this batch, of a list, and has not handed it on."""
+        """Append the messages of another batch.
+
+        Only the maker of a batch may do this, before it passes the batch on; ``bodies`` has to be a list.
+        """
         self.bodies += batch.bodies  # type: ignore[operator]
         self.size += batch.size
         if batch.width != self.width:
@@ -91,7 +92,7 @@ class Batch(msgspec.Struct, gc=False):
 
 
 def batch_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bool = False) -> Batch:
-    """Return a batch of these bodies, with its sizes looked at (about 15 ns a message)."""
+    """Return a batch of these bodies; computes its sizes (about 15 ns for each message)."""
     if multipart:
         return Batch(bodies, sum(map(_size_of_parts, bodies)), envelope, True)
     sizes = list(map(len, bodies))
@@ -117,7 +118,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     body: Buffer
     envelope: Envelope = PLAIN
     parts: tuple[Buffer, ...] = ()
-    """All parts of a multi-part message, delivered whole; empty for a message of a single part."""
+    """All parts of a multi-part message; empty for a message of a single part."""
 
     @property
     def key(self) -> str:

@@ -1,14 +1,15 @@
-"""Properties: the names under which envelopes carry what only some protocols know, and the types of their values.
+"""Properties: the names and types of what only some protocols know, in ``Envelope.properties``.
 
-A protocol that has such a thing uses the name and the type that are here, so that another protocol finds it.  An encoder
-goes by three rules, and a test holds the codecs of this distribution to them:
+A protocol that has such a property uses the name and the type in this table, so that other protocols find it.  For each
+property of an envelope an encoder does one of three things (a test checks this for the codecs of this distribution):
 
-1. It carries a property of this table with the same value; or
-2. it drops it, if its protocol has no place for it; or
-3. it refuses the whole envelope with ``LocalProtocolError``, if its protocol has the place, and the value does not fit.
+1. It carries the property with the same value.
+2. It drops the property, if its protocol has no field for it.
+3. It refuses the whole envelope with ``LocalProtocolError``, if its protocol has the field and the value does not fit.
 
-What refuses is asked before a message is on its way, so that the message can be laid aside and the connection lives on.
-Names that are not here are a protocol's own: others carry them or drop them, and never fail because of them.
+An encoder that refuses does so before any byte of the message is sent.  So the message can become a dead letter, and the
+connection goes on.  Names that are not in this table belong to single protocols: other protocols carry them or drop
+them, and must not fail because of them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Property(msgspec.Struct, frozen=True):
 
     types: tuple[str, ...]
     """The types of its value, the usual one first: ``str``, ``bytes``, ``int``, ``datetime`` (aware), ``Timestamp``
-    (``kernel.contracts.timestamp``), ``mapping`` (of text to any value), ``pairs`` (a tuple of pairs of text, in order, a
-    name as often as it comes)."""
+    (``kernel.contracts.timestamp``), ``mapping`` (of text to any value), ``pairs`` (a tuple of pairs of text, in order; a
+    name may be in it several times)."""
     meaning: str
 
 
@@ -43,5 +44,4 @@ PROPERTIES: Mapping[str, Property] = MappingProxyType(
         "app_id": Property(("str",), "which application published"),
     }
 )
-"""By name.  What every protocol is to know is a field of the envelope itself and not among these: ``reply_to``,
-``persistent``, ``priority``, ``expiration``."""
+"""By name.  ``reply_to``, ``persistent``, ``priority`` and ``expiration`` are not here: they are fields of the envelope."""

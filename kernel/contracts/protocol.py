@@ -1,8 +1,11 @@
 """Protocol: one conversation with one peer, without any input or output of its own (sans-I/O).
 
 Bytes go in and batches of messages come out, and the other way round.  Time is handed in as ``now``
-(seconds of a monotonic clock), chance as a seed at construction; a protocol never asks for either.
-A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
+(seconds of a monotonic clock), random numbers come from a seed at construction: a protocol has no clock and no source of
+randomness of its own.  A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
+
+``StreamProtocol`` is what every stream protocol has.  The other interfaces are optional: a protocol that has their
+methods is treated accordingly.
 """
 
 from __future__ import annotations
@@ -24,15 +27,18 @@ class LargeBodies(Interface):
     """What a protocol may offer beyond ``StreamProtocol``: receiving a large body into its own buffer."""
 
     def room(self) -> memoryview:
-        """Where the next bytes are best received: the rest of a large body.  Empty: use ``receive_data``."""
+        """Return the memory for the rest of a large body; empty if the next bytes are for ``receive_data``."""
         ...
 
     def read_hint(self, usual: int) -> int:
-        """How many bytes are best read next for ``receive_data``, where ``usual`` would be read otherwise."""
+        """Return how many bytes to read next for ``receive_data``; the host would read ``usual`` bytes."""
         ...
 
     def filled(self, count: int, now: float) -> list[Batch]:
-        """``count`` bytes were received into ``room``, which has been released; otherwise as ``receive_data``."""
+        """Process ``count`` bytes that were received into ``room``.  The host has released that memory before.
+
+        Returns and raises what ``receive_data`` does.
+        """
         ...
 
 
@@ -42,125 +48,127 @@ class Refusal(NamedTuple):
     number: int
     """The messages given to ``send_batches`` are numbered from 1 on, from the beginning of the conversation."""
     reason: str
-    """For people, and for the headers of a dead letter."""
+    """For operators, and for the headers of a dead letter."""
 
 
 @runtime_checkable
 class Refusing(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: not to send what its peer would hang up on."""
+    """Optional: a protocol that does not send messages for which its peer would close the connection."""
 
     refused: list[Refusal]
-    """Messages given to ``send_batches`` that the peer will never have; the host takes them out.
+    """Messages given to ``send_batches`` that the peer has not got and will not get.  The host empties the list.
 
-    They may have been sent: a peer may refuse a message in its answer to it.
+    They may have been sent: some peers refuse a message in their answer to it.
 
-    ``confirmed`` counts a message that was refused as soon as it counts all before it, so that the flow goes on.
+    ``confirmed`` includes a refused message as soon as it includes all messages before it.  So a refusal does not stop
+    the confirmations of later messages.
     """
 
 
 @runtime_checkable
 class Answering(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: to tell its peer that nobody wants a message."""
+    """Optional: a protocol that tells its peer when no route takes a message."""
 
     def unrouted(self, batches: Sequence[Batch], now: float) -> None:
-        """These messages, which ``receive_data`` has returned, have nowhere to go (``Port.wants``).
+        """Take notice that no route takes these messages of ``receive_data`` (``Port.wants``).
 
-        Called before they are sent to the routes, which count them.  ``data_to_send`` may have the answer.
+        Called before they are sent to the routes, which count them.  ``data_to_send`` may then have an answer.
         """
         ...
 
 
 @runtime_checkable
 class Crediting(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: a peer that says how many messages it takes."""
+    """Optional: a protocol whose peer says how many messages it takes (credit)."""
 
     def may_send(self) -> int | None:
-        """How many messages ``send_batches`` may be given now; None: any number.
+        """Return how many messages may be given to ``send_batches`` now; None: any number.
 
-        The host asks before each batch, gives at most so many, and asks again after input and after a deadline.
-        What waits for credit waits in the pipes, so a peer that gives none holds up the sources as a full socket does.
+        The host asks before each batch, gives at most this number, and asks again after input and after a deadline.
+        Messages without credit wait in the pipes.  So a peer that gives none stops the sources as a full socket does.
         """
         ...
 
 
 @runtime_checkable
 class Subscribing(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: to subscribe at its peer.
+    """Optional: a protocol that can subscribe at its peer.
 
-    The host passes on what the readers of the peer's messages have subscribed to, so that the peer sends nothing else.  It
-    subscribes to a pattern once, however many readers want it, and unsubscribes with the last; in each conversation
-    again.  Called while ``ready_to_send``.
+    The host passes on what the readers of the peer's messages have subscribed to, so that the peer sends nothing else.
+    It subscribes to each pattern once, however many readers want it, and unsubscribes when the last reader does.  Each
+    conversation begins without subscriptions.  The methods are called while ``ready_to_send`` is true.
     """
 
     def subscribe(self, pattern: str) -> None:
-        """Ask the peer for messages whose key matches.  A pattern that the protocol cannot say is left out."""
+        """Ask the peer for messages whose key matches.  Patterns that the protocol cannot express are ignored."""
         ...
 
     def unsubscribe(self, pattern: str) -> None:
-        """Take that back."""
+        """Take back a ``subscribe``."""
         ...
 
 
 @runtime_checkable
 class Named(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: who the peer says it is.
+    """Optional: a protocol whose peer gives its name.
 
-    Looked at once, when ``ready_to_send`` is True for the first time.  For the listening side, which opens a port for each peer.
+    The host reads it once, when ``ready_to_send`` is true for the first time.  Only listeners use it: they open a port
+    for each peer.
     """
 
     peer_name: str
-    """The port's name is the engine's, a slash, and this; empty: the peer's address instead.
+    """The name of the port is the engine's name, a slash, and this.  If it is empty, the peer's address is used.
 
-    Peers choose it: two may have the same.  ``router = "reply"`` then finds the one that came last.
+    Peers choose their names, so two peers may have the same.  ``router = "reply"`` then sends to the one that came last.
     """
     peer_options: Mapping[str, Any]
-    """Options for the port, which reach the routers of the routes that lead to it: what the peer has said of itself."""
+    """Options of the port, from what the peer has said.  Routers of routes that lead to the port get them."""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer wants to be let in with."""
+    """The credentials of a peer."""
 
     mechanism: str
-    """As its protocol names it: ``PLAIN`` ..."""
+    """The authentication mechanism, by its name in the protocol: ``PLAIN`` ..."""
     user: str = ""
     secret: bytes = b""
     """Password, key or token, as the peer has sent it."""
     peer: str = ""
     """The peer's address; the host fills it in."""
     facts: Mapping[str, Any] = {}
-    """What else there is to go by: a virtual host, a certificate ..."""
+    """What else may be decisive: a virtual host, a certificate ..."""
 
 
 @runtime_checkable
 class Authenticating(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: to have somebody decide whether the peer is let in.
+    """Optional: a protocol whose peer has to authenticate.  The engine decides whether it may go on.
 
-    ``ready_to_send`` is False until then.  Messages that the peer sends before are dropped if it is not let in.
+    ``ready_to_send`` is false until the peer is accepted.  Messages that it sends before are dropped if it is refused.
     """
 
     def login(self) -> Login | None:
-        """Return what is to be decided now, once; None: nothing yet, nothing more, or nothing at all.
+        """Return the peer's credentials once, when they are complete; None before and after that.
 
         The host asks after input and after a deadline.
         """
         ...
 
     def decide(self, reason: str | None, now: float) -> None:
-        """None: the peer is let in.  Otherwise it is refused for this reason: say so in ``data_to_send``, and be ``closed``.
+        """Accept the peer (None), or refuse it for this reason.
 
-        Called after ``login``, maybe much later, and not at all if the conversation ends before.  ``handle_timeout`` sees
-        to it that a peer does not wait for ever.
+        A protocol that refuses has its answer in ``data_to_send``, and is ``closed``.  Called after ``login``, maybe much
+        later, and not at all if the conversation ends before.  ``handle_timeout`` has to limit how long a peer waits.
         """
         ...
 
 
 class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to know of one connection."""
+    """What a protocol can know about its connection."""
 
     peer: str
-    """The peer's address, as an operator sees it."""
+    """The peer's address, as operators see it."""
     local: str
-    """Our own: ``host:port``, or the path of a Unix socket; empty if there is none."""
+    """Our own address: ``host:port``, or the path of a Unix socket; empty if there is none."""
     encrypted: bool
     """Whether TLS protects it now."""
     certificate: bytes | None
@@ -168,40 +176,40 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """The common name in the peer's certificate, which TLS has verified; else empty."""
     seed: int
-    """128 random bits, for nonces and names; other ones for each connection."""
+    """128 random bits, for nonces and names; different for each connection."""
     shared: dict[str, Any]
-    """For the protocol's own use: one dict for all conversations of an engine, as long as that lives.  One thread."""
+    """For the protocol's own use: one dict for all conversations of an engine, until the engine ends.  One thread."""
 
 
 @runtime_checkable
 class Told(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: to be told of its connection."""
+    """Optional: a protocol that wants to know its connection."""
 
     def on_connection(self, facts: ConnectionFacts) -> None:
-        """The conversation begins.  Called once, before everything else."""
+        """Take the facts of the connection.  Called once, before all other methods."""
         ...
 
 
 @runtime_checkable
 class UpgradesToTls(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: TLS that begins in the middle (STARTTLS).
+    """Optional: a protocol in which TLS begins in the middle of a conversation (STARTTLS).
 
-    Both ends have to know at which byte.  What a peer sends in the clear behind that byte is not to be believed: a protocol
+    Both ends have to know at which byte TLS begins.  Plain bytes behind that byte may come from an attacker: a protocol
     that finds such bytes in ``receive_data`` raises ``RemoteProtocolError``.
     """
 
     def wants_tls(self) -> bool:
-        """Whether TLS is to begin now, behind what ``data_to_send`` gives.
+        """Return whether TLS has to begin now, after what ``data_to_send`` returns.
 
-        Asked at the beginning, after input and after a deadline.  From True until ``tls_started`` nothing is read and
-        nothing is sent; what the protocol has to send meanwhile goes over TLS.
+        The host asks at the beginning, after input and after a deadline.  After True it neither reads nor writes until
+        ``tls_started``.  What the protocol has to send in the meantime is sent over TLS.
         """
         ...
 
     def tls_started(self, facts: ConnectionFacts, now: float) -> None:
-        """The handshake is over: all that follows is protected.  ``wants_tls`` is False from now on.
+        """Take notice that the handshake is over and everything that follows is encrypted.
 
-        If the handshake fails, the connection ends, and this is not called.
+        ``wants_tls`` is false from now on.  If the handshake fails, the connection ends, and this is not called.
         """
         ...
 
@@ -230,20 +238,19 @@ class Observable(Interface):
 class StreamProtocol(Interface):
     """A protocol over an ordered stream of bytes (tcp, unix, tls).
 
-    All methods are called by one thread, the host's, and never wait.  A protocol may offer one or more of the interfaces
-    above as well.
+    All methods are called by one thread, the host's, and must not wait.
     """
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
         """Take bytes from the peer; return the batches that are complete, in order.
 
         ``data`` may be kept (bodies may be views of it).  Raises ``RemoteProtocolError`` and nothing
-        else on bad bytes; the host then writes ``data_to_send()`` as far as it can and hangs up.
+        else on bad bytes; the host then writes ``data_to_send()`` as far as it can and closes the connection.
         """
         ...
 
     def receive_eof(self, now: float) -> None:
-        """Take notice that the peer will send no more.  Raises ``RemoteProtocolError`` in mid-message."""
+        """Take notice that the peer sends no more.  Raises ``RemoteProtocolError`` in the middle of a message."""
         ...
 
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
@@ -251,50 +258,53 @@ class StreamProtocol(Interface):
         ...
 
     def data_to_send(self) -> list[Buffer]:
-        """Return and forget what is to be written now; an empty list when there is nothing."""
+        """Return what has to be written now, once; an empty list if there is nothing."""
         ...
 
     def ready_to_send(self) -> bool:
-        """Whether ``send_batches`` may be called: the handshake is over, the conversation is open, the peer takes some.
+        """Return whether ``send_batches`` may be called: the handshake is over and the peer takes messages.
 
-        The host asks before each batch, and asks again after input and after a deadline.  The first True opens the
-        port.  A protocol may say False later: messages then wait in the pipes.
+        The host asks before each batch, after input and after a deadline.  It opens the port at the first True.  A
+        protocol may return False later: messages then wait in the pipes.
         """
         ...
 
     def next_deadline(self) -> float | None:
-        """The time at which ``handle_timeout`` wants to be called; None: never."""
+        """Return the time at which ``handle_timeout`` has to be called; None: not at all."""
         ...
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due.  Raises ``RemoteProtocolError`` when the peer has been silent for too long."""
+        """Do what is due at ``now``.  Raises ``RemoteProtocolError`` if the peer has been silent for too long.
+
+        May be called before the deadline, and is called once at the beginning of the conversation.
+        """
         ...
 
     def confirm(self, count: int) -> None:
-        """All destinations have confirmed the first ``count`` messages received here: tell the peer.
+        """Tell the peer that all destinations have confirmed the first ``count`` messages received here.
 
-        Cumulative since the beginning of the conversation.  A protocol without confirmations ignores it.
+        ``count`` is cumulative since the beginning of the conversation.  A protocol without confirmations ignores it.
         """
         ...
 
     def want_confirm(self) -> None:
-        """Somebody here waits for confirmations: ask the peer for them, if it has to be asked."""
+        """Ask the peer for confirmations, if the protocol has to: a source here waits for them."""
         ...
 
     def confirmed(self) -> int | None:
-        """How many of the messages sent here the peer has confirmed, cumulatively.
+        """Return how many of the messages sent in this conversation the peer has confirmed.
 
-        None: this peer does not confirm; then what was written to the wire counts as confirmed.
+        None: the peer does not confirm.  Then a message counts as confirmed when its bytes are with the operating system.
         """
         ...
 
     subscriptions: list[tuple[str, str]]
-    """What the peer has asked for and the host has not yet taken out: (``subscribe`` or ``unsubscribe``, pattern)."""
+    """What the peer has asked for: (``subscribe`` or ``unsubscribe``, pattern).  The host empties the list."""
 
     def close(self, reason: str, now: float) -> None:
-        """Say good-bye: ``data_to_send`` has the last words."""
+        """End the conversation in good order.  ``data_to_send`` then has the last bytes for the peer."""
         ...
 
     def closed(self) -> bool:
-        """Whether the conversation has ended in good order; the host then hangs up."""
+        """Return whether the conversation has ended in good order.  The host then closes the connection."""
         ...

@@ -17,7 +17,7 @@ class Outlet(Interface):
     blocked: bool
     """Whether the pipe is full and its writer was asked to wait."""
     suspended: bool
-    """Whether its writer waited for the stall timeout: what meets it full is dropped and counted."""
+    """Whether it took nothing for the stall timeout: messages that find it full are dropped and counted."""
 
     def full(self) -> bool:
         """Whether a high mark is reached."""
@@ -25,56 +25,56 @@ class Outlet(Interface):
 
 
 class Router(Interface):
-    """Decides, in the writing thread, once a batch; it never waits and touches no message.
+    """Chooses pipes for each batch, in the writing thread.  It must not wait, and must not change messages.
 
-    A router that raises is treated like an engine that raises: its route is taken down, by name.
+    What a router raises counts as a failure of the engine that the route begins at.
     """
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
-        """A pipe joined the route; ``options`` are what its far port asked for (``subscribe`` ...)."""
+        """Add a pipe to the route; ``options`` are those of the port that reads it."""
         ...
 
     def detach(self, outlet: Outlet) -> None:
-        """A pipe left the route."""
+        """Remove a pipe from the route."""
         ...
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """Return who gets what of ``batch``: the batch itself (shared, not copied) or slices of it.
+        """Return the pipes that get something, each with the batch itself (shared, not copied) or a part of it.
 
-        An empty answer means that nobody wants it; the route counts it as unrouted.
+        An empty answer means that nobody wants the batch; the route counts it as unrouted.
         """
         ...
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
-        """The far end wants messages whose key matches.  Routers that choose otherwise ignore it."""
+        """Add a subscription of the port that reads the pipe.  Routers that do not look at keys ignore it."""
         ...
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
-        """The far end no longer wants them."""
+        """Take back a ``subscribe``."""
         ...
 
 
 class Selective(Interface):
-    """Optional for a router that looks at messages: to say beforehand whether anybody would get them.
+    """Optional for a router that looks at messages: says in advance whether anybody would get them.
 
-    Sources that have to tell their peers "nobody wants this" ask (``Port.wants``).  A router without this method is taken
-    to find somebody for everything.
+    It is for sources that have to tell their peers that nobody wants a message (``Port.wants``).  A router without this
+    method counts as one that finds a pipe for every message.
     """
 
     def wants(self, batch: Batch) -> bool:
-        """Whether ``choose`` would find somebody now, full or not; changes nothing.
+        """Return whether ``choose`` would find a pipe now, full or not; changes nothing.
 
-        The batch has no bodies when only the envelope is known yet; then True if the envelope alone does not decide.
+        The batch has no bodies if only the envelope is known yet.  Return True if the envelope alone does not decide.
         """
         ...
 
 
 class Peekable(Interface):
-    """Optional for a router whose choice changes what it chooses next, as a turn does: to look without changing it.
+    """Optional for a router whose choice changes its state, as taking turns does: look without a change.
 
-    Sources ask beforehand whether there is room for a batch.  A router without this method is asked to ``choose``.
+    It is for sources that ask in advance whether there is room for a batch.  Without it ``choose`` is called.
     """
 
     def peek(self, batch: Batch) -> Iterable[Outlet]:
-        """Return whom ``choose`` would give something of the batch now; changes nothing."""
+        """Return the pipes to which ``choose`` might give something of the batch now; changes nothing."""
         ...

@@ -1,7 +1,7 @@
-"""Spelling: how a protocol writes patterns of keys, and what they mean as sequences of words.
+"""Spelling: how a protocol writes patterns of keys; converts a pattern to a sequence of words and wildcards.
 
-A trie stores words and two wildcards, never the characters that a protocol writes for them: a word ``*`` in a protocol
-that spells the wildcard ``+`` is a word like any other.
+A trie stores words and the two wildcards, not the characters that a protocol writes for wildcards.  So in a protocol
+whose wildcard is ``+``, a word ``*`` is an ordinary word.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Wildcard(Enum):
-    """What stands in a pattern for words that are not named."""
+    """An element of a pattern that stands for any words."""
 
     ONE_WORD = "one word"
     ANY_WORDS = "any number of words, none among them"
@@ -30,15 +30,15 @@ class Spelling(msgspec.Struct, frozen=True, kw_only=True):
     one_word: str = "*"
     any_words: str = "#"
     prefix: str = "prefix:"
-    """What a pattern begins with whose rest is the beginning of a key; empty: there are no such patterns."""
+    """The mark in front of a prefix pattern; empty: there are no prefix patterns."""
     hidden: str = ""
-    """Keys that begin with this are matched by no pattern that begins with a wildcard; empty: all are alike."""
+    """Patterns that begin with a wildcard do not match keys that begin with this; empty: there are no such keys."""
     strict: bool = False
     """Whether a wildcard inside a word, and ``any_words`` before the end, are refused.  Otherwise a wildcard inside a
     word is part of the word."""
 
     def pattern(self, text: str) -> tuple[Word, ...]:
-        """Return what a pattern says; ``ValueError`` in words for one that the protocol does not allow."""
+        """Return the words and wildcards of a pattern; ``ValueError`` if the protocol does not allow it."""
         words = text.split(self.separator)
         if self.strict:
             self._check(text, words)

@@ -1,7 +1,7 @@
-"""System: what an engine may ask of, and change in, the kernel that hosts it (``EngineSetup.system``).
+"""System: what an engine may read and change in the kernel that hosts it (``EngineSetup.system``).
 
-Nothing here waits.  Answers that have to come from other threads are given to a callback, in the asking engine's own
-thread: an engine that waited for its own thread to answer would wait for itself.
+No method waits.  An answer that needs other threads is given to a callback, in the thread of the engine that asked.
+If the call waited instead, it could wait for its own thread and never return.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class System(Interface):
     def inspect(
         self, what: str, host: Host, on_answer: Callable[[Inspection], Any], timeout: float = 2.0
     ) -> None:
-        """Ask all engines for their rows of the sort ``what``.  The thread of ``host``.
+        """Ask all engines for their rows of the table ``what``.  The thread of ``host``.
 
         ``on_answer`` is called in a later turn, at the latest after ``timeout`` seconds; threads that have not answered
         by then are named in ``failed``.
@@ -50,17 +50,17 @@ class System(Interface):
         on_done: Callable[[Any, KernelError | None], Any],
         timeout: float = 30.0,
     ) -> None:
-        """Have an engine do something (``Operable``).  The thread of ``host``.
+        """Call an operation of an engine (``Operable``).  The thread of ``host``.
 
         ``on_done(answer, failure)`` is called in a later turn, at the latest after ``timeout`` seconds.  An operation that
-        is late is still done; its answer is dropped.
+        takes longer is not cancelled; its answer is dropped.
         """
         ...
 
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines, as ``Kernel.add_route``.  Any thread; ``KernelClosed`` once the kernel is closing.
 
-        The route stays until it is removed, also when the engine that added it fails and lives again.
+        The route stays until it is removed, even if the engine that added it fails and is started again.
         """
         ...
 
@@ -69,8 +69,8 @@ class System(Interface):
         ...
 
     def subscribe(self, host: Host, on_event: Callable[[EngineEvent], Any]) -> Callable[[], None]:
-        """Have ``on_event`` called, in the thread of ``host``, with what engines report from now on.
+        """Call ``on_event``, in the thread of ``host``, with each event that an engine reports from now on.
 
-        Returns what ends it; the engine calls that when its life ends.
+        Returns a function that ends the subscription.  The engine has to call it when it ends.
         """
         ...

@@ -1,7 +1,7 @@
 """Thread: what hosts engines, as the system sees it.
 
-Whatever the system wants of a thread and its engines goes through these methods, and what comes back is data.  So a
-thread need not be in this process: nobody else touches its engines, its mailbox or its ports.
+The system uses a thread and its engines through these methods only, and what they return is data.  Nobody else touches
+the engines, the mailbox or the ports.  So a thread may also be in another process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = list[dict[str, Any]]
 Shown: TypeAlias = tuple[str, Rows, list[str]]
-"""What a thread's engines have to show: its name; rows, each of which begins with the name of its engine; and, in words,
-which engine could not answer."""
+"""The answer of a thread to ``inspect``: its name; the rows, each of which begins with the name of its engine; and a
+sentence for each engine that could not answer."""
 Done: TypeAlias = tuple[Any, Exception | None]
-"""What came of an operation, or what the engine raised."""
+"""The result of an operation, and what the engine raised, if anything."""
 
 
 class EngineStatus(Interface):
-    """How an engine is doing.  Written by its thread, read by any."""
+    """The state of an engine.  Written by its thread, read by any thread."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class EngineStatus(Interface):
 
     @property
     def address(self) -> str:
-        """Where it listens or what it says of itself; empty until it runs."""
+        """The address that the engine reported when it became usable; empty before."""
         ...
 
     @property
@@ -62,12 +62,12 @@ class EngineStatus(Interface):
         ...
 
     def came_up(self) -> bool:
-        """Whether it is running, or was and has come to a good end."""
+        """Return whether it is running, or has ended without a failure."""
         ...
 
 
 class EngineThread(Interface):
-    """A thread that hosts engines.  Any thread may call its methods; none of them waits, but ``join``."""
+    """A thread that hosts engines.  Any thread may call its methods.  Only ``join`` waits."""
 
     name: str
 
@@ -78,71 +78,71 @@ class EngineThread(Interface):
 
     @property
     def states(self) -> Mapping[str, EngineStatus]:
-        """How its engines are doing, by name."""
+        """The states of its engines, by name."""
         ...
 
     @property
     def turns(self) -> int:
-        """How often it was awake and looked around."""
+        """The number of turns that it has taken."""
         ...
 
     def start(self) -> None:
-        """Begin to host."""
+        """Start the thread."""
         ...
 
     def add(self, name: str, make_engine: Callable[[], Engine], *, plan: EnginePlan | None = None) -> object:
         """Host one more engine.
 
-        ``make_engine`` is called in this thread, again for each new life.  A thread in another process cannot call it: it
-        makes the engine from ``plan``, and refuses with ``KernelError`` an engine that has none, being made by code.
+        ``make_engine`` is called in this thread, again after each failure.  A thread in another process cannot call it: it
+        makes the engine from ``plan``, and raises ``KernelError`` if there is none.
         """
         ...
 
     def remove(self, name: str, on_gone: Callable[[], Any] | None = None, linger: float = 0.0) -> None:
-        """Let an engine go.  Another one of that name may be added at once; it waits for the end of this one.
+        """Stop an engine.  Another one of that name may be added at once; it starts when this one has ended.
 
-        The engine has ``linger`` seconds to write what it has.  ``on_gone()`` is called when it has gone, from any thread.
+        The engine has ``linger`` seconds to write what it has.  ``on_gone()`` is called by any thread when it has ended.
         """
         ...
 
     def counters(self, engine: str) -> dict[str, Any]:
-        """Return what an engine counts itself; empty while it does not live."""
+        """Return the counters of an engine; empty while it is not running."""
         ...
 
     def inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
-        """Ask all engines for the rows of a table.  ``answer`` is called once, from any thread."""
+        """Ask all engines for the rows of a table.  ``answer`` is called once, by any thread."""
         ...
 
     def operate(self, engine: str, what: str, argument: Any, answer: Callable[[Done], Any]) -> None:
-        """Have an engine do something.  ``answer`` is called once, from any thread.
+        """Call an operation of an engine.  ``answer`` is called once, by any thread.
 
-        ``KernelError`` at once if the engine is not there or has no operations.
+        Raises ``KernelError`` at once if the engine does not exist or has no operations.
         """
         ...
 
     def pending(self) -> bool:
-        """Whether an engine still has something to write.  A guess while it works."""
+        """Return whether an engine still has something to write.  Not exact while the thread is working."""
         ...
 
     def linger(self, seconds: float, may_stop: Callable[[], bool]) -> None:
-        """Stop as soon as ``may_stop()``, which is asked after each piece of work; at the latest in ``seconds``."""
+        """Stop as soon as ``may_stop()`` is true, at the latest after ``seconds``.  It is called after each turn."""
         ...
 
     def stop(self) -> None:
-        """Leave at the end of the present turn."""
+        """Stop at the end of the present turn."""
         ...
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the thread is gone; False when it is not in ``timeout`` seconds."""
+        """Wait until the thread has ended; False if it has not within ``timeout`` seconds."""
         ...
 
     def dispose(self) -> None:
-        """Give back the descriptors of a thread that is gone, while the rest of the system goes on."""
+        """Close the descriptors of a thread that has ended, while the rest of the system goes on."""
         ...
 
 
 class GuestThread(EngineThread, Interface):
-    """A thread that lives in the application's own trio run."""
+    """A thread that is a task in the application's own trio run."""
 
     async def serve(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Host engines until the kernel is closed."""
@@ -150,7 +150,7 @@ class GuestThread(EngineThread, Interface):
 
 
 class ThreadSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that ``ThreadKind.create`` is told."""
+    """The argument of ``ThreadKind.create``."""
 
     name: str
     """The thread's name in the topology."""
@@ -159,4 +159,4 @@ class ThreadSetup(msgspec.Struct, frozen=True, kw_only=True):
     dispatcher: Dispatcher
     """The matrix of this process; ``kernel.threads.engine_thread.EngineThread`` joins it."""
     report: Callable[[EngineEvent], Any]
-    """Tells the log and the listeners of ``kernel.events``.  Any thread."""
+    """Reports an event to the log and to the listeners of ``kernel.events``.  Any thread."""

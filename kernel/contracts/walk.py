@@ -1,4 +1,4 @@
-"""Walk: one message's way through the code, as ``kernel tour`` follows it in a running system."""
+"""Walk: the path of one message through the code, which ``kernel tour`` follows in a running system."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ import msgspec
 
 
 class Hop(NamedTuple):
-    """One function that sees the message."""
+    """One function on the path of the message."""
 
     file: str
-    """From the folder in which the package lies: ``kernel/dispatcher/port.py``."""
+    """The file's path, relative to the folder that contains the package: ``kernel/dispatcher/port.py``."""
     function: str
     """Its qualified name, without ``<locals>``."""
     what: str
     """What happens there, in a few words."""
     at_return: bool = False
-    """It is passed when the function returns; otherwise when it is called."""
+    """Whether the hop is at the return of the function, not at its call."""
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, where it goes, and the functions on its way that are worth a look."""
+    """A message, and the important functions on its path."""
 
     hops: tuple[Hop, ...]
-    """In order.  The last one before the message goes to another thread is the function that hands it over."""
+    """In order.  Before the message changes to another thread, the last hop is the function that hands it over."""
     follow: Callable[[Callable[[], None], Callable[[], None]], None]
-    """``follow(begin, end)`` starts what is needed and sends messages until the system is warm.  Then it calls ``begin``, which
-    returns when every thread sleeps, sends one message from the same thread, waits until it has arrived, and calls ``end``."""
+    """``follow(begin, end)`` starts a system and sends messages until it is warm.
+
+    Then it calls ``begin``, which returns when every thread sleeps, sends one message from the same thread, waits
+    until the message has arrived, and calls ``end``."""

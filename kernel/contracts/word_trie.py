@@ -1,7 +1,7 @@
-"""Word trie: values under patterns of words, among them the wildcards for one word and for any number of words.
+"""Word trie: maps patterns of words to values.  A pattern may have wildcards for one word and for any number of words.
 
-How a protocol writes its patterns is not known here: ``kernel.contracts.spelling`` parses them.  The cost of a look-up depends
-on the words that are looked up and on how many patterns match, not on how many there are.
+``kernel.contracts.spelling`` parses the patterns of a protocol.  The cost of a look-up depends on the number of words
+and of matching patterns, not on the number of all patterns.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ V = TypeVar("V")
 
 
 class _Node(Generic[V]):
-    """What follows one word of a pattern.
+    """A node of the trie: what may follow one word of a pattern.
 
-    A look-up reads few objects of each node it comes by: among many patterns each is a miss of the processor's cache.
+    A look-up reads as few objects of a node as possible: with many patterns, each one is a miss of the processor's cache.
     """
 
     __slots__ = ("_counts", "_values", "any_words", "one_word", "repeats", "words")
@@ -27,7 +27,7 @@ class _Node(Generic[V]):
         self.one_word: _Node[V] | None = None
         self.any_words: _Node[V] | None = None
         self.repeats = repeats
-        """Whether it was reached by ``ANY_WORDS`` and may swallow more words."""
+        """Whether ``ANY_WORDS`` leads here, so that any further word stays on this node."""
         self._counts: dict[V, int] | None = None
         self._values: tuple[V, ...] | None = ()
 
@@ -35,7 +35,7 @@ class _Node(Generic[V]):
         return not (self.words or self.one_word or self.any_words or self._counts)
 
     def add(self, value: V) -> None:
-        """A pattern ends here."""
+        """Add a value of a pattern that ends here."""
         counts = self._counts
         if counts is None:
             counts = self._counts = {}
@@ -63,7 +63,7 @@ class _Node(Generic[V]):
 
 
 class WordTrie(Generic[V]):
-    """Patterns to values, and words to the values whose patterns they fit."""
+    """Maps patterns to values, and finds the values whose patterns match a sequence of words."""
 
     __slots__ = ("_root",)
 
@@ -74,14 +74,14 @@ class WordTrie(Generic[V]):
         return not self._root.empty()
 
     def add(self, pattern: Sequence[Word], value: V) -> None:
-        """Store a value under a pattern, once more if it is there already."""
+        """Store a value under a pattern.  A value that is added several times has to be removed as often."""
         node = self._root
         for word in pattern:
             node = _grow(node, word)
         node.add(value)
 
     def remove(self, pattern: Sequence[Word], value: V) -> bool:
-        """Take back one ``add``, and the branches that led to it alone; False when there was none."""
+        """Take back one ``add``, and remove branches that are empty then; False if there was none."""
         path = [self._root]
         for word in pattern:
             node = _follow(path[-1], word)
@@ -97,9 +97,10 @@ class WordTrie(Generic[V]):
         return True
 
     def find(self, words: Sequence[str], *, hidden: bool = False) -> list[V]:
-        """Return the values whose patterns match, in no particular order, a value once for each of its patterns.
+        """Return the values whose patterns match, in no particular order; a value once for each of its patterns.
 
-        ``hidden``: patterns that begin with a wildcard do not match.
+        ``hidden``: patterns that begin with a wildcard do not match.  The look-up goes through the trie word by word,
+        with the set of all nodes that the words so far lead to.
         """
         nodes: dict[_Node[V], None] = {}
         if hidden:
@@ -124,7 +125,7 @@ class WordTrie(Generic[V]):
 
 
 def _enter(nodes: dict[_Node[V], None], node: _Node[V] | None) -> None:
-    """Stand on a node, and on what ``ANY_WORDS`` leads to from there without any word."""
+    """Add a node to ``nodes``, and those that ``ANY_WORDS`` leads to from there with no word at all."""
     while node is not None and node not in nodes:
         nodes[node] = None
         node = node.any_words
