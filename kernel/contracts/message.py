@@ -64,6 +64,11 @@ class Batch(msgspec.Struct, gc=False):
     envelope: Envelope = PLAIN
     multipart: bool = False
     width: int = 0
+    group: str = ""
+    """The subscription ``group:NAME:PATTERN`` for which a router chose this reader; empty: it is in no group.
+
+    For readers that have several subscriptions and share them out again.
+    """
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -73,12 +78,18 @@ class Batch(msgspec.Struct, gc=False):
         bodies = self.bodies[start:stop]
         width = self.width
         if width:
-            return Batch(bodies, len(bodies) * width, self.envelope, False, width)
-        return batch_of(bodies, self.envelope, multipart=self.multipart)
+            return Batch(bodies, len(bodies) * width, self.envelope, False, width, self.group)
+        batch = batch_of(bodies, self.envelope, multipart=self.multipart)
+        batch.group = self.group
+        return batch
 
     def under(self, envelope: Envelope) -> Batch:
         """Return the same messages under another envelope."""
-        return Batch(self.bodies, self.size, envelope, self.multipart, self.width)
+        return Batch(self.bodies, self.size, envelope, self.multipart, self.width, self.group)
+
+    def chosen_for(self, group: str) -> Batch:
+        """Return the same messages, chosen for a member of ``group``; empty: for somebody who is in none."""
+        return Batch(self.bodies, self.size, self.envelope, self.multipart, self.width, group)
 
     def extend(self, batch: Batch) -> None:
         """Append the messages of another batch.

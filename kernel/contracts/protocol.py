@@ -78,6 +78,19 @@ class Answering(Interface):
 
 
 @runtime_checkable
+class ToldOfSubscriptions(Interface):
+    """What a protocol may offer beyond ``StreamProtocol``: to know when its peer's subscriptions are in effect."""
+
+    def subscribed(self, now: float) -> None:
+        """All ``subscriptions`` that the host has taken out so far are in effect at their sources in this kernel.
+
+        Called after the host has taken some, at once or later.  A thread of the application applies them in its next call, so
+        do not let a peer wait for this without a limit.  ``data_to_send`` may have the answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Crediting(Interface):
     """Optional: a protocol whose peer says how many messages it takes (credit)."""
 

@@ -291,7 +291,7 @@ class Dispatcher:
 
 def _is_echo(spec: RouteSpec, source: Port, target: Port) -> bool:
     """Whether a pipe between these two ports would return messages to the connection that they came from."""
-    if spec.echo or source.group != target.group:
+    if source.group != target.group or (spec.echo and target.options.get("echo", True)):
         return False
     mine, theirs = group_of(source), group_of(target)
     return source is target or (mine is not None and theirs is not None and mine.whole == theirs.whole)

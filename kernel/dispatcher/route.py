@@ -76,7 +76,10 @@ class RouteSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     marks: WaterMarks = WaterMarks()
     confirm: bool = False
     echo: bool = False
-    """Whether a route from an engine to itself also leads from each port back to the same port."""
+    """Whether a route from an engine to itself also leads from each port back to the same port.
+
+    Not to a port whose option ``echo`` is False.
+    """
     dead_letters: RouteSpec | None = None
     """The route for messages that destinations of this one refuse; None: they are counted and dropped."""
     takes_refused: bool = False

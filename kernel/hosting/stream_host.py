@@ -32,6 +32,7 @@ from kernel.contracts.protocol import (
     StreamProtocol,
     Subscribing,
     Told,
+    ToldOfSubscriptions,
     UpgradesToTls,
 )
 from kernel.contracts.router import Outlet
@@ -124,6 +125,7 @@ class StreamHost(ConnectionOwner):
         self._refusing: Refusing | None = _offered(protocol, Refusing)
         self._crediting: Crediting | None = _offered(protocol, Crediting)
         self._answering: Answering | None = _offered(protocol, Answering)
+        self._told_of_subscriptions: ToldOfSubscriptions | None = _offered(protocol, ToldOfSubscriptions)
         self._subscribing: Subscribing | None = None
         if forward_subscriptions:
             self._subscribing = _offered(protocol, Subscribing)
@@ -256,6 +258,13 @@ class StreamHost(ConnectionOwner):
         """The connection is over."""
         self._on_end(self, reason)
 
+    def on_subscribed(self) -> None:
+        """What the peer has subscribed to is in effect."""
+        if self._told_of_subscriptions is not None and not self.ended:
+            self._told_of_subscriptions.subscribed(self._host.now())
+            self._flush()
+            self._connection.arm(self._protocol.next_deadline())
+
     # ------------------------------------------------------------------ for operators
 
     def own_counters(self) -> Mapping[str, int]:
@@ -327,9 +336,7 @@ class StreamHost(ConnectionOwner):
             self._deliver_held()
         port = self._port
         if protocol.subscriptions and port is not None:
-            for verb, pattern in protocol.subscriptions:
-                self._patterns.ask(port, verb, pattern)
-            protocol.subscriptions.clear()
+            self._take_subscriptions(port)
         self._take_confirmations()
         self._flush()
         if self._withheld and not self._connection.writing:
@@ -342,6 +349,14 @@ class StreamHost(ConnectionOwner):
         self._connection.arm(protocol.next_deadline())
         if self._upgrading is not None:
             self._look_for_upgrade(self._upgrading)
+
+    def _take_subscriptions(self, port: Port) -> None:
+        """Pass on to the routes what the peer has asked for."""
+        for verb, pattern in self._protocol.subscriptions:
+            self._patterns.ask(port, verb, pattern)
+        self._protocol.subscriptions.clear()
+        if self._told_of_subscriptions is not None and port.subscribed():
+            self._told_of_subscriptions.subscribed(self._host.now())
 
     def _open(self) -> None:
         """The handshake is over: join the dispatcher, or take over where an earlier conversation ended."""

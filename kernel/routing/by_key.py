@@ -15,9 +15,11 @@ from kernel.routing.dealing import deal
 class _Group:
     """The members of a subscription group for one pattern: each message goes to one of them, in turn."""
 
-    __slots__ = ("members", "next")
+    __slots__ = ("members", "name", "next")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """The whole subscription, which the batches say that go to a member."""
         self.members: list[Outlet] = []
         """A member that subscribed several times is here as often."""
         self.next = 0
@@ -32,7 +34,8 @@ class _Group:
         ready = self.ready()
         first = self.next % len(ready)
         self.next = first + len(batch.bodies)
-        return deal(batch, ready, first)
+        name = self.name
+        return [(outlet, part.chosen_for(name)) for outlet, part in deal(batch, ready, first)]
 
 
 _Value: TypeAlias = "Outlet | _Group"
@@ -59,6 +62,8 @@ class ByKey:
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give the whole batch to each pipe that subscribed to its key, and each message to one member of a group."""
         found = self._trie.match(batch.envelope.key)
+        if batch.group:  # said by a router before this one
+            batch = batch.chosen_for("")
         if self._groups:
             return self._with_groups(batch, found)
         return [(outlet, batch) for outlet in found]  # type: ignore[misc]  # there are no groups
@@ -93,7 +98,7 @@ class ByKey:
             return
         group = self._groups.get(pattern)
         if group is None:
-            group = self._groups[pattern] = _Group()
+            group = self._groups[pattern] = _Group(pattern)
             self._trie.add(wanted, group)
         group.members.append(outlet)
 

@@ -147,6 +147,11 @@ class StreamDialler:
         if self._connection is not None:
             self._connection.on_asked(verb, pattern, outlet)
 
+    def on_subscribed(self) -> None:
+        """What the peer has subscribed to is in effect."""
+        if self._connection is not None:
+            self._connection.on_subscribed()
+
     def on_confirmed(self, position: int) -> None:
         """Destinations have confirmed."""
         if self._connection is not None:

@@ -527,6 +527,21 @@ def test_a_route_with_echo_brings_messages_back_to_where_they_came_from(system: 
     assert [system.take(name) for name in ("first", "second")] == [[b"x"], [b"x"]]
 
 
+@pytest.mark.parametrize("route_first", [True, False])
+def test_a_port_may_do_without_the_echo_of_a_route(system: System, route_first: bool) -> None:
+    if route_first:
+        system.route("hub", "hub", echo=True)
+    system.port("first", "hub", echo=False)
+    system.port("second", "hub")
+    if not route_first:
+        system.route("hub", "hub", echo=True)
+    system.turn()
+    for name in ("first", "second"):
+        system.send(name, name.encode())
+    assert system.take("first") == [b"second"]
+    assert sorted(system.take("second")) == [b"first", b"second"]
+
+
 def test_streams_of_one_association_do_not_get_what_another_of_its_streams_has_sent(system: System) -> None:
     system.route("hub", "hub")
     for peer in ("near", "far"):

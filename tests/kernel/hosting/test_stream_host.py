@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from kernel.dispatcher.route import RouteSpec
 from kernel.hosting.stream_host import StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.pipes.water_marks import WaterMarks
+from kernel.routing.by_key import ByKey
 from kernel.routing.fan_out import FanOut
 from kernel.testing.memory_wire import MemoryWire, VirtualHost
 from plugins.protocols.backend.connection import BackendConnection
@@ -433,3 +434,31 @@ def test_a_protocol_that_asks_is_told_what_nobody_wants() -> None:
     rig.a.port.send([batch_of([b"yes"], Envelope(key="k")), batch_of([b"no"], Envelope(key="other"))])
     rig.host.run()
     assert telling.told == [b"no"]
+
+
+class Subscribed(BackendConnection):
+    """Notes whether messages are wanted each time it is told that its peer's subscriptions are in effect."""
+
+    def __init__(self, wanted: Callable[[], bool]) -> None:
+        super().__init__(BackendOptions(), "server")
+        self.wanted = wanted
+        self.told: list[bool] = []
+
+    def subscribed(self, now: float) -> None:
+        self.told.append(self.wanted())
+
+
+def test_a_protocol_is_told_when_the_subscriptions_of_its_peer_are_in_effect() -> None:
+    rig = Rig()
+    publisher = App(rig.host, "publisher")
+    rig.host.dispatcher.add_route(
+        RouteSpec(
+            name="to subscribers", source="publisher", targets=("net d",), make_router=ByKey, by_content=True
+        )
+    )
+    here, there = rig.host.wire()
+    subscribed = Subscribed(lambda: publisher.port.wants(Envelope(key="k")))
+    rig.stream("net d", there, subscribed)
+    rig.stream("net c", here, BackendConnection(BackendOptions(subscriptions=("k",)), "client"))
+    rig.host.run()
+    assert subscribed.told == [True]

@@ -202,6 +202,21 @@ def test_groups_are_told_apart_by_name_and_by_pattern() -> None:
     assert {id(outlet) for outlet, _ in router.choose(job)} == {id(a), id(b), id(c)}
 
 
+def test_a_member_of_a_group_is_told_for_which_subscription_it_was_chosen() -> None:
+    router = ByKey()
+    (pipe,) = attach(router, 1)
+    for pattern in ("k", "group:g:k", "group:g:#"):
+        router.subscribe(pipe, pattern)
+    batch = batch_of([b"1"], Envelope(key="k"))
+    groups = sorted(part.group for _, part in router.choose(batch))
+    assert groups == ["", "group:g:#", "group:g:k"]
+    assert batch.group == ""
+    (passed_on,) = [part for _, part in router.choose(batch) if part.group == "group:g:k"]
+    router.unsubscribe(pipe, "group:g:#")
+    router.unsubscribe(pipe, "group:g:k")
+    assert [part.group for _, part in router.choose(passed_on)] == [""]
+
+
 def test_members_that_leave_a_group_get_nothing_and_the_last_one_ends_it() -> None:
     router = ByKey()
     a, b = attach(router, 2)
