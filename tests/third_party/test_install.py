@@ -19,6 +19,7 @@ DISTRIBUTIONS = (
     "third_party_engine",
     "third_party_exchange",
     "third_party_front_end",
+    "third_party_nats",
 )
 
 pytestmark = [
@@ -107,7 +108,9 @@ def test_the_command_line_knows_them(environment: Installed, tmp_path: Path) -> 
     assert "kernel-ticker 1.0" in listed
     assert "x-consistent-hash" in listed
     assert "kernel-beanstalk 1.0" in listed
-    assert "good" in environment("-m", "kernel", "check", str(tmp_path / "system.toml"))
+    assert "kernel-nats 1.0" in listed
+    for topology in (tmp_path / "system.toml", EXAMPLES / "third_party_nats" / "nats_server.toml"):
+        assert "good" in environment("-m", "kernel", "check", str(topology))
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

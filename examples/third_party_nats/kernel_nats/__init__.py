@@ -1,0 +1,1 @@
+"""NATS core as a protocol of the messaging kernel."""
