@@ -20,9 +20,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from plugins.apis.spark.columns import SCHEMA, wanted_columns
-from plugins.apis.spark.options import ROWS_A_TRIGGER
+from plugins.apis.spark.options import ROWS_PER_TRIGGER
 from plugins.apis.spark.rows import BATCH_ROWS, read_rows
-from plugins.apis.spark.workers import settle, settled_after
+from plugins.apis.spark.workers import freeze_after, freeze_loaded
 
 TASKS = 4
 _NEXT = "row"
@@ -45,7 +45,7 @@ class OneBatch(DataSource):
         return _StreamReader(Path(self.options["path"]), int(self.options["rows"]), wanted_columns(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        settle("plan")
+        freeze_loaded("plan")
         return _Discarding()
 
 
@@ -59,7 +59,7 @@ class _Reader(DataSourceReader):
         return _tasks(self.rows)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return settled_after("read", _again_and_again(self.path, self.schema, partition.value))
+        return freeze_after("read", _again_and_again(self.path, self.schema, partition.value))
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -74,10 +74,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_NEXT: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(ROWS_A_TRIGGER)
+        return ReadMaxRows(ROWS_PER_TRIGGER)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        return {_NEXT: min(start[_NEXT] + ROWS_A_TRIGGER, self.rows)}
+        return {_NEXT: min(start[_NEXT] + ROWS_PER_TRIGGER, self.rows)}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """There is nothing to remember: the end is known."""
@@ -86,19 +86,19 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _tasks(end[_NEXT] - start[_NEXT])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return settled_after("read", _again_and_again(self.path, self.schema, partition.value))
+        return freeze_after("read", _again_and_again(self.path, self.schema, partition.value))
 
 
 class _Discarding(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         for _ in iterator:
             pass
-        settle("write")
+        freeze_loaded("write")
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish nothing."""
-        settle("commit")
+        freeze_loaded("commit")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Take nothing back."""

@@ -1,7 +1,8 @@
-"""The feed in Apache Spark: journals as tables and streams, Spark's results as messages, and ready-made reports.
+"""Apache Spark: journals as tables and streams, Spark's results as messages, and ready-made reports.
 
-``spark_session.py`` makes a Spark session, with a Java if the machine has none; ``source.py`` is the data source
-``kernel``; ``jobs/`` has what ``kernel pipeline run`` runs.  Importing this package loads neither Spark nor Arrow.
+``spark_session.py`` creates a Spark session, and finds a Java for it; ``source.py`` is the data source
+``kernel``; ``jobs/`` has the jobs of ``kernel pipeline run``.  Importing this package loads neither Spark nor
+Arrow.
 """
 
 from __future__ import annotations

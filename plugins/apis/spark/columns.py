@@ -1,4 +1,4 @@
-"""The columns of a feed: as Spark declares them.  Arrow carries them as the journal has them."""
+"""The columns of a feed with the types of Spark.  The data itself is passed as Arrow batches."""
 
 from __future__ import annotations
 
@@ -34,17 +34,20 @@ _SPARK_TYPES: dict[Any, DataType] = {
 SCHEMA = StructType(
     [StructField(field.name, _SPARK_TYPES[field.type], field.name not in NEVER_NULL) for field in ROWS]
 )
-"""All columns, as Spark calls them.  Whether a value of a column that is never null is null it does not ask, a twentieth of its work."""
+"""All columns, with Spark's types.
+
+Columns that are never null are declared so: Spark then omits its null checks, a twentieth of its work."""
 
 
 def wanted_columns(schema: StructType) -> pa.Schema:
-    """Return the columns that the user asked for, as Spark wants them; it never prunes a Python source by itself.
+    """Return the Arrow schema of the columns in the user's schema.  Spark does not prune columns of a Python source.
 
-    Raises ``SparkOptionError`` for a column that a feed has not, or has with another type, or not in every row.
+    Raises ``SparkOptionError`` for a column that a feed does not have, or has with another type, or that is
+    declared NOT NULL and may be null.
     """
-    there = {field.name: field for field in SCHEMA}
+    known_fields = {field.name: field for field in SCHEMA}
     for field in schema:
-        found = there.get(field.name)
+        found = known_fields.get(field.name)
         if found is None or found.dataType != field.dataType:
             known = ", ".join(map(_told, SCHEMA))
             raise SparkOptionError(f"a feed has no column `{_told(field)}`; it has: {known}")

@@ -1,7 +1,7 @@
-"""What Spark says of a mistake, as a line for who has made it.
+"""Reduces Spark's error messages to one line for the user.
 
-It comes with the tracebacks of two languages around it, which are about Spark's own insides.  A programme's own errors are none
-of this: they stay as they are.
+Spark wraps a message in tracebacks of Python and of the JVM, which are about its internals.  Other exceptions
+are not changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from kernel.contracts.errors import KernelError
 
 _OURS = re.compile(r"^(?:(?:kernel|plugins)(?:\.\w+)+: |\w+Error: (?=\[Errno ))(.+)$", re.MULTILINE)
-"""The last line of a traceback of Python, where the error is one of ours, or the system's."""
+"""The last line of a Python traceback, if the error is one of the kernel's or of the operating system."""
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _INSIDES = re.compile(
@@ -23,8 +23,11 @@ _INSIDES = re.compile(
 
 
 @contextmanager
-def told(who: str = "") -> Iterator[None]:
-    """Raise ``KernelError`` for what Spark has to complain about, ``who`` in front; its log is not to say it once more."""
+def one_line_errors(who: str = "") -> Iterator[None]:
+    """Turn Spark's exceptions into a ``KernelError`` with one line, which begins with ``who``.
+
+    Spark's logger for failed queries is silenced, since it would print the same message again.
+    """
     from pyspark.errors import PySparkException
 
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -35,7 +38,11 @@ def told(who: str = "") -> Iterator[None]:
 
 
 def complaint(text: str) -> str:
-    """Return what an error of Spark's is about: what the kernel's own code said, or Spark's condition with its sentence."""
+    """Return the essential line of an error of Spark's.
+
+    That is the message of the kernel's own exception if there is one, otherwise Spark's error condition and
+    its sentence.
+    """
     ours = _OURS.findall(text)
     if ours:
         return _STATE.sub("", ours[-1]).strip()

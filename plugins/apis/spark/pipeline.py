@@ -24,7 +24,7 @@ _FILE = click.Path(path_type=Path)
 
 @click.group("pipeline", help="Run jobs over a journal with Spark: reports and streams.")
 def command() -> None:
-    """Stand above the others."""
+    """Do nothing: the subcommands do the work."""
 
 
 @command.command("jobs")
@@ -36,7 +36,7 @@ def jobs() -> None:
 
 @command.command("prepare")
 def prepare() -> None:
-    """Keep what Spark's JVM loads in a file of the cache, once: every session on this machine then starts in half the time."""
+    """Store the classes that Spark's JVM loads in an archive: sessions on this machine then start in half the time."""
     _need_spark()
     from plugins.apis.spark.class_data import make_archive
     from plugins.apis.spark.java import java_home
@@ -53,7 +53,10 @@ def prepare() -> None:
 @click.option("--rows", default=1000, show_default=True, help="How many rows are printed at the most.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark's: who does the work.")
 def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: str) -> None:
-    """Print what QUERY finds, as CSV.  Its views are feed, feed_traffic, feed_sessions and others (jobs/library.py)."""
+    """Print the result of QUERY as CSV.
+
+    Its views are feed, feed_traffic, feed_sessions and others (jobs/library.py).
+    """
     _need_spark()
     options = _reading(journal, reads)
     from plugins.apis.spark.jobs.library import create_views
@@ -78,7 +81,7 @@ def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: st
 @click.option("--once", is_flag=True, help="Of a stream: end when all that is there has been read.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark's: who does the work.")
 def run(job: str, **given: Any) -> None:
-    """Run JOB over a journal: a report is written to --out, a stream goes on until Ctrl-C and sends to --to."""
+    """Run JOB over a journal: a report is written to --out; a stream runs until Ctrl-C and sends to --to."""
     kind: JobKind = PluginRegistry.load().kind(JOBS.name, job)
     function = kind.create(options_of(kind, pairs(given["settings"])))
     needed = ("to", "checkpoint") if kind.streams else ("out",)
@@ -94,24 +97,24 @@ def run(job: str, **given: Any) -> None:
 
 
 def _need_spark() -> None:
-    """Raise ``NoSpark``, which says what to install, if pyspark is missing."""
+    """Raise ``NoSpark``, with the command that installs it, if pyspark is missing."""
     if importlib.util.find_spec("pyspark") is None:
         raise NoSpark("kernel pipeline needs pyspark: pip install messaging-kernel[spark]")
 
 
 @contextmanager
 def _session(name: str, master: str, who: str = "") -> Iterator[Any]:
-    """Start Spark, and end it; what it complains about becomes a line."""
-    from plugins.apis.spark.complaints import told
+    """Start Spark, and stop it at the end; its errors become one line, which begins with ``who``."""
+    from plugins.apis.spark.complaints import one_line_errors
     from plugins.apis.spark.running import stopped_after
     from plugins.apis.spark.spark_session import session
 
-    with stopped_after(session(f"kernel pipeline {name}", master=master)) as spark, told(who):
+    with stopped_after(session(f"kernel pipeline {name}", master=master)) as spark, one_line_errors(who):
         yield spark
 
 
 def _reading(journal: Path, texts: tuple[str, ...]) -> dict[str, str]:
-    """Return the options of reading, looked at before Spark has taken its seconds to start."""
+    """Return the options for reading.  They are checked here, before Spark takes seconds to start."""
     options = {"path": str(journal), **pairs(texts)}
     _ = ReadOptions.parse(options).journal
     return options
@@ -139,7 +142,7 @@ def options_of(kind: JobKind, texts: Mapping[str, str]) -> Any:
 
 
 def _parsed(text: str, wanted: Any) -> Any:
-    """Return text as it is, or what its JSON says where the option is neither text nor a number."""
+    """Return the text; for an option that is neither text nor a number, the value of its JSON."""
     return text if wanted in (str, int, float, bool) else json.loads(text)
 
 

@@ -1,4 +1,4 @@
-"""Which rows a read is about, and which task reads which of them.  Nothing here needs Spark."""
+"""Plans a read: which rows, and how they are divided among tasks.  This module does not need Spark."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from plugins.protocols.journal_format.reader import JournalReader
 
 
 def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
-    """Return the first offset to read and the one after the last, as the options say and the journal has."""
-    there = reader.bounds()
-    first, end = there.earliest, there.end
+    """Return the range to read, as (first, end): what the options say, limited to what the journal has."""
+    present = reader.bounds()
+    first, end = present.earliest, present.end
     if options.starting_timestamp:
         first = row_at(reader, microseconds(options.starting_timestamp, "startingTimestamp"), options)
     elif isinstance(options.starting_offset, int):
@@ -25,29 +25,34 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
     elif isinstance(options.ending_offset, int):
         end = min(end, options.ending_offset)
     elif options.ending_offset == "earliest":
-        end = there.earliest
+        end = present.earliest
     return first, max(first, end)
 
 
 def next_offset(reader: JournalReader) -> int:
-    """Return the offset of the next row: that of the last segment, though rows before it were lost and their offsets not used again."""
+    """Return the offset that the next row will have.
+
+    After rows were lost at the end, the writer begins a new segment at a higher offset than the journal's
+    end: the offsets of the lost rows are not used again.
+    """
     names = segment_names(reader.path)
     return max(reader.bounds().end, names[-1].base if names else 0)
 
 
 def row_at(reader: JournalReader, moment: int, options: ReadOptions) -> int:
-    """Return the offset of the first row that was kept at ``moment`` (µs) or later; the journal's end if there is none."""
+    """Return the offset of the first row received at ``moment`` (µs) or later; the journal's end if it has none."""
     return reader.row_at(moment, None if options.fail_on_data_loss else skip)
 
 
 FEW = 4
 WORTH_A_TASK = 50_000
-"""What is too little for several tasks of the size that is set is divided among ``FEW``, if each has so many rows."""
+"""A range that would make fewer than ``FEW`` tasks is divided into up to ``FEW``, of at least
+``WORTH_A_TASK`` rows."""
 
 
 def ranges(first: int, end: int, rows: int) -> list[tuple[int, int]]:
-    """Divide rows into pieces of at most ``rows``, as even as can be."""
+    """Divide a range of offsets into parts of nearly equal size, of at most ``rows`` rows."""
     count = max(end - first, 0)
-    pieces = max(-(-count // rows), min(FEW, count // WORTH_A_TASK))
-    edges = [first + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
+    parts = max(-(-count // rows), min(FEW, count // WORTH_A_TASK))
+    edges = [first + count * part // parts for part in range(parts + 1)] if parts else []
     return list(pairwise(edges))

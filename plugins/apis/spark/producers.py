@@ -1,6 +1,6 @@
-"""What is remembered of producers: which epoch of which query, or which batch write, was published last.
+"""Records the last published epoch of each producer: a streaming query or a batch write.
 
-``producers/PRODUCER.json`` beside what was staged.
+The file is ``producers/PRODUCER.json`` in the folder in which rows are staged.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ _FOLDER = "producers"
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """What a producer's file says."""
+    """The contents of a producer's file."""
 
     epoch: int
     files: tuple[str, ...] = ()
-    """In the order in which they are published."""
+    """The names of the staged files, in the order in which they are published."""
     appended: int = 0
-    """So many rows of the files were in the journal when this was noted."""
+    """The number of the files' rows that the journal already had when this was written."""
     start: int = 0
     """The offset in the journal of the first row after those."""
     ts: int = 0
-    """The time of all rows after those, in microseconds since 1970: no row before them has it."""
+    """The time of all rows after those, in microseconds since 1970 UTC; no earlier row of the journal has
+    it."""
     done: bool = False
+    """Whether all rows are published and synchronised."""
 
 
 def last_epoch(folder: Path, producer: str) -> Epoch | None:
-    """Return what is known of a producer; None of one that has published nothing."""
+    """Return the last epoch of a producer; None if it has published nothing."""
     try:
         return msgspec.json.decode(_path(folder, producer).read_bytes(), type=Epoch)
     except FileNotFoundError:
@@ -37,7 +39,7 @@ def last_epoch(folder: Path, producer: str) -> Epoch | None:
 
 
 def note(folder: Path, producer: str, epoch: Epoch) -> None:
-    """Replace a producer's file, so that it survives a loss of power."""
+    """Replace a producer's file, atomically and synchronised: it survives a power failure."""
     path = _path(folder, producer)
     path.parent.mkdir(exist_ok=True)
     written = path.with_name(f".{path.name}.new")
@@ -54,7 +56,7 @@ def note(folder: Path, producer: str, epoch: Epoch) -> None:
 
 
 def forget_producer(folder: Path, producer: str) -> None:
-    """Remember no more of a producer that does not come back."""
+    """Delete the file of a producer that will not write again."""
     _path(folder, producer).unlink(missing_ok=True)
 
 

@@ -1,10 +1,16 @@
-"""Phase two of writing into a journal: the driver appends what was staged, each epoch of a producer exactly once.
+"""Phase two of writing into a journal: the driver appends the staged rows, each epoch of a producer exactly once.
 
-``producers/PRODUCER.json`` in the journal's directory has the producer's last epoch.  It is written before the first row
-is appended, with all that is needed to go on after a crash (which files, from which offset, at which time), and again
-when the last one is there.  Whoever finds an epoch that is not done looks which of its rows the journal has from that offset
-on, and begins anew with the rest: at the journal's end, where another writer may have come in between, and at a time of
-its own, since time never goes back in a journal.
+The protocol, with ``producers/PRODUCER.json`` in the journal's directory as its log:
+
+1. Before the first row is appended, the epoch is recorded: the files, the offset at which they begin, their
+   time.
+2. The rows are appended and synchronised.
+3. The epoch is recorded again, with ``done``.
+
+If a driver finds an epoch that is not ``done``, the previous one was killed between 1 and 3.  It compares the
+journal's rows from the recorded offset on with the staged rows; a batch is either completely there or not at
+all.  It then repeats the steps with the rest, at a new offset (another writer may have appended rows in
+between) and with a new time (times never decrease in a journal, and no other row may have this time).
 """
 
 from __future__ import annotations
@@ -27,19 +33,21 @@ from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED
 
 TIMEOUT = 30.0
-"""Seconds that another writer may keep the journal: another query's commit takes milliseconds."""
+"""Time limit in seconds for waiting for another writer of the journal; the commit of a query takes
+milliseconds."""
 
 
 def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
-    """Append the rows of staged files; return False if this epoch, or a later one, is there already.
+    """Append the rows of staged files; return False if this epoch, or a later one, has already been published.
 
-    All rows survive a loss of power when this returns.  ``JournalBusy`` if another writer keeps the journal.
+    When this returns all rows survive a power failure.  Raises ``JournalBusy`` if another writer keeps the
+    lock.
     """
     with _writer(journal) as writer:
         last = last_epoch(journal, producer)
         if last is not None and not last.done:
             rest = msgspec.structs.replace(
-                last, appended=last.appended + _rows_there(journal, producer, last)
+                last, appended=last.appended + _appended_rows(journal, producer, last)
             )
             _append(writer, producer, rest)
         fresh = last is None or last.epoch < epoch
@@ -50,21 +58,21 @@ def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> b
 
 
 def _append(writer: JournalWriter, producer: str, epoch: Epoch) -> None:
-    """Append the rows of an epoch that are not there yet."""
+    """Append the rows of an epoch that the journal does not have yet."""
     if epoch.appended:
-        writer.sync()  # before it is noted: whoever was cut off had perhaps not come to it
+        writer.sync()  # before they are recorded as appended: the killed driver may not have synchronised them
     ts = writer.stamp(later=True)
     begun = msgspec.structs.replace(epoch, start=writer.next_offset, ts=ts)
     note(writer.path, producer, begun)
-    for batch in _left(writer.path, producer, begun):
+    for batch in _remaining(writer.path, producer, begun):
         stored = _stored(batch, writer.next_offset, ts)
         writer.append_stored(stored, ts, len(batch.column("envelope").dictionary))
     writer.sync()
     note(writer.path, producer, msgspec.structs.replace(begun, done=True))
 
 
-def _left(journal: Path, producer: str, epoch: Epoch) -> Iterator[Any]:
-    """Yield the staged batches of an epoch, but for those whose rows were appended when it was noted."""
+def _remaining(journal: Path, producer: str, epoch: Epoch) -> Iterator[Any]:
+    """Yield the staged batches of an epoch, without those that were recorded as appended."""
     row = 0
     for name in epoch.files:
         for batch in staged(journal, producer, name):
@@ -73,11 +81,11 @@ def _left(journal: Path, producer: str, epoch: Epoch) -> Iterator[Any]:
             row += batch.num_rows
 
 
-def _rows_there(journal: Path, producer: str, epoch: Epoch) -> int:
-    """Return how many rows were appended since an epoch was noted: a batch is there whole or not at all."""
+def _appended_rows(journal: Path, producer: str, epoch: Epoch) -> int:
+    """Return the number of rows that were appended after an epoch was recorded."""
     offset = epoch.start
-    for batch in _left(journal, producer, epoch):
-        if not _is_there(journal, offset, epoch.ts, batch):
+    for batch in _remaining(journal, producer, epoch):
+        if not _is_appended(journal, offset, epoch.ts, batch):
             break
         offset += batch.num_rows
     return offset - epoch.start
@@ -89,16 +97,16 @@ def _stored(batch: Any, offset: int, ts: int) -> Any:
     return pa.RecordBatch.from_arrays([offsets_from(offset, rows), stamps, *batch.columns], schema=STORED)
 
 
-def _is_there(journal: Path, offset: int, ts: int, batch: Any) -> bool:
-    """Whether the journal has the rows of a staged batch from ``offset`` on."""
+def _is_appended(journal: Path, offset: int, ts: int, batch: Any) -> bool:
+    """Return whether the journal has the rows of a staged batch from ``offset`` on."""
     reader = JournalReader(journal)
     earliest, end = reader.bounds()
     if offset < earliest:
-        return True  # and retention has taken them already
+        return True  # appended, and already deleted by retention
     if end < offset + batch.num_rows:
         return False
     if not any(segment.name.base <= offset < segment.end for segment in reader.segments()):
-        return False  # lost with the power, and not used again because a consumer had passed it
+        return False  # lost in a power failure; the offsets are not used again because a consumer had passed them
     there = pa.Table.from_batches(reader.record_batches(offset, offset + batch.num_rows, ["ts", "body"]))
     stamps = there.column("ts").cast(pa.int64()).unique().to_pylist()
     bodies = pa.chunked_array([batch.column("body")])

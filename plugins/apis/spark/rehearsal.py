@@ -1,6 +1,6 @@
-"""``python -m plugins.apis.spark.rehearsal ARCHIVE``: one of each query, so that the JVM has loaded what they need when it ends.
+"""``python -m plugins.apis.spark.rehearsal ARCHIVE`` runs one query of each sort, so that the JVM loads their classes.
 
-Its class-data archive is then written to ``ARCHIVE``: see ``class_data.py``, which starts this.
+At its end the JVM writes these classes to ``ARCHIVE``.  ``class_data.py`` starts this program.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def rehearse(spark: Any, folder: Path) -> None:
 
 
 def main(archive: str) -> int:
-    """Rehearse; return the JVM's exit status."""
+    """Run the queries and end the JVM; return its exit status."""
     options = settings("local[2]")["spark.driver.extraJavaOptions"]
     spark = session(
         "rehearsal",
         master="local[2]",
         configuration={
-            "spark.driver.defaultJavaOptions": "",  # not with an archive that is there already
+            "spark.driver.defaultJavaOptions": "",  # without the archive of an earlier run
             "spark.driver.extraJavaOptions": f"{options} -XX:ArchiveClassesAtExit={archive}",
         },
     )
@@ -49,7 +49,7 @@ def main(archive: str) -> int:
         rehearse(spark, Path(folder))
         spark.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # what Spark's launcher ends on
+    gateway.proc.stdin.close()  # Spark's launcher ends when its standard input does
     return int(gateway.proc.wait())
 
 

@@ -1,7 +1,8 @@
-"""Commits of a journal as the batches that Spark likes.  Nothing here needs Spark.
+"""Combines the commits of a journal into batches of a good size for Spark.  This module does not need Spark.
 
-Batches of 100 rows take Spark twice as long as batches of 10,000.  Commits are put together as they are stored, with their
-envelopes apart, and only then made into rows: one look-up a column for all of them.
+Spark needs twice as long for batches of 100 rows as for batches of 10,000.  Commits are combined in their
+stored form, with a dictionary of envelopes, and converted into rows afterwards: one lookup per column for all
+of them.
 """
 
 from __future__ import annotations
@@ -19,28 +20,31 @@ from plugins.protocols.journal_format.reader import JournalReader
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
-"""About what is handed over at a time; more only takes memory."""
+"""Approximate limits of a batch; larger ones only need more memory."""
 AHEAD = 3
-"""Batches that are made before the first of them is handed over: making each on its own takes a fifth longer; with more, Spark waits."""
+"""Batches that are made before the first of them is passed to Spark.
+
+Making them one by one takes a fifth longer, because the processor's caches are cold; with more of them Spark waits."""
 AHEAD_BYTES = 4 << 20
-"""With so many bytes fewer batches do."""
+"""With this number of bytes fewer batches are made ahead."""
 
 
 def read_rows(
     journal: Path, first: int, end: int, schema: pa.Schema, *, skip_lost: bool = False
 ) -> Iterator[Any]:
-    """Yield rows with the columns of ``schema`` as Arrow batches of about ``BATCH_ROWS`` rows or ``BATCH_BYTES``, whatever the commits were.
+    """Yield rows with the columns of ``schema``, as Arrow batches of about ``BATCH_ROWS`` rows or ``BATCH_BYTES`` bytes.
 
-    What retention takes meanwhile, or is damaged, raises a ``JournalError`` that names it, unless ``skip_lost``.
+    Rows that are damaged, or that retention deletes meanwhile, raise a ``JournalError``; with ``skip_lost``
+    they are left out.
     """
     commits = _commits(JournalReader(journal), first, end, schema.names, skip_lost)
-    batches = (flat(_joined(gathered), schema) for gathered in _gathered(commits))
+    batches = (flat(_joined(collected), schema) for collected in _grouped(commits))
     while ahead := list(_ahead(batches)):
         yield from ahead
 
 
 def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """Take some batches, so that they are made one after the other: what is made in between of handing over finds the caches cold."""
+    """Yield some batches: the caller makes them one after the other before it passes the first one on."""
     size = 0
     for batch in islice(batches, AHEAD):
         yield batch
@@ -49,27 +53,27 @@ def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
             return
 
 
-def _gathered(commits: Iterator[Any]) -> Iterator[list[Any]]:
+def _grouped(commits: Iterator[Any]) -> Iterator[list[Any]]:
     """Divide commits into lists of about the size of a batch."""
-    gathered: list[Any] = []
+    collected: list[Any] = []
     rows = size = 0
     for commit in commits:
-        nbytes = commit.get_total_buffer_size()  # not to the byte, and twenty times as quick as counting them
-        if gathered and size + nbytes > BATCH_BYTES:
-            yield gathered
-            gathered, rows, size = [], 0, 0
-        gathered.append(commit)
+        nbytes = commit.get_total_buffer_size()  # not exact, but twenty times faster than ``nbytes``
+        if collected and size + nbytes > BATCH_BYTES:
+            yield collected
+            collected, rows, size = [], 0, 0
+        collected.append(commit)
         rows += commit.num_rows
         size += nbytes
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield gathered
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield gathered
+            yield collected
+            collected, rows, size = [], 0, 0
+    if collected:
+        yield collected
 
 
 def _joined(commits: Sequence[Any]) -> Any:
-    """Return commits as one; its envelopes are those of the first, the second and so on."""
+    """Return several commits as one; its dictionary is the concatenation of theirs."""
     if len(commits) == 1:
         return commits[0]
     names = commits[0].schema.names
@@ -106,4 +110,4 @@ def _commits(
 
 
 def skip(damage: Damaged) -> None:
-    """Go on behind damaged rows."""
+    """Ignore damaged rows: reading continues after them."""

@@ -1,4 +1,4 @@
-"""Running a streaming query until it ends or somebody stops it, and a session until it, or its JVM, ends."""
+"""Runs streaming queries until they end or a signal stops them, and ends Spark sessions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from kernel.contracts.errors import KernelError
 from plugins.apis.spark.complaints import complaint
 
 POLL = 0.5
-"""Seconds between two looks whether to stop."""
+"""Seconds between two checks of whether a signal has come."""
 
 
 @contextmanager
 def stopped_after(spark: Any) -> Iterator[Any]:
-    """Stop a session at the end.  ``KernelError`` if its JVM has ended before: killed, perhaps, for want of memory."""
+    """Stop a session at the end.
+
+    Raises ``KernelError`` if its JVM has ended before, for example because the system killed it for lack of
+    memory.
+    """
     from py4j.protocol import Py4JError, Py4JJavaError
 
     gone = (Py4JError, ConnectionError)
@@ -33,10 +37,11 @@ def stopped_after(spark: Any) -> Iterator[Any]:
 
 
 def run_until_stopped(query: Any, on_look: Callable[[], object] = lambda: None) -> None:
-    """Let a query run until it ends, or SIGINT or SIGTERM comes; then stop it.  ``KernelError`` if it failed.
+    """Let a query run until it ends, or until SIGINT or SIGTERM; then stop it.  Raises ``KernelError`` if it failed.
 
-    For the main thread.  A signal only sets a flag: an exception in the middle of a conversation with the JVM would leave
-    its answer for whoever asks next.  ``on_look`` is called twice a second.
+    For the main thread.  The signal handler only sets a flag: an exception during a call of the JVM would
+    leave the answer in the connection, and the next call would read it.  ``on_look`` is called twice a
+    second.
     """
     from pyspark.errors import StreamingQueryException
 

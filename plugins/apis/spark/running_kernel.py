@@ -1,4 +1,4 @@
-"""Where a running kernel keeps its feed: asked at its control socket."""
+"""Asks a running kernel, at its control socket, for the directory of its journal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ THE_ONLY_ONE = "running"
 def journal_of(control: str, engine: str = "") -> Path:
     """Return the directory of a running kernel's journal.
 
-    ``control`` is its control socket, or ``running`` for the only kernel of this user that runs; ``engine`` is the journal's name there, where it
-    has several.  ``SparkOptionError`` if nobody answers, or if it is not clear which journal is meant.
+    ``control`` is the path of its control socket, or ``running`` for the only running kernel of this user.
+    ``engine`` is the name of the journal's engine, needed if there are several.  Raises ``SparkOptionError``
+    if no kernel answers, or if it is not clear which journal is meant.
     """
     try:
         path = find_running() if control == THE_ONLY_ONE else control

@@ -1,6 +1,7 @@
-"""The data source ``kernel``: what Spark asks first, and who answers what.
+"""The data source ``kernel``: Spark creates it first, and asks it for readers and writers.
 
-Every worker process of Spark imports this, so that what only writes is imported when something is written.
+Every worker process of Spark imports this module, so it imports the modules for writing only when rows are
+written.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from plugins.apis.spark.columns import SCHEMA
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.stream_reader import StreamReader
-from plugins.apis.spark.workers import settle
+from plugins.apis.spark.workers import freeze_loaded
 
 if TYPE_CHECKING:
     from plugins.apis.spark.writers import Publish
 
 
 class KernelDataSource(DataSource):
-    """``spark.read.format("kernel")`` and its three sisters.  Spark makes one for each DataFrame."""
+    """The format ``kernel`` of ``read``, ``readStream``, ``write`` and ``writeStream``; an object for each DataFrame."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        settle("describe")  # a worker of its own does this for each DataFrame, and one the planning
+        freeze_loaded("describe")  # Spark creates and plans each DataFrame in separate workers
 
     @classmethod
     def name(cls) -> str:
@@ -54,7 +55,7 @@ class KernelDataSource(DataSource):
 
         options = self._write_options(schema, overwrite)
         writer = StreamWriter(folder_of(options, self.options.get("checkpointLocation")), _publisher(options))
-        settle("plan")  # Spark plans each micro-batch's write anew, in a worker of its own for that
+        freeze_loaded("plan")  # Spark plans the write of each micro-batch again, in a separate worker
         return writer
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
@@ -69,14 +70,17 @@ class KernelDataSource(DataSource):
 
 
 class PushdownDataSource(KernelDataSource):
-    """The same for a session that pushes filters down to Python: without that setting Spark refuses a reader that takes them."""
+    """The same for sessions with filter pushdown.
+
+    Spark refuses its reader in sessions without that setting.
+    """
 
     def reader(self, schema: StructType) -> BatchReader:
         return PushdownReader(schema, ReadOptions.parse(self.options))
 
 
 def _publisher(options: WriteOptions) -> Publish:
-    """Return what publishes the rows that were staged."""
+    """Return the function that publishes staged rows."""
     from plugins.apis.spark.bus_writer import send_epoch
     from plugins.apis.spark.publishing import publish
 

@@ -1,7 +1,7 @@
-"""A Spark session set up for the kernel's data source: the right Java and Python, quiet, and quick in micro-batches.
+"""Creates a Spark session for the kernel's data source: right Java and Python, little output, fast micro-batches.
 
-Nothing here is needed to use the source: any session does after ``register(spark)``, or with the wheel installed, where Spark
-finds ``pyspark_messaging_kernel`` by itself.
+The data source does not need these settings.  Any session can use it after ``register(spark)``; if the wheel
+is installed, Spark finds ``pyspark_messaging_kernel`` by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _ANYWHERE = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Off in Spark, where a reader with pushFilters is then refused; with it `where offset >= ...` skips segments.
+    # Off in Spark, where a reader with pushFilters is then refused; with it `where offset >= ...` skips
+    # segments.
     _PUSHDOWN: "true",
     # Small Python tasks take 0.8 to 2.6 s a hundred over Unix sockets, 4 to 6 s over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -32,8 +33,9 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.sql.catalogImplementation": "in-memory",
-    # A micro-batch writes its plan and its commit to the checkpoint: 81 ms with the default manager, 20 ms with this
-    # one, which relies on rename being atomic.  It is in a local file system, and not in an object store.
+    # A micro-batch writes its plan and its commit to the checkpoint: 81 ms with the default manager, 20 ms
+    # with this one, which relies on rename being atomic.  It is in a local file system, and not in an object
+    # store.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -41,12 +43,12 @@ _LOCAL = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # no .crc beside each file
 }
 
-# Arrow looks at bounds and reference counts before each value that it gives, and Spark has asked already whether it is null:
-# a seventh of what the JVM does to take over a batch, and an eighth.
+# Arrow checks bounds and reference counts before each access, which is a seventh of the JVM's work for a
+# batch; and it checks for null once more after Spark did, which is an eighth.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 _COLLECTOR = "-XX:+UseParallelGC"
-"""For whom nobody waits within milliseconds: up to a tenth quicker than the default."""
+"""Up to a tenth faster than the default collector; its longer pauses do not matter here."""
 _JAVA_READS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _CHOSEN = re.compile(r"-XX:\+Use\w+GC\b")
 
@@ -58,10 +60,10 @@ def session(
     configuration: Mapping[str, str] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Any:
-    """Return a ``SparkSession`` that knows the format ``kernel``; the running one if there is one.
+    """Return a ``SparkSession`` with the format ``kernel``; if a session is active, that one.
 
-    ``configuration`` has Spark's own settings and wins over ours.  Without a Java on the machine, the wheel's is used
-    (see ``java.py``); without either, ``NoJava`` says so.
+    ``configuration`` has settings of Spark; they override ours.  Raises ``NoJava`` if neither the machine nor
+    a wheel has a Java (see ``java.py``).
     """
     from pyspark.sql import SparkSession
 
@@ -78,7 +80,7 @@ def session(
 
 
 def register(spark: Any) -> None:
-    """Make the formats of the kernel known to a session that somebody else has made."""
+    """Register the format ``kernel`` with an existing session."""
     from plugins.apis.spark.source import KernelDataSource, PushdownDataSource
 
     pushed = spark.conf.get(_PUSHDOWN, "false") == "true"
@@ -88,9 +90,9 @@ def register(spark: Any) -> None:
 def settings(
     master: str, home: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return what is set for a master: on one machine more than on a cluster, whose operator knows better.
+    """Return the settings for a master.  On a cluster there are fewer than on one machine: its operator decides.
 
-    ``home`` is the JAVA_HOME of a JVM that is to be started: with it, the archive of its classes is used if there is one.
+    ``home`` is the JAVA_HOME of a JVM that will be started; then its archive of classes is used if it exists.
     """
     if not master.startswith("local"):
         return dict(_ANYWHERE)
@@ -106,24 +108,26 @@ def settings(
 
 
 def java_properties() -> str:
-    """Return what a JVM is told by us that would hold with any collector and compiler."""
+    """Return our options for a JVM that do not depend on its garbage collector and compiler."""
     quiet = Path(__file__).with_name("log4j2.properties").as_uri()
     return f"-Dlog4j2.configurationFile={quiet} {_UNCHECKED}"
 
 
 def _collector(environ: Mapping[str, str]) -> str:
-    """Return which garbage collector to use, unless the environment says it: a JVM that is told two does not start."""
+    """Return the option for the garbage collector; empty if the environment selects one.
+
+    A JVM with options for two collectors does not start.
+    """
     told = " ".join(environ.get(name, "") for name in _JAVA_READS)
     return "" if _CHOSEN.search(told) else _COLLECTOR
 
 
 @contextmanager
 def _environment(master: str, home: Path | None, environ: Mapping[str, str]) -> Iterator[None]:
-    """Set what the launcher and the JVM read at their start, and put it back: later children do not inherit it.
+    """Set the environment variables that Spark's launcher and JVM read at their start, and restore them afterwards.
 
-    ``home`` is the JVM's JAVA_HOME; without it one runs already, and nothing is set.
-
-    Spark would take the ``python3`` that is first on PATH, which need not be one that has the kernel.
+    ``home`` is the JVM's JAVA_HOME; None: a JVM is running already, and nothing is set.  Python is set too:
+    Spark would take the first ``python3`` on PATH, which may not have the kernel installed.
     """
     if home is None:
         yield

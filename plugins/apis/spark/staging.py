@@ -1,7 +1,8 @@
-"""Phase one of writing: tasks put their rows into files, beside the journal or in the query's checkpoint, where nobody reads them yet.
+"""Phase one of writing: each task writes its rows into a staged file, which no reader sees yet.
 
-``staged/PRODUCER/EPOCH-PARTITION-RANDOM.arrows`` in that folder.  A task that is tried again makes another file;
-only those whose names reach the driver are published.
+The files are ``staged/PRODUCER/EPOCH-PARTITION-RANDOM.arrows`` in the journal's directory, or in the query's
+checkpoint. A task that is repeated writes another file; only files whose names reach the driver are
+published.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NAME = re.compile(r"(\d{20})-(\d+)-.*\.arrows")
 
 
 def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iterable[Any]) -> str | None:
-    """Write rows into a file that survives a loss of power; return its name, None if there were no rows."""
+    """Write rows into a new file and synchronise it; return its name, or None if there were no rows."""
     name = f"{epoch:020d}-{partition:06d}-{uuid.uuid4().hex}.arrows"
     path = _path(folder, producer, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +48,7 @@ def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iter
 
 
 def staged(folder: Path, producer: str, name: str) -> Iterator[Any]:
-    """Yield the batches of a file."""
+    """Yield the batches of a staged file."""
     with pa.memory_map(str(_path(folder, producer, name))) as file:
         yield from ipc.open_stream(file)
 
@@ -59,7 +60,7 @@ def forget(folder: Path, producer: str, names: Iterable[str]) -> None:
 
 
 def forget_epochs(folder: Path, producer: str, epoch: int) -> None:
-    """Delete all files of an epoch that is published, and of those before it: what tasks left that were tried again."""
+    """Delete all files of a published epoch and of earlier ones, also those of repeated tasks."""
     ours = folder / _FOLDER / producer
     for path in ours.glob("*.arrows") if ours.is_dir() else ():
         match = _NAME.fullmatch(path.name)
@@ -68,12 +69,12 @@ def forget_epochs(folder: Path, producer: str, epoch: int) -> None:
 
 
 def forget_staged(folder: Path, producer: str) -> None:
-    """Delete the folder of a producer that does not come back, with what is in it."""
+    """Delete the folder of a producer that will not write again."""
     shutil.rmtree(folder / _FOLDER / producer, ignore_errors=True)
 
 
 def partition_of(name: str) -> int:
-    """Return the number of the task that has staged a file."""
+    """Return the partition number in the name of a staged file."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"{name} is not what staged files are called")

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("kernel")``: a journal row by row, from where the query's checkpoint is."""
+"""``spark.readStream.format("kernel")``: follows a journal from the position in the query's checkpoint."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from plugins.engines.journal.positions import write_position
 from plugins.protocols.journal_format.reader import JournalReader
 
 _NEXT = "offset"
-"""The one name in Spark's offset objects: ``{"offset": n}``, n being the next row to read."""
+"""The only name in the offsets that Spark stores: ``{"offset": n}``, where n is the next row to read."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives as long as its query, in a process of its own beside the driver; a copy is in every task."""
+    """Exists as long as its query, in a separate process beside the driver; each task has a copy."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.schema = wanted_columns(schema)
@@ -36,7 +36,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.ending_offset != "latest" or options.ending_timestamp:
             raise SparkOptionError("a stream has no end: leave out endingOffset and endingTimestamp")
         self._last: int | None = None
-        self._told: int | None = None
+        self._written: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {_NEXT: bounds(self._reader(), self.options)[0]}
@@ -47,9 +47,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         first, end = self._unread(start[_NEXT])
-        self._tell(
-            start[_NEXT]
-        )  # Spark asks when the batch before is done, and says so itself one batch later
+        # Spark calls this when the previous batch is done; it calls ``commit`` for that batch one batch
+        # later.
+        self._write_position(start[_NEXT])
         if self._last is not None:
             end = min(end, self._last)
         if isinstance(limit, ReadMaxRows):
@@ -63,38 +63,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._reader().bounds().end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        first, there = self._unread(start[_NEXT])
-        if there < end[_NEXT] and next_offset(self._reader()) < end[_NEXT]:
+        first, present_end = self._unread(start[_NEXT])
+        if present_end < end[_NEXT] and next_offset(self._reader()) < end[_NEXT]:
             raise DataLost(
-                f"{self.journal} ends at offset {there}, and this query was about to read up to {end[_NEXT]}: the journal's end was lost since. "
+                f"{self.journal} ends at offset {present_end}, and this query was about to read up to {end[_NEXT]}: the journal's end was lost since. "
                 "It can go on when there are so many rows again; to begin anew at once give it a new checkpoint"
             )
         first = min(first, end[_NEXT])
-        return [Rows(*piece) for piece in ranges(first, end[_NEXT], self.options.rows_per_task)]
+        return [Rows(*part) for part in ranges(first, end[_NEXT], self.options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(self.journal, partition, self.schema, self.options)
 
     def commit(self, end: dict[str, int]) -> None:
-        self._tell(end[_NEXT])
+        self._write_position(end[_NEXT])
 
     def stop(self) -> None:
-        """Hold nothing back: each read opens what it needs."""
+        """Do nothing: a reader keeps no file open between two calls."""
 
-    def _tell(self, position: int) -> None:
-        if self.options.consumer and (self._told is None or position > self._told):
+    def _write_position(self, position: int) -> None:
+        if self.options.consumer and (self._written is None or position > self._written):
             write_position(self.journal, self.options.consumer, position)
-            self._told = position
+            self._written = position
 
     def _reader(self) -> JournalReader:
         return JournalReader(self.journal)
 
     def _unread(self, start: int) -> tuple[int, int]:
-        """Return the first offset to read and the journal's end; ``DataLost`` if there is a hole before it."""
+        """Return the first offset to read and the journal's end.
+
+        Raises ``DataLost`` if rows from ``start`` on have been deleted or lost.
+        """
         reader = self._reader()
         earliest, end = reader.bounds()
         if end < start <= next_offset(reader):
-            end = start  # lost with the power, and not used again because this query or another had passed it
+            end = start  # rows were lost in a power failure; their offsets are not used again, so nothing is missed
         if start > end:
             raise DataLost(
                 f"{self.journal} ends at offset {end}, and this query has read up to {start}: it is another journal, or its end was "

@@ -1,8 +1,9 @@
-"""Spark's Python workers: processes that run one task after the other.
+"""Makes garbage collection cheap in Spark's Python workers, which run one task after the other.
 
-After each task Spark has the worker collect garbage, all of it: 25 ms and more to look at some 80,000 objects of Spark's, Arrow's
-and pandas' modules, of which none is garbage.  In a micro-batch that happens four times: to plan its write, to read, to write and to commit;
-when a DataFrame is read, three times: to describe it, to plan and to read.
+After each task Spark runs a full garbage collection in the worker.  It takes 25 ms and more, to visit some
+80,000 objects of the modules of Spark, Arrow and pandas, none of which is garbage.  A micro-batch has four of
+these tasks (plan the write, read, write, commit), and reading a DataFrame three (describe, plan, read).
+``gc.freeze`` excludes the loaded modules.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from collections.abc import Iterator
 from typing import Any
 
 _DAEMON = "pyspark.daemon"
-_settled: set[str] = set()
+_frozen: set[str] = set()
 
 
-def settle(work: str) -> None:
-    """Have later collections leave alone what this worker has loaded by the end of its first ``work``.
+def freeze_loaded(work: str) -> None:
+    """Exclude the present objects of this worker from later collections, after its first task of the sort ``work``.
 
-    Only once for each sort of work: what is frozen is never given back.
+    Only once for each sort of task: frozen objects are never freed.
     """
-    if work not in _settled and in_worker():
-        _settled.add(work)
+    if work not in _frozen and in_worker():
+        _frozen.add(work)
         gc.freeze()
 
 
-def settled_after(work: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield batches, and settle behind the last one."""
+def freeze_after(work: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches, and call ``freeze_loaded`` after the last one."""
     yield from batches
-    settle(work)
+    freeze_loaded(work)
 
 
 def in_worker() -> bool:
-    """Whether this process was started by Spark to run tasks, and for nothing else."""
+    """Return whether this process is one of Spark's Python workers."""
     return getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "") == _DAEMON

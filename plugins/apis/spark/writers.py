@@ -1,6 +1,7 @@
-"""``df.write`` and ``df.writeStream``: tasks stage their rows in a folder, the driver publishes them from there.
+"""``df.write`` and ``df.writeStream``: tasks stage their rows in files, then the driver publishes these files.
 
-``publish(folder, producer, epoch, files)`` is what differs: see ``publishing.py`` for a journal, ``bus_writer.py`` for a running kernel.
+The function ``publish(folder, producer, epoch, files)`` depends on the target: ``publishing.py`` for a
+journal, ``bus_writer.py`` for a running kernel.
 """
 
 from __future__ import annotations
@@ -20,21 +21,24 @@ from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import WriteOptions, local_path
 from plugins.apis.spark.producers import forget_producer, last_epoch
 from plugins.apis.spark.staging import forget, forget_staged, stage
-from plugins.apis.spark.workers import settle
+from plugins.apis.spark.workers import freeze_loaded
 
 Publish: TypeAlias = Callable[[Path, str, int, Sequence[str]], object]
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver: the name of its staged file; None if it had no rows."""
 
     producer: str
     file: str | None
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The producer is the query, as its checkpoint knows it; the epoch is the micro-batch."""
+    """Writes a stream.
+
+    The producer is the query's id in its checkpoint; the epoch is the micro-batch's number.
+    """
 
     def __init__(self, folder: Path, publish: Publish) -> None:
         self.folder = folder
@@ -45,23 +49,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
         producer = task.getLocalProperty("sql.streaming.queryId") or ""
         epoch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
         written = Staged(producer, stage(self.folder, producer, epoch, task.partitionId(), iterator))
-        settle("write")
+        freeze_loaded("write")
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        told = _told(messages)
-        for producer in {each.producer for each in told}:
-            self.publish(self.folder, producer, batchId, _files(told))
-        settle("commit")
+        staged_files = _staged_files(messages)
+        for producer in {each.producer for each in staged_files}:
+            self.publish(self.folder, producer, batchId, _files(staged_files))
+        freeze_loaded("commit")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _forget(self.folder, messages)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The producer is the write itself, or the token that the user gives it: then a second write does nothing.
+    """Writes a batch.  The producer is the user's token, or else a random name; the epoch is always 0.
 
-    Without a place for it, rows are staged among temporary files, and no token is remembered; nor is a write without one.
+    A second write with the same token does nothing.  Without ``path`` and ``staging``, rows are staged in a
+    temporary folder that is deleted, so that no token is remembered.  A write without a token leaves no
+    record either.
     """
 
     def __init__(self, publish: Publish, options: WriteOptions) -> None:
@@ -79,7 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.publish(self.folder, self.producer, 0, _files(_told(messages)))
+        self.publish(self.folder, self.producer, 0, _files(_staged_files(messages)))
         self._clear()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -89,13 +95,13 @@ class BatchWriter(DataSourceArrowWriter):
     def _clear(self) -> None:
         if self.is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-        elif not self.has_token:  # nobody can come back with this name
+        elif not self.has_token:  # a random name is never used again
             forget_staged(self.folder, self.producer)
             forget_producer(self.folder, self.producer)
 
 
 def task_context() -> TaskContext:
-    """Return what is known of the task that is being run."""
+    """Return the context of the running task."""
     context = TaskContext.get()
     if context is None:
         raise SparkOptionError("rows are written by Spark's tasks, and this is none")
@@ -103,7 +109,7 @@ def task_context() -> TaskContext:
 
 
 def folder_of(options: WriteOptions, checkpoint: str | None) -> Path:
-    """Return where a query's rows are staged: in the journal, where the option says, or in the query's checkpoint."""
+    """Return the folder in which a query's rows are staged: the journal, the option's folder, or the checkpoint."""
     if not options.path and not options.staging and not checkpoint:
         raise SparkOptionError(
             "rows for a running kernel wait in the query's checkpoint: say checkpointLocation, or another place with staging"
@@ -113,17 +119,21 @@ def folder_of(options: WriteOptions, checkpoint: str | None) -> Path:
     return local_path(checkpoint or "") / "kernel"
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
 
 
-def _files(told: Sequence[Staged]) -> list[str]:
-    return [each.file for each in told if each.file is not None]
+def _files(staged_files: Sequence[Staged]) -> list[str]:
+    return [each.file for each in staged_files if each.file is not None]
 
 
 def _forget(folder: Path, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Delete what will not be published.  Spark also aborts what failed on its way: what was begun with is needed to go on."""
-    for each in _told(messages):
+    """Delete the staged files that will not be published.
+
+    Spark also calls ``abort`` after a commit that failed half-way.  The files of an epoch that is recorded
+    and not done are kept: the next attempt needs them.
+    """
+    for each in _staged_files(messages):
         last = last_epoch(folder, each.producer)
         begun = () if last is None or last.done else last.files
         if each.file is not None and each.file not in begun:

@@ -23,26 +23,26 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Notes each freeze of the collector; none is made."""
     calls: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
-    monkeypatch.setattr(workers, "_settled", set())
+    monkeypatch.setattr(workers, "_frozen", set())
     return calls
 
 
-def test_a_worker_settles_once_for_each_sort_of_work(
+def test_a_worker_freezes_its_objects_once_for_each_sort_of_work(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "__main__", DAEMON)
-    rows = workers.settled_after("read", iter([1, 2]))
+    rows = workers.freeze_after("read", iter([1, 2]))
     assert next(rows) == 1
     assert frozen == [], "what the first rows import is to be frozen, too"
     assert list(rows) == [2]
     assert frozen == ["freeze"]
-    assert list(workers.settled_after("read", iter([3]))) == [3]
-    workers.settle("write")
+    assert list(workers.freeze_after("read", iter([3]))) == [3]
+    workers.freeze_loaded("write")
     assert frozen == ["freeze", "freeze"]
 
 
 def test_a_process_that_is_no_worker_is_left_alone(frozen: list[str]) -> None:
-    workers.settle("read")
+    workers.freeze_loaded("read")
     assert frozen == []
 
 
