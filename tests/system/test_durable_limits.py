@@ -31,12 +31,12 @@ broker = Opened(Path(sys.argv[1]))
 queue = broker.vhost.queues["q"]
 assert queue.backlog.count == 1_000_000, queue
 opened = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-broker.client.consume(queue, settled=True)
+broker.client.consume(queue, auto_ack=True)
 count = 0
 while queue.backlog.count:
     broker.client.window.left = 500_000
     queue.touch()
-    broker.broker.settle(0.0)
+    broker.broker.process(0.0)
     for _, _, span in broker.client.receiver.take_deliveries():
         for body in span.as_batch().bodies:
             assert int(body[:8]) == count

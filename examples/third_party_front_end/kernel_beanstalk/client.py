@@ -178,7 +178,7 @@ class BeanstalkClient(StreamClient):
         most, kicked = int(command.arguments[0]), 0
         self._declare(self._used + _BURIED)
         buried = self._open_publisher().vhost.find_queue(self._used + _BURIED, self)
-        while kicked < most and (taken := self._receiver.take_one(buried, now, settled=True)) is not None:
+        while kicked < most and (taken := self._receiver.take_one(buried, now, auto_ack=True)) is not None:
             span = taken[1]
             body = bytes(span.as_batch().bodies[0])
             self._publish(self._used, body, _seconds_of(span.envelope), now)
@@ -235,7 +235,7 @@ class BeanstalkClient(StreamClient):
         login.require("read", "queue", tube, vhost.name)
         queue = vhost.find_queue(tube, self)
         consumer = Consumer(
-            tube, queue, self._receiver, settled=False, exclusive=False, prefetch=0, arguments={}
+            tube, queue, self._receiver, auto_ack=False, exclusive=False, prefetch=0, arguments={}
         )
         vhost.subscribe(consumer, self.host.now())
 
@@ -289,8 +289,8 @@ class BeanstalkClient(StreamClient):
         confirms, store = publisher.confirms, publisher.vhost.store
         assert confirms is not None
         accepted = True
-        for verdict in confirms.verdicts(publisher.feed.confirmed, store.safe):
-            accepted = verdict.accepted
+        for outcome in confirms.outcomes(publisher.feed.confirmed, store.safe):
+            accepted = outcome.accepted
         if confirms.told < confirms.published:
             store.when_safe(self._on_deliveries)
             return
@@ -326,9 +326,9 @@ class BeanstalkClient(StreamClient):
         return self._waits_for == "put"
 
     @property
-    def held_bytes(self) -> int:
+    def unacked_bytes(self) -> int:
         """About how many bytes the jobs have that are reserved."""
-        return self._receiver.ledger.estimated_size()
+        return self._receiver.unacked.estimated_size()
 
     _ended = False
 

@@ -27,12 +27,12 @@ def consume(channel: Channel, method: basic.Consume, now: float) -> None:
     if tag in channel.receiver.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if name == REPLY_TO:
-        channel.consume_replies(tag, method.arguments, settled=method.no_ack, now=now)
+        channel.consume_replies(tag, method.arguments, auto_ack=method.no_ack, now=now)
     else:
         channel.login.require("read", "queue", name, channel.vhost.name)
         queue = channel.vhost.find_queue(name, channel.session)
         channel.start_consumer(
-            tag, queue, method.arguments, settled=method.no_ack, exclusive=method.exclusive, now=now
+            tag, queue, method.arguments, auto_ack=method.no_ack, exclusive=method.exclusive, now=now
         )
     if not method.nowait:
         channel.reply(basic.ConsumeOk(consumer_tag=tag))
@@ -55,7 +55,7 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
     channel.login.require("read", "queue", name, channel.vhost.name)
     queue = channel.vhost.find_queue(name, channel.session)
     connection = channel.session.connection
-    while (taken := channel.receiver.take_one(queue, now, settled=method.no_ack)) is not None:
+    while (taken := channel.receiver.take_one(queue, now, auto_ack=method.no_ack)) is not None:
         tag, span = taken
         channel.send_deliveries()  # their tags come before this one, so they do
         try:
@@ -63,7 +63,7 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
                 channel.number, tag, span.redelivered, queue.backlog.count, span.as_batch()
             )
         except CannotCarry as refusal:
-            channel.receiver.give_up(queue, tag, span, str(refusal), now, settled=method.no_ack)
+            channel.receiver.give_up(queue, tag, span, str(refusal), now, auto_ack=method.no_ack)
         else:
             return
     channel.reply(basic.GetEmpty())

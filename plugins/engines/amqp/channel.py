@@ -59,7 +59,7 @@ class Channel(Publisher):
         """Deliveries that could not be encoded in this turn, and why."""
 
     def __repr__(self) -> str:
-        return f"<Channel {self.number}, {len(self.receiver.ledger)} outstanding>"
+        return f"<Channel {self.number}, {len(self.receiver.unacked)} outstanding>"
 
     def reply(self, method: Method) -> None:
         """Answer a method."""
@@ -127,7 +127,7 @@ class Channel(Publisher):
         """The client has dealt with deliveries."""
         tags = event.first_delivery_tag, event.last_delivery_tag
         if self.transaction is not None:
-            self.transaction.settle(self.receiver, *tags, multiple=event.multiple, accepted=True)
+            self.transaction.acknowledge(self.receiver, *tags, multiple=event.multiple, accepted=True)
         else:
             self.receiver.acknowledge(*tags, multiple=event.multiple)
 
@@ -136,21 +136,23 @@ class Channel(Publisher):
         tags = event.first_delivery_tag, event.last_delivery_tag
         multiple, requeue = event.multiple, event.requeue
         if self.transaction is not None:
-            self.transaction.settle(self.receiver, *tags, multiple=multiple, accepted=False, requeue=requeue)
+            self.transaction.acknowledge(
+                self.receiver, *tags, multiple=multiple, accepted=False, requeue=requeue
+            )
         else:
             self.receiver.reject(*tags, multiple=multiple, requeue=requeue, now=now)
 
     # Consuming
 
-    def consume_replies(self, tag: str, arguments: Mapping[str, Any], *, settled: bool, now: float) -> None:
+    def consume_replies(self, tag: str, arguments: Mapping[str, Any], *, auto_ack: bool, now: float) -> None:
         """Start the one consumer of a channel's direct replies."""
-        if not settled:
+        if not auto_ack:
             raise PreconditionFailed("reply consumer cannot acknowledge")
         if self.reply_queue is not None:
             raise PreconditionFailed("reply consumer already set")
         queue = self.vhost.make_queue(invent_name(REPLY_TO + ".", self.vhost.broker.random), now)
         self._reply_to(queue)
-        self.start_consumer(tag, queue, arguments, settled=True, exclusive=True, now=now)
+        self.start_consumer(tag, queue, arguments, auto_ack=True, exclusive=True, now=now)
 
     def _reply_to(self, queue: Queue | None) -> None:
         """Direct replies go there from now on, also those to requests like the ones before."""
@@ -163,7 +165,7 @@ class Channel(Publisher):
         queue: Queue,
         arguments: Mapping[str, Any],
         *,
-        settled: bool,
+        auto_ack: bool,
         exclusive: bool,
         now: float,
     ) -> None:
@@ -172,7 +174,7 @@ class Channel(Publisher):
             tag,
             queue,
             self.receiver,
-            settled=settled,
+            auto_ack=auto_ack,
             exclusive=exclusive,
             prefetch=self.prefetch,
             arguments=arguments,
@@ -213,7 +215,7 @@ class Channel(Publisher):
         """Return to their queues, as undeliverable, the messages that AMQP cannot carry."""
         undeliverable, self.undeliverable = self.undeliverable, []
         for consumer, first_tag, span, why in undeliverable:
-            self.receiver.give_up(consumer.queue, first_tag, span, why, now, settled=consumer.settled)
+            self.receiver.give_up(consumer.queue, first_tag, span, why, now, auto_ack=consumer.auto_ack)
 
     def send_confirms(self, confirmed: int, safe: int) -> None:
         """Tell the publisher what can be told."""
@@ -221,7 +223,7 @@ class Channel(Publisher):
         if confirms is None or confirms.told == confirms.published:
             return
         connection = self.session.connection
-        for last, accepted, single in confirms.verdicts(confirmed, safe):
+        for last, accepted, single in confirms.outcomes(confirmed, safe):
             if accepted:
                 connection.send_acknowledgement(self.number, last, multiple=not single)
             else:

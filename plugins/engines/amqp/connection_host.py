@@ -106,9 +106,9 @@ class ConnectionHost(ConnectionOwner):
         return self.session.messages_out
 
     @property
-    def held_bytes(self) -> int:
+    def unacked_bytes(self) -> int:
         """About how many bytes the bodies have that the client has not acknowledged."""
-        return self.session.held_bytes()
+        return self.session.unacked_bytes()
 
     @property
     def published(self) -> bool:

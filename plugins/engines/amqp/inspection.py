@@ -60,7 +60,7 @@ def _consumer(connection: str, channel: int, consumer: Consumer) -> Row:
         "consumer_tag": consumer.tag,
         "connection": connection,
         "channel": channel,
-        "ack_required": not consumer.settled,
+        "ack_required": not consumer.auto_ack,
         "prefetch_count": consumer.prefetch,
         "messages_unacknowledged": consumer.outstanding,
         "exclusive": consumer.exclusive,

@@ -27,7 +27,7 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
         )
     channel.last_queue = found.name
     if not method.nowait:
-        found.settle(now)
+        found.process(now)
         channel.reply(
             queue.DeclareOk(
                 queue=found.name, message_count=found.backlog.count, consumer_count=found.consumer_count

@@ -17,7 +17,7 @@ from plugins.engines.broker.public import (
     Broker,
     BrokerError,
     CommandInvalid,
-    Confirming,
+    ConfirmScheduler,
     Feed,
     Login,
     Users,
@@ -82,7 +82,7 @@ class Session:
         self.published = False
         """Whether this turn brought messages to publish."""
         self._delivering: list[Channel] = []
-        self._confirming: Confirming[Channel] = Confirming()
+        self._confirm_scheduler: ConfirmScheduler[Channel] = ConfirmScheduler()
         self._definition_mark = 0
         """What the store has to reach before the client hears anything."""
 
@@ -93,11 +93,11 @@ class Session:
     @property
     def confirming(self) -> bool:
         """Whether a publisher waits to be told."""
-        return bool(self._confirming)
+        return bool(self._confirm_scheduler)
 
-    def held_bytes(self) -> int:
+    def unacked_bytes(self) -> int:
         """About how many bytes the bodies have that the client has not acknowledged."""
-        return sum([channel.receiver.ledger.estimated_size() for channel in self.channels.values()])
+        return sum([channel.receiver.unacked.estimated_size() for channel in self.channels.values()])
 
     def handle(self, events: list[Event], now: float) -> None:
         """Do what the client asked for."""
@@ -150,7 +150,7 @@ class Session:
             channel.end(now)
         self.channels.clear()
         self._delivering.clear()
-        self._confirming = Confirming()
+        self._confirm_scheduler = ConfirmScheduler()
         if self.vhost is not None and self.login is not None:
             self.login.leave()
             self.vhost.release(self, now)
@@ -166,7 +166,7 @@ class Session:
     def _forget_channel(self, number: int, now: float) -> None:
         channel = self.channels.pop(number, None)
         if channel is not None:
-            self._confirming.forget(channel)
+            self._confirm_scheduler.forget(channel)
             channel.end(now)
 
     def _on_method(self, event: MethodReceived, now: float) -> None:
@@ -213,7 +213,7 @@ class Session:
             self._refuse(channel, refusal, 60, 40, now)
             return
         if channel.confirms is not None:
-            self._confirming.add(channel)
+            self._confirm_scheduler.add(channel)
 
     def _on_acknowledged(self, event: Acknowledged, now: float) -> None:
         channel = self.channels.get(event.channel)
@@ -277,11 +277,11 @@ class Session:
             channel.send_deliveries()
             if channel.undeliverable:
                 channel.give_up_undeliverable(now)
-        if self._confirming:
+        if self._confirm_scheduler:
             store = self.broker.store
-            for channel in self._confirming.take_ready(self.feed.confirmed, store.safe):
+            for channel in self._confirm_scheduler.take_ready(self.feed.confirmed, store.safe):
                 self._finish_channel(channel)
-            if self._confirming.needs_store:
+            if self._confirm_scheduler.needs_store:
                 store.when_safe(self.on_busy)
 
     def waits_for_store(self) -> bool:
@@ -297,7 +297,7 @@ class Session:
         if confirms is not None:
             channel.send_confirms(self.feed.confirmed, self.broker.store.safe)
             if confirms.told < confirms.published:
-                self._confirming.wait(channel, self.feed.confirmed)
+                self._confirm_scheduler.wait(channel, self.feed.confirmed)
 
 
 _HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {

@@ -1,7 +1,7 @@
-"""Alarms: when memory or disk run low, publishers have to wait until there is enough again.
+"""Alarms: while memory or disk space is low, publishers are blocked.
 
-What is read, and from where, is the owner's affair: each alarm is given functions.  It is raised beyond its limit
-and lifted only a tenth on this side of it, so that it does not flutter.
+Each alarm gets a function that reads its figure.  An alarm is raised when the figure passes the limit, and lifted when
+it is better than the limit by a tenth of it, so that it does not change all the time.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from plugins.engines.broker.broker import Broker
 
 PERIOD = 0.5
-"""Seconds between two looks: a publisher at a gigabyte a second gets half of one further in between."""
+"""Seconds between two checks.  A publisher at one gigabyte a second exceeds a limit by half a gigabyte meanwhile."""
 
 _HYSTERESIS = 10
 
 
-def held_in_queues(broker: Broker) -> int:
-    """Return how many octets of memory the queues hold: an upper estimate, since queues may share bodies.
+def bytes_in_queues(broker: Broker) -> int:
+    """Return an upper estimate of the octets of memory that messages in queues take (queues may share bodies).
 
-    The bodies of what is outstanding are with whom it was handed to (``Ledger.estimated_size``).
+    The bodies of outstanding messages are not included: see ``Unacked.estimated_size``.
     """
     held = 0
     for vhost in broker.vhosts.values():
@@ -37,23 +37,23 @@ def held_in_queues(broker: Broker) -> int:
 
 
 class Alarm(Interface):
-    """One resource that is watched."""
+    """One resource that is monitored."""
 
     name: str
-    """What the publishers are told: "low on <name>"."""
+    """The resource, as publishers are told: "low on <name>"."""
     raised: bool
 
-    def look(self) -> None:
-        """Read, and raise or lift."""
+    def check(self) -> None:
+        """Read the figure, and raise or lift the alarm."""
         ...
 
     def statistics(self) -> dict[str, Any]:
-        """What was read last, and the limit."""
+        """Return the figure that was read last, and the limit."""
         ...
 
 
 class QueuedAlarm:
-    """What the queues hold is limited."""
+    """Limits the memory of messages."""
 
     name = "memory"
 
@@ -63,22 +63,22 @@ class QueuedAlarm:
         self.held = held
         self._last = 0
 
-    def look(self) -> None:
-        """Read, and raise or lift."""
+    def check(self) -> None:
+        """Read the figure, and raise or lift the alarm."""
         self._last = self.held()
         self.raised = self._last > (_nine_tenths(self.limit) if self.raised else self.limit)
 
     def statistics(self) -> dict[str, Any]:
-        """What was read last, and the limit."""
+        """Return the figure that was read last, and the limit."""
         return {"queued": self._last, "queued_limit": self.limit}
 
 
 class ProcessAlarm:
-    """What the process has is limited, as long as publishers who wait would help.
+    """Limits the resident memory of the process.
 
-    An allocator keeps what was fragmented while it was full.  So the alarm asks it to give back what it can, and
-    counts only while the queues hold a tenth of the limit themselves: with less in them, nobody who empties
-    queues could ever lift it.
+    An allocator keeps fragmented memory after messages were freed.  So the alarm asks it to return what it can.  The
+    alarm is raised only while messages take at least a tenth of the limit: with fewer messages, blocking publishers
+    and emptying queues could never lift it.
     """
 
     name = "memory"
@@ -97,8 +97,8 @@ class ProcessAlarm:
         self._give_back = give_back
         self._last = 0
 
-    def look(self) -> None:
-        """Read, and raise or lift."""
+    def check(self) -> None:
+        """Read the figure, and raise or lift the alarm."""
         self._last = self.resident()
         share = self.limit // _HYSTERESIS
         if not self.raised:
@@ -106,17 +106,17 @@ class ProcessAlarm:
             return
         enough = _nine_tenths(self.limit)
         if self._last > enough and self._held() < enough:
-            self._give_back()  # milliseconds for each gigabyte, so only where the queues are not what fills it
+            self._give_back()  # takes milliseconds for each gigabyte, so only if messages are not what fills the memory
             self._last = self.resident()
         self.raised = self._last > enough and self._held() > _nine_tenths(share)
 
     def statistics(self) -> dict[str, Any]:
-        """What was read last, and the limit."""
+        """Return the figure that was read last, and the limit."""
         return {"memory": self._last, "memory_limit": self.limit}
 
 
 class DiskAlarm:
-    """So much of a disk has to stay free."""
+    """Limits how much of a disk is used: ``limit`` octets must stay free."""
 
     name = "disk"
 
@@ -126,44 +126,44 @@ class DiskAlarm:
         self.free = free
         self._last = 0
 
-    def look(self) -> None:
-        """Read, and raise or lift."""
+    def check(self) -> None:
+        """Read the figure, and raise or lift the alarm."""
         self._last = self.free()
         enough = self.limit + self.limit // _HYSTERESIS if self.raised else self.limit
         self.raised = self._last < enough
 
     def statistics(self) -> dict[str, Any]:
-        """What was read last, and the limit."""
+        """Return the figure that was read last, and the limit."""
         return {"disk_free": self._last, "disk_free_limit": self.limit}
 
 
 class Alarms:
     """All alarms of one broker.
 
-    A front-end calls ``look`` when ``next_look`` is due and something was published since, and each ``PERIOD``
-    while one is raised: an idle broker is not woken.
+    The engine calls ``check`` at the end of a turn if ``next_check`` has come, and every ``PERIOD`` while an alarm is
+    raised.  So an idle broker is not woken.
     """
 
     def __init__(self, alarms: Sequence[Alarm]) -> None:
         self.alarms = alarms
-        self.next_look = 0.0
+        self.next_check = 0.0
         self.raised: tuple[str, ...] = ()
-        """The names of what is low, in order; empty: all is well."""
+        """The names of the raised alarms, sorted."""
         self.unread: dict[str, str] = {}
-        """Of alarms whose figure could not be read when it was looked at last: why.  They stay as they were."""
+        """The error of each alarm whose figure could not be read at the last check.  These alarms do not change."""
 
     @property
     def reason(self) -> str:
-        """What to tell the publishers, in RabbitMQ's words."""
+        """What publishers are told, in RabbitMQ's words; empty: no alarm is raised."""
         return f"low on {' & '.join(self.raised)}" if self.raised else ""
 
-    def look(self, now: float) -> bool:
-        """Read everything; return whether what is raised has changed."""
-        self.next_look = now + PERIOD
+    def check(self, now: float) -> bool:
+        """Check all alarms; return whether the set of raised alarms has changed."""
+        self.next_check = now + PERIOD
         for alarm in self.alarms:
-            # out of file descriptors, or a disk that is gone: no reason to end the broker
+            # No file descriptor is free, or the disk is gone.  The broker continues.
             try:
-                alarm.look()
+                alarm.check()
                 self.unread.pop(alarm.name, None)
             except OSError as error:
                 self.unread[alarm.name] = str(error)
@@ -172,7 +172,7 @@ class Alarms:
         return self.raised != before
 
     def statistics(self) -> dict[str, Any]:
-        """Return what is low, what was read last, and the limits."""
+        """Return the raised alarms, the figures that were read last, and the limits."""
         figures: dict[str, Any] = {"alarms": ", ".join(self.raised)}
         for alarm in self.alarms:
             figures |= alarm.statistics()

@@ -1,4 +1,4 @@
-"""Arguments of a declaration: checked as RabbitMQ checks them, with its words for what is wrong."""
+"""Arguments of a declaration, checked as RabbitMQ checks them, with the texts of its errors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from plugins.engines.broker.errors import PreconditionFailed
 
 LARGEST_PRIORITY = 255
 LONGEST_TIME = 2**32 - 1
-"""In milliseconds; RabbitMQ's limit of what a timer can be set to."""
+"""In milliseconds: RabbitMQ's limit for timers."""
 LONGEST_NAME = 255
-"""In octets: what a protocol's short string can carry."""
+"""In octets: the limit of a short string (AMQP 0-9-1, section 4.2.5.3)."""
 
 
 class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the arguments of a queue ask for; times in seconds."""
+    """The arguments of a queue, parsed; times in seconds."""
 
     message_ttl: float | None = None
     expires: float | None = None
@@ -34,7 +34,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Unacceptable(Exception):
-    """The value is wrong; the text says how, in RabbitMQ's words."""
+    """The value is invalid; the text is RabbitMQ's."""
 
 
 def type_name(value: object) -> str:
@@ -146,11 +146,11 @@ QUEUE_ARGUMENTS: dict[str, Callable[[object], Any]] = {
     "x-queue-type": _queue_type,
     "x-single-active-consumer": _flag,
 }
-"""The arguments that mean something, in the order in which they are checked; others are kept and ignored."""
+"""The arguments that have an effect, in the order in which they are checked.  Others are stored and ignored."""
 
 
 def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -> QueuePolicy:
-    """Return what the arguments ask for, or refuse them."""
+    """Parse the arguments of a queue; raise ``PreconditionFailed`` if one is invalid."""
     found: dict[str, Any] = {}
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
@@ -182,7 +182,7 @@ def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -
 def require_equal_flag(
     kind: str, name: str, vhost: str, flag: str, received: object, current: object
 ) -> None:
-    """Refuse a redeclaration that differs from what is there."""
+    """Raise ``PreconditionFailed`` for a declaration whose flag differs from that of the existing object."""
     if received != current:
         raise PreconditionFailed(
             f"inequivalent arg '{flag}' for {kind} '{name}' in vhost '{vhost}': "
@@ -193,7 +193,7 @@ def require_equal_flag(
 def require_equal_argument(
     kind: str, name: str, vhost: str, argument: str, received: Mapping[str, Any], current: Mapping[str, Any]
 ) -> None:
-    """Refuse a redeclaration with another value of an argument."""
+    """Raise ``PreconditionFailed`` for a declaration whose argument differs from that of the existing object."""
     new, old = received.get(argument), current.get(argument)
     if new != old:
         raise PreconditionFailed(

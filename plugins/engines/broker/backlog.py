@@ -1,7 +1,10 @@
-"""Backlog: the messages of a queue that wait for a consumer, in order, by priority.
+"""Backlog: the ready messages of a queue, in order, by priority.
 
-The order is that of the positions; what comes back (requeue) finds its old place again, because a
-reader that rejects a message must not see it overtaken by later ones (RabbitMQ since 2.7).
+There is one deque for each priority level.  Its items are spans (messages in memory) and pages (messages on disk).
+Items are in the order of their positions.  A message that is requeued gets its old place again, so that messages
+published later do not overtake it (RabbitMQ since 2.7).
+
+A page is read when it is at the front.  Until then its count is exact, and its size may be an estimate.
 """
 
 from __future__ import annotations
@@ -15,87 +18,87 @@ from plugins.engines.broker.paged import Paged
 from plugins.engines.broker.span import Span
 
 PER_MESSAGE = 64
-"""Octets that a message costs besides its body: a bytes object, its places in lists (measured: 52)."""
+"""Octets of memory for a message besides its body: the bytes object, and references in lists (measured: 52)."""
 
 Item: TypeAlias = Span | Paged
 Read: TypeAlias = Callable[[Paged, Item | None], list[Span]]
-"""A page, and what follows it, to the page's spans."""
+"""``read(page, following)`` returns the spans of a page; ``following`` is the item behind it."""
 
 
 class Backlog:
-    """Spans in order, or pages of them that lie on disk; one lane a priority, the highest lane first."""
+    """The items of one queue."""
 
-    __slots__ = ("count", "lanes", "paged", "read", "size")
+    __slots__ = ("count", "levels", "paged", "read", "size")
 
     def __init__(self, highest_priority: int, read: Read) -> None:
-        self.lanes: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
-        """Of items; a page is known by its ``batch``, which is None."""
+        self.levels: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
+        """Deques of items by priority, the lowest first.  A page is told from a span by its ``batch``, which is None."""
         self.count = 0
         self.size = 0
         self.paged = 0
-        """How much of ``size`` is in pages."""
+        """The part of ``size`` that is in pages, and so not in memory."""
         self.read = read
 
     def append(self, span: Span, size: int) -> None:
         """Add new messages behind all others of their priority."""
-        lanes = self.lanes
-        lane = lanes[0] if len(lanes) == 1 else self._lane_of(span)
-        lane.append(span)
+        levels = self.levels
+        level = levels[0] if len(levels) == 1 else self._level_of(span)
+        level.append(span)
         self.count += span.stop - span.start
         self.size += size
 
     def append_page(self, page: Paged, priority: int) -> None:
-        """Add what lies on disk, behind all others of its priority."""
-        self.lanes[min(priority, len(self.lanes) - 1)].append(page)
+        """Add a page behind all other items of its priority."""
+        self.levels[min(priority, len(self.levels) - 1)].append(page)
         self.count += page.count
         self.size += page.size
         self.paged += page.size
 
     def put_back(self, span: Span) -> None:
-        """Return messages to their old place."""
+        """Put messages back at their old position."""
         self.count += len(span)
         self.size += span.size()
-        lane = self._lane_of(span)
+        level = self._level_of(span)
         overtaken: list[Item] = []
-        while lane and lane[0].first < span.first:
-            item = lane[0]
+        while level and level[0].first < span.first:
+            item = level[0]
             if item.batch is None and item.stop > span.first:
-                self._read_front(lane)
+                self._read_front(level)
             else:
-                overtaken.append(lane.popleft())
+                overtaken.append(level.popleft())
         if overtaken and (last := overtaken[-1]).batch is not None and span.continues(last):
             last.stop = span.stop
         else:
-            lane.appendleft(span)
-        lane.extendleft(reversed(overtaken))
+            level.appendleft(span)
+        level.extendleft(reversed(overtaken))
 
     def take_one(self) -> Span | None:
-        """Remove the message that leaves next."""
-        for lane in reversed(self.lanes):
-            if lane and self._has_front(lane):
-                return self._taken(_front_of(lane, 1))
+        """Remove and return the first message of the highest priority; None: the backlog is empty."""
+        for level in reversed(self.levels):
+            if level and self._has_front(level):
+                return self._taken(_front_of(level, 1))
         return None
 
     def take(self, most: int, most_bytes: int) -> tuple[list[Span], int, int]:
-        """Remove up to ``most`` messages; return their spans, how many and how large they are.
+        """Remove up to ``most`` messages; return their spans, their number and the octets of their bodies.
 
-        ``most_bytes`` is passed by a message at most; within a batch it is kept to on the average, since
-        weighing each message would cost more than it saves.
+        ``most_bytes`` may be exceeded by one message.  A batch is split by the average size of its messages, because
+        to add up the size of each would cost more than it saves.
         """
         spans: list[Span] = []
         count = size = 0
-        for lane in reversed(self.lanes):
-            while lane and count < most and size < most_bytes:
-                span = lane[0]
+        for level in reversed(self.levels):
+            while level and count < most and size < most_bytes:
+                span = level[0]
                 batch = span.batch
                 if batch is None:
-                    self._read_front(lane)
+                    self._read_front(level)
                     continue
                 length = span.stop - span.start
                 if count + length <= most and size + batch.size <= most_bytes:
-                    lane.popleft()
+                    level.popleft()
                 else:
-                    span = _front_of(lane, min(most - count, _share(batch, most_bytes - size)))
+                    span = _front_of(level, min(most - count, _share(batch, most_bytes - size)))
                     length = span.stop - span.start
                 spans.append(span)
                 count += length
@@ -105,51 +108,54 @@ class Backlog:
         return spans, count, size
 
     def take_oldest(self, most: int) -> Span | None:
-        """Remove up to ``most`` messages at the front of the lowest priority: what is shed first.
+        """Remove up to ``most`` messages at the front of the lowest priority: those that are dropped first.
 
-        None: they had to be read, and may be fewer, or less, than was thought.
+        None: a page was read instead.  It may have fewer messages or octets than it said, so the caller looks again.
         """
-        lane = next(lane for lane in self.lanes if lane)
-        if lane[0].batch is None:
-            self._read_front(lane)
+        level = next(level for level in self.levels if level)
+        if level[0].batch is None:
+            self._read_front(level)
             return None
-        return self._taken(_front_of(lane, most))
+        return self._taken(_front_of(level, most))
 
     def take_expired(self, now: float) -> list[Span]:
-        """Remove what has expired at the front of each lane (behind the front RabbitMQ lets it wait, too)."""
+        """Remove the expired messages at the front of each level.
+
+        Expired messages behind one that has not expired stay until they are at the front, as in RabbitMQ.
+        """
         expired: list[Span] = []
-        for lane in self.lanes:
-            while lane and (when := lane[0].expires_at) is not None and when <= now:
-                if lane[0].batch is None:
-                    self._read_front(lane)
+        for level in self.levels:
+            while level and (when := level[0].expires_at) is not None and when <= now:
+                if level[0].batch is None:
+                    self._read_front(level)
                 else:
-                    expired.append(self._taken(lane.popleft()))
+                    expired.append(self._taken(level.popleft()))
         return expired
 
     def next_expiry(self) -> float | None:
-        """Return when the first of the fronts expires."""
-        times = [lane[0].expires_at for lane in self.lanes if lane]
+        """Return when the first message at the front of a level expires; None: none of them does."""
+        times = [level[0].expires_at for level in self.levels if level]
         return min((time for time in times if time is not None), default=None)
 
     def take_all(self) -> list[Item]:
-        """Remove everything."""
-        items = [item for lane in self.lanes for item in lane]
-        for lane in self.lanes:
-            lane.clear()
+        """Remove and return all items."""
+        items = [item for level in self.levels for item in level]
+        for level in self.levels:
+            level.clear()
         self.count = self.size = self.paged = 0
         return items
 
-    def _has_front(self, lane: deque[Any]) -> bool:
-        """Whether a lane that is not empty has a message, once it has been read."""
-        while lane and lane[0].batch is None:
-            self._read_front(lane)
-        return bool(lane)
+    def _has_front(self, level: deque[Any]) -> bool:
+        """Read pages until a span is at the front of a level; return False if the level is empty then."""
+        while level and level[0].batch is None:
+            self._read_front(level)
+        return bool(level)
 
-    def _read_front(self, lane: deque[Any]) -> None:
-        """Put the spans of a lane's first page in its place; some may be lost, the sizes were estimated."""
-        page = lane.popleft()
-        spans = self.read(page, lane[0] if lane else None)
-        lane.extendleft(reversed(spans))
+    def _read_front(self, level: deque[Any]) -> None:
+        """Replace a level's first page by its spans, and correct the counts: messages may be lost, sizes were estimated."""
+        page = level.popleft()
+        spans = self.read(page, level[0] if level else None)
+        level.extendleft(reversed(spans))
         self.paged -= page.size
         self.count += sum(map(len, spans)) - page.count
         self.size += sum(span.batch.size for span in spans) - page.size
@@ -159,19 +165,19 @@ class Backlog:
         self.size -= span.size()
         return span
 
-    def _lane_of(self, span: Span) -> deque[Any]:
-        return self.lanes[max(0, min(span.batch.envelope.priority, len(self.lanes) - 1))]
+    def _level_of(self, span: Span) -> deque[Any]:
+        return self.levels[max(0, min(span.batch.envelope.priority, len(self.levels) - 1))]
 
 
 def _share(batch: Batch, most_bytes: int) -> int:
-    """How many messages of average size make so many bytes, at least one."""
+    """Return how many messages of the batch's average size have so many octets; at least one."""
     return max(1, most_bytes * len(batch.bodies) // batch.size) if batch.size else len(batch.bodies)
 
 
-def _front_of(lane: deque[Any], most: int) -> Span:
-    """Remove up to ``most`` messages of the first item, a span."""
-    span: Span = lane[0]
+def _front_of(level: deque[Any], most: int) -> Span:
+    """Remove up to ``most`` messages of a level's first item, which is a span."""
+    span: Span = level[0]
     if len(span) > most:
         return span.split(most)
-    lane.popleft()
+    level.popleft()
     return span

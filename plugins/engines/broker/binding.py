@@ -1,4 +1,4 @@
-"""Binding: what leads from an exchange to a queue or to another exchange."""
+"""Binding: a rule by which an exchange passes messages to a queue, to another exchange or to a sink."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Identity: TypeAlias = tuple[int, int, str, str]
 
 
 class Binding(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A binding.  Two with the same ends, key and arguments are one (see ``identity_of``)."""
+    """A binding.  Source, destination, key and arguments identify it (see ``identity_of``)."""
 
     source: Exchange
     destination: Destination
@@ -27,17 +27,17 @@ class Binding(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def durable(self) -> bool:
-        """Whether it survives a restart: both ends must."""
+        """Whether it survives a restart: it does if source and destination do."""
         return self.source.durable and self.destination.durable
 
     @property
     def identity(self) -> Identity:
-        """What makes it the same as another."""
+        """The identity of this binding, see ``identity_of``."""
         return identity_of(self.source, self.destination, self.key, self.arguments)
 
 
 def identity_of(
     source: Exchange, destination: Destination, key: str, arguments: Mapping[str, Any]
 ) -> Identity:
-    """Return what makes two bindings the same; the order of the arguments does not count."""
+    """Return a key that is equal for equal bindings.  The order of the arguments does not matter."""
     return id(source), id(destination), key, repr(sorted(arguments.items())) if arguments else ""

@@ -1,7 +1,7 @@
-"""Binding index: which bindings of a queue fit a message.
+"""Binding index: which bindings of a queue a message matches.
 
-A queue gets one copy of a message however many of its bindings fit (AMQP 0-9-1, section 3.1.3.1, and what follows
-from it).  A protocol that tells its client *which* subscriptions a message came for asks here, once an envelope.
+A queue gets one copy of a message however many of its bindings match (AMQP 0-9-1, section 3.1.3.1).
+A protocol that tells its client which subscriptions a message matched asks this index, once for each envelope.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MOST_ENVELOPES = 1000
 
 
 class BindingIndex:
-    """The bindings of one queue, looked up by what is published.
+    """Finds the bindings of one queue that an envelope matches.
 
-    It sees bindings that lead from the exchange of the envelope straight to the queue, and none that pass through
-    another exchange.  Used by the broker's thread.
+    It finds bindings from the exchange of the envelope to the queue, and none that pass through another exchange.
+    Used by the broker's thread.
     """
 
     def __init__(self, queue: Queue, exchange_types: ExchangeTypes) -> None:
@@ -38,7 +38,7 @@ class BindingIndex:
         self._found: dict[Envelope, tuple[Binding, ...]] = {}
 
     def find(self, envelope: Envelope) -> tuple[Binding, ...]:
-        """Return the bindings that fit, in no order; their ``arguments`` are what the binding was made with."""
+        """Return the bindings that match, in no particular order."""
         changes = self._queue.vhost.routes.changes
         if changes != self._changes:
             self._changes = changes
@@ -59,7 +59,7 @@ class BindingIndex:
             if matcher is None:
                 matcher = make_matcher(source.kind, source.arguments, self._exchange_types)
                 self._matchers[source.name] = matcher
-            # A destination of its own for each binding: a matcher tells destinations, and not bindings.
+            # Each binding gets its own destination, because a matcher returns destinations and not bindings.
             matcher.add(msgspec.structs.replace(binding, destination=_Found(binding)))
 
     def _match(self, envelope: Envelope) -> tuple[Binding, ...]:
@@ -74,7 +74,7 @@ class BindingIndex:
 
 
 class _Found:
-    """A sink that stands for a binding."""
+    """The destination that stands for one binding."""
 
     durable = False
 

@@ -1,7 +1,7 @@
-"""Broker: virtual hosts, and the one list of what is to be done when.
+"""Broker: the virtual hosts and the deadlines of their queues; the root of the model.
 
-A front-end calls operations on the virtual hosts, then ``settle`` once a turn; it asks
-``next_deadline`` and calls ``handle_timeout``.  Nothing here waits, reads a clock or touches a socket.
+The engine calls operations on the virtual hosts, then ``process`` once a turn.  It calls ``handle_timeout`` at
+``next_deadline``.  The model does no I/O but through its store: it does not wait, read a clock or use a socket.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plugins.engines.broker.virtual_host import VirtualHost
 
 
 class Broker:
-    """The whole model."""
+    """All virtual hosts.  Used by one thread."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class Broker:
         exchange_types: ExchangeTypes = MappingProxyType({}),
         report: Callable[[str, str], None] = lambda what, detail: None,
     ) -> None:
-        """``clock`` is the time of day at ``now``; ``seed`` makes the names that the broker invents.
+        """``clock`` is the time of day at ``now``.  ``seed`` is for the names that the broker chooses.
 
-        ``exchange_types``: those that plugins bring, besides ours.  ``report`` tells an operator what happened
-        and the details.
+        ``exchange_types``: types of plugins, besides the built-in ones.  ``report(what, detail)`` reports an event to
+        operators.
         """
         self.report = report
         self.exchange_types = exchange_types
@@ -48,44 +48,41 @@ class Broker:
         self._asked = 0
 
     def vhost(self, name: str) -> VirtualHost:
-        """Return a virtual host, or refuse."""
+        """Return a virtual host; raise ``NotAllowed`` if it does not exist."""
         vhost = self.vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")
         return vhost
 
     def add_vhost(self, name: str) -> VirtualHost:
-        """Return the virtual host of that name, new if there was none."""
+        """Return the virtual host of that name; create it if it does not exist."""
         return self.vhosts.setdefault(name, VirtualHost(name, self))
 
-    def settle(self, now: float) -> None:
-        """Settle the queues, and let the store write."""
-        self.settle_queues(now)
+    def process(self, now: float) -> None:
+        """Process the queues that were touched, and let the store write."""
+        self.process_queues(now)
         self.store.flush()
 
-    def settle_queues(self, now: float) -> None:
-        """Let every queue that was touched do what follows from it, until nothing more follows."""
+    def process_queues(self, now: float) -> None:
+        """Process the queues that were touched, until none is touched any more."""
         for vhost in self.vhosts.values():
             if vhost.touched:
-                vhost.settle(now)
+                vhost.process(now)
 
     def share_memory(self) -> None:
-        """Have the store divide anew what memory the queues may have; to be called now and then."""
+        """Have the store divide the memory among all queues again; called from time to time."""
         self.store.share_memory([queue for vhost in self.vhosts.values() for queue in vhost.queues.values()])
 
     @property
     def touched(self) -> bool:
-        """Whether ``settle`` has something to do."""
-        for vhost in self.vhosts.values():  # noqa: SIM110 - each turn; a generator costs more than all it asks
+        """Whether a queue is to be processed."""
+        for vhost in self.vhosts.values():  # noqa: SIM110 - each turn; a generator costs more than the loop
             if vhost.touched:
                 return True
         return False
 
     def call_at(self, when: float, timed: Timed) -> None:
-        """Call ``handle_timeout`` of a queue, a ``Timer`` or any other at ``when``.
-
-        If it is to be called before that anyway, nothing changes.
-        """
+        """Have ``timed.handle_timeout`` called at ``when``.  If it will be called earlier anyway, nothing changes."""
         if timed.called_at is not None and timed.called_at <= when:
             return
         timed.called_at = when
@@ -93,23 +90,23 @@ class Broker:
         heappush(self._deadlines, (when, self._asked, timed))
 
     def next_deadline(self) -> float | None:
-        """Return when ``handle_timeout`` wants to be called."""
+        """Return when ``handle_timeout`` has to be called; None: not at all."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due, and settle."""
+        """Call all that is due, and process the queues."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
             when, _, timed = heappop(deadlines)
             if timed.called_at == when:
                 timed.called_at = None
                 timed.handle_timeout(now)
-        self.settle(now)
+        self.process(now)
 
     def clock(self, now: float) -> float:
         """Return the time of day at ``now``."""
         return now + self._clock_ahead
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters of this moment, by virtual host."""
+        """Return the present counters, by virtual host."""
         return {name: vhost.statistics() for name, vhost in self.vhosts.items()}

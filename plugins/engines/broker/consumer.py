@@ -1,4 +1,4 @@
-"""Consumer: one subscription to a queue, and the credit that says how much it may be handed."""
+"""Consumer: one subscription to a queue, and its credit: how many messages it may be delivered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Consumer:
 
     __slots__ = (
         "arguments",
+        "auto_ack",
         "exclusive",
         "outstanding",
         "prefetch",
         "priority",
         "queue",
         "receiver",
-        "settled",
         "tag",
     )
 
@@ -31,7 +31,7 @@ class Consumer:
         queue: Queue,
         receiver: Receiver,
         *,
-        settled: bool,
+        auto_ack: bool,
         exclusive: bool,
         prefetch: int,
         arguments: Mapping[str, Any],
@@ -39,11 +39,11 @@ class Consumer:
         self.tag = tag
         self.queue = queue
         self.receiver = receiver
-        self.settled = settled
-        """Whether a delivery counts as acknowledged the moment it is made (AMQP no-ack)."""
+        self.auto_ack = auto_ack
+        """Whether a delivery is acknowledged as soon as it is made (AMQP no-ack)."""
         self.exclusive = exclusive
         self.prefetch = prefetch
-        """How many it may hold unacknowledged; 0: no limit."""
+        """How many messages it may have unacknowledged; 0: no limit."""
         self.outstanding = 0
         self.arguments = arguments
         priority = arguments.get("x-priority", 0)
@@ -53,7 +53,7 @@ class Consumer:
         return f"<Consumer {self.tag!r} of {self.queue.name!r}, {self.outstanding} outstanding>"
 
     def room(self) -> int:
-        """Return how many messages it may be handed now."""
+        """Return how many messages it may be delivered now.  With a closed window, its queue waits for the window."""
         receiver = self.receiver
         window = receiver.window
         if window.left <= 0:
@@ -62,7 +62,7 @@ class Consumer:
         if not receiver.active:
             return 0
         room = window.room()
-        if self.settled:
+        if self.auto_ack:
             return room
         if self.prefetch:
             room = min(room, self.prefetch - self.outstanding)

@@ -1,7 +1,7 @@
-"""Dead letters: what happens to the envelope of a message that a queue gives up.
+"""Dead letters: the envelope of a message that a queue drops and passes to its dead-letter exchange.
 
-The ``x-death`` header follows RabbitMQ's description (https://www.rabbitmq.com/docs/dlx): one entry a
-(queue, reason), the latest first, counted; the ``x-first-death`` headers are written once.
+The ``x-death`` header follows RabbitMQ's description (https://www.rabbitmq.com/docs/dlx): one
+entry with a count for each queue and reason, the latest first.  The ``x-first-death`` headers are written once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 from kernel.contracts.message import Envelope
 
 Reason = Literal["rejected", "expired", "maxlen", "delivery_limit", "undeliverable"]
-"""RabbitMQ's, and one of ours: a consumer's protocol cannot carry the message."""
+"""RabbitMQ's reasons, and ``undeliverable``: a consumer's protocol cannot carry the message."""
 
 
 def headers_of(envelope: Envelope) -> Mapping[str, Any]:
-    """Return the headers of a message; empty when it has none, or something else under that name."""
+    """Return the headers of a message; empty if it has none, or if the property is not a mapping."""
     if not envelope.properties:
         return {}
     headers = envelope.properties.get("headers")
@@ -27,7 +27,7 @@ def headers_of(envelope: Envelope) -> Mapping[str, Any]:
 
 
 def deaths_of(envelope: Envelope) -> list[dict[str, Any]]:
-    """Return the ``x-death`` entries, the latest first; a client may have put anything there."""
+    """Return the ``x-death`` entries, the latest first.  Clients may write the header, so anything else is ignored."""
     deaths = headers_of(envelope).get("x-death")
     if not isinstance(deaths, list):
         return []
@@ -69,7 +69,7 @@ def dead_envelope(
 
 
 def would_cycle(envelope: Envelope, queue: str) -> bool:
-    """Whether a dead letter has been in ``queue`` before and nobody rejected it since: it would go round for ever."""
+    """Whether a dead letter was in ``queue`` before and was not rejected since, so that it would circulate for ever."""
     for death in deaths_of(envelope):
         if death.get("reason") == "rejected":
             return False
@@ -95,5 +95,5 @@ def _new_death(envelope: Envelope, reason: Reason, queue: str, clock: float) -> 
 
 
 def _counted(count: object) -> int:
-    """What a client wrote there may be anything; what is written back must fit on the wire."""
+    """Return a count that a client may have written; 0 if it is no number that fits into 64 bits."""
     return count if isinstance(count, int) and 0 <= count < 1 << 62 else 0

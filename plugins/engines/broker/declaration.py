@@ -1,4 +1,4 @@
-"""Declarations: what is refused, new or repeated, and the exchanges that are always there."""
+"""Declarations: which ones are refused, and the exchanges that every virtual host has from the start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _system_exchange(name: str, kind: str, matcher: Any) -> Exchange:
 
 
 def check_exchange_name(name: str, existing: Mapping[str, Exchange]) -> None:
-    """Refuse the default exchange, and new names that are kept for the broker."""
+    """Refuse the default exchange, and new names with the reserved prefix."""
     if not name:
         raise default_exchange_refused()
     if name.startswith("amq.") and name not in existing:
@@ -47,13 +47,13 @@ def check_exchange_name(name: str, existing: Mapping[str, Exchange]) -> None:
 
 
 def check_queue_name(name: str) -> None:
-    """Refuse names that are kept for the broker."""
+    """Refuse names with the reserved prefix."""
     if name.startswith("amq."):
         raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
 
 
 def check_exchange_arguments(name: str, vhost: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse an alternate exchange that is no name."""
+    """Refuse an alternate exchange that is not a string."""
     alternate = arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
         raise PreconditionFailed(
@@ -72,7 +72,7 @@ def require_same_exchange(
     internal: bool,
     arguments: Mapping[str, Any],
 ) -> None:
-    """Refuse to declare an exchange once more, but otherwise."""
+    """Refuse to declare an existing exchange with other properties."""
     name = exchange.name
     require_equal_flag("exchange", name, vhost, "type", kind, exchange.kind)
     require_equal_flag("exchange", name, vhost, "durable", durable, exchange.durable)
@@ -84,7 +84,7 @@ def require_same_exchange(
 def require_same_queue(
     queue: Queue, *, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]
 ) -> None:
-    """Refuse to declare a queue once more, but otherwise."""
+    """Refuse to declare an existing queue with other properties."""
     name, vhost = queue.name, queue.vhost.name
     require_equal_flag("queue", name, vhost, "durable", durable, queue.durable)
     require_equal_flag("queue", name, vhost, "auto_delete", auto_delete, queue.auto_delete)

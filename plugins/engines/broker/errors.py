@@ -1,6 +1,6 @@
-"""What a broker refuses: reply codes of AMQP 0-9-1 with the texts of RabbitMQ 3.10, which clients match on.
+"""Broker errors: the reply codes of AMQP 0-9-1 with the texts of RabbitMQ 3.10, which clients compare.
 
-Other front-ends map the code to their own; the text is for people in any protocol.
+Other front ends map the code to one of their protocol, and use the text as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 from kernel.contracts.errors import KernelError
 
 Level = Literal["channel", "connection"]
-"""What a refusal costs the client: the channel it came on, or the whole connection."""
+"""What an AMQP server closes because of the error: the channel or the connection."""
 
 
 class BrokerError(KernelError):
@@ -26,13 +26,13 @@ class BrokerError(KernelError):
 
 
 class AccessRefused(BrokerError):
-    """The client may not do that."""
+    """The client has no permission for it."""
 
     code, name, level = 403, "ACCESS_REFUSED", "channel"
 
 
 class NotFound(BrokerError):
-    """There is no such exchange or queue."""
+    """The exchange or queue does not exist."""
 
     code, name, level = 404, "NOT_FOUND", "channel"
 
@@ -44,41 +44,41 @@ class ResourceLocked(BrokerError):
 
 
 class PreconditionFailed(BrokerError):
-    """The request contradicts what is there, or itself."""
+    """The request contradicts the state of the broker, or itself."""
 
     code, name, level = 406, "PRECONDITION_FAILED", "channel"
 
 
 class CommandInvalid(BrokerError):
-    """The request makes no sense."""
+    """The request is invalid."""
 
     code, name, level = 503, "COMMAND_INVALID", "connection"
 
 
 class NotAllowed(BrokerError):
-    """The request is against the rules of this broker."""
+    """The configuration of this broker does not allow the request."""
 
     code, name, level = 530, "NOT_ALLOWED", "connection"
 
 
 class NotImplementedHere(BrokerError):
-    """The request asks for what this broker does not have."""
+    """The request needs a feature that this broker does not have."""
 
     code, name, level = 540, "NOT_IMPLEMENTED", "connection"
 
 
 def missing_queue(name: str, vhost: str) -> NotFound:
-    """Return the refusal for a queue that is not there."""
+    """Return the error for a queue that does not exist."""
     return NotFound(f"no queue '{name}' in vhost '{vhost}'")
 
 
 def missing_exchange(name: str, vhost: str) -> NotFound:
-    """Return the refusal for an exchange that is not there."""
+    """Return the error for an exchange that does not exist."""
     return NotFound(f"no exchange '{name}' in vhost '{vhost}'")
 
 
 def locked_queue(name: str, vhost: str) -> ResourceLocked:
-    """Return the refusal for a queue that belongs to another connection."""
+    """Return the error for a queue that belongs to another connection."""
     return ResourceLocked(
         f"cannot obtain exclusive access to locked queue '{name}' in vhost '{vhost}'. "
         "It could be originally declared on another connection or the exclusive property value "
@@ -87,5 +87,5 @@ def locked_queue(name: str, vhost: str) -> ResourceLocked:
 
 
 def default_exchange_refused() -> AccessRefused:
-    """Return the refusal to change the default exchange."""
+    """Return the error for an operation on the default exchange."""
     return AccessRefused("operation not permitted on the default exchange")

@@ -1,4 +1,4 @@
-"""Exchange: a name to publish to, the bindings that lead away from it, and what is bound to lead here."""
+"""Exchange: a name to publish to, with the bindings from it (``bindings``) and the bindings to it (``incoming``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plugins.engines.broker.contract import Matcher
 
 
 class Exchange:
-    """One exchange.  How it matches is its ``matcher``'s business."""
+    """One exchange.  Its ``matcher`` finds the bindings that a message fits."""
 
     __slots__ = (
         "alternate",
@@ -52,11 +52,11 @@ class Exchange:
         return f"<Exchange {self.name!r} {self.kind}, {len(self.bindings)} bindings>"
 
     def add(self, binding: Binding) -> None:
-        """Take a new binding that leads away from here."""
+        """Add a binding from this exchange."""
         self.bindings[binding.identity] = binding
         self.matcher.add(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Take a binding away."""
+        """Remove a binding from this exchange."""
         del self.bindings[binding.identity]
         self.matcher.remove(binding)

@@ -44,7 +44,7 @@ class Client(Interface):
         ...
 
     @property
-    def held_bytes(self) -> int:
+    def unacked_bytes(self) -> int:
         """About how many bytes the bodies have that it was handed and has not acknowledged."""
         ...
 

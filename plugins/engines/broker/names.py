@@ -1,4 +1,4 @@
-"""Names that the broker invents: short, unguessable enough not to meet by chance."""
+"""Names that the broker chooses: random, so that two of them are never equal by chance."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from random import Random
 
 
 def invent_name(prefix: str, random: Random) -> str:
-    """Return ``prefix`` and 22 characters, as RabbitMQ does (``amq.gen-JzTY20BRgKO-HjmUJj0wLg``)."""
+    """Return ``prefix`` and 22 random characters, as RabbitMQ does (``amq.gen-JzTY20BRgKO-HjmUJj0wLg``)."""
     return prefix + urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()

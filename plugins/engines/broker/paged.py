@@ -1,7 +1,7 @@
-"""Paged: messages of a queue that are not in memory, in their place among those that are.
+"""Paged: an item of a backlog whose messages are on disk only.
 
-The store makes them, and turns them into spans when the front of the queue gets there.  The queue knows how many
-they are, how large, and when the first of them expires; where they lie is the store's affair.
+The store creates it, and reads it when it is at the front of the queue.  The queue knows the number of messages, their
+size and when the first of them expires.  Only the store knows where they are on disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Paged(Interface):
 
     @property
     def batch(self) -> None:
-        """None: what tells it from a span."""
+        """None.  This tells a page from a span."""
         ...
 
     @property
@@ -39,19 +39,19 @@ class Paged(Interface):
 
     @property
     def expires_at(self) -> float | None:
-        """When the first of them expires; 0: not known, read it and see."""
+        """When the first message expires; None: none does; 0: not known until it is read."""
         ...
 
     @property
-    def mortal(self) -> bool:
-        """Whether any of them expires."""
+    def may_expire(self) -> bool:
+        """Whether any of the messages has an expiry."""
         ...
 
     @property
     def redelivered(self) -> bool:
-        """Whether they were handed out before."""
+        """Whether the messages may have been delivered before."""
         ...
 
     def detach(self) -> None:
-        """They are not wanted any more."""
+        """The page is not needed any more: its queue was deleted."""
         ...

@@ -26,7 +26,7 @@ from plugins.engines.broker.errors import (
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.front_end import Client, FrontEnd
 from plugins.engines.broker.host.codecs import codecs_of
-from plugins.engines.broker.host.confirming import Confirming
+from plugins.engines.broker.host.confirm_scheduler import ConfirmScheduler
 from plugins.engines.broker.host.confirms import Confirms
 from plugins.engines.broker.host.engine import BrokerEngine
 from plugins.engines.broker.host.feed import Feed
@@ -37,7 +37,6 @@ from plugins.engines.broker.host.rates import Bucket
 from plugins.engines.broker.host.stream_client import StreamClient
 from plugins.engines.broker.host.transaction import Transaction
 from plugins.engines.broker.host.users import Login, Users
-from plugins.engines.broker.ledger import Handed, Ledger
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.names import invent_name
 from plugins.engines.broker.queue import Queue
@@ -47,6 +46,7 @@ from plugins.engines.broker.sink import Sink
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.timer import Timer
+from plugins.engines.broker.unacked import Unacked, UnackedRange
 from plugins.engines.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ __all__ = [
     "Client",
     "Codecs",
     "CommandInvalid",
-    "Confirming",
+    "ConfirmScheduler",
     "Confirms",
     "Consumer",
     "Delivery",
@@ -86,8 +86,6 @@ __all__ = [
     "ExchangeTypes",
     "Feed",
     "FrontEnd",
-    "Handed",
-    "Ledger",
     "ListenerOptions",
     "Login",
     "NotAllowed",
@@ -105,6 +103,8 @@ __all__ = [
     "StreamFrontEnd",
     "Timer",
     "Transaction",
+    "Unacked",
+    "UnackedRange",
     "Users",
     "VirtualHost",
     "Window",

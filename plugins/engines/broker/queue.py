@@ -1,7 +1,18 @@
 """Queue: messages in order, and the consumers that share them.
 
-Publishing only appends.  What follows from it (deliveries, limits, expiry) is done by ``settle``,
-once a turn of the front-end however many batches came, and before anybody asks the queue something.
+A message is in one of three states.  It is *ready* while it is in the backlog; *outstanding* when it was delivered and
+not acknowledged (then the receiver's ``Unacked`` has it, and the queue only counts it); and *gone* when it was
+acknowledged, dropped or dead-lettered.  Transitions:
+
+    publish      -> ready          deliver   ready -> outstanding (gone, if the consumer acknowledges automatically)
+    requeue      outstanding -> ready, at its old position      acknowledge, reject, give_up    outstanding -> gone
+    expire, drop-head    ready -> gone
+
+Every message has a position, which no other message of the queue ever gets.  The store knows messages by it.
+
+``publish`` only appends, and marks the queue as touched.  ``process`` does what follows: it expires, delivers, and
+drops what exceeds a limit.  The virtual host calls it once a turn for each touched queue, however many batches came.
+Operations that look at the backlog call it first.
 """
 
 from __future__ import annotations
@@ -23,9 +34,9 @@ if TYPE_CHECKING:
     from plugins.engines.broker.virtual_host import VirtualHost
 
 _LONGEST_EXPIRATION = 1 << 53
-"""Milliseconds: 285,000 years.  Some protocols have numbers that are too large for a float."""
+"""Milliseconds (285,000 years).  Some protocols allow numbers that are too large for a float."""
 _LARGEST_SHARE = 256
-"""Messages that one of several consumers is handed before the next has its turn."""
+"""Messages that one of several consumers gets before it is the next one's turn."""
 
 
 class Queue:
@@ -48,29 +59,29 @@ class Queue:
         self.durable = durable
         self.auto_delete = auto_delete
         self.owner = owner
-        """The connection that alone may use it; None: anybody."""
+        """The connection that has the queue exclusively; None: it is not exclusive."""
         self.arguments = arguments
         self.policy = policy
         self.backlog = Backlog(policy.max_priority, vhost.store.read)
         self.most_resident = vhost.store.most_resident(policy)
-        """Octets of waiting bodies that may be in memory."""
+        """Octets of ready bodies that may be in memory.  The store changes it when memory is divided (``share_memory``)."""
         self.stored: Any = None
-        """What the store knows of a durable queue; None: its messages are not stored."""
+        """The store's object for a durable queue; None: its messages are not stored.  Opaque here."""
         self.overflow: Any = None
-        """What the store knows of messages that were written for want of memory only.  Both are opaque here."""
+        """The store's object for messages that were written only because memory is short.  Opaque here."""
         self.consumers: list[deque[Consumer]] = []
-        """Those of equal priority together, the highest first; each deque turns as it is served."""
+        """A deque for each consumer priority, the highest first.  Each deque is rotated as its consumers are served."""
         self.consumer_count = 0
-        self._active: Consumer | None = None  # with a single active consumer: who is served
+        self._active: Consumer | None = None  # with x-single-active-consumer: the only one that gets messages
         self.incoming: dict[Identity, Binding] = {}
-        self.outstanding = 0  # handed out and not yet acknowledged
+        self.outstanding = 0  # delivered and not acknowledged
         self.next_position = 0
         self.deleted = False
         self.last_used = now
         self.messages_in = self.messages_out = 0
         self.undeliverable = 0
-        """Messages that a consumer's protocol could not carry."""
-        self.called_at: float | None = None  # when the broker will call ``handle_timeout``
+        """Messages that were dropped because a consumer's protocol could not carry them."""
+        self.called_at: float | None = None  # when the broker will call ``handle_timeout`` (see ``Timed``)
         self._touched = False
         self._limited = policy.max_length is not None or policy.max_length_bytes is not None
         self._rejects = self._limited and policy.overflow != "drop-head"
@@ -85,17 +96,17 @@ class Queue:
         return self.owner is not None
 
     def touch(self) -> None:
-        """Have the queue looked after in this turn."""
+        """Have ``process`` called in this turn."""
         if not self._touched and not self.deleted:
             self._touched = True
             self.vhost.touched.append(self)
 
     def publish(self, batch: Batch, now: float) -> int:
-        """Append a batch; return how many of its first messages were accepted (all, but for a full queue)."""
+        """Append a batch; return how many of its first messages were accepted: all, unless the queue is full and rejects."""
         envelope = batch.envelope
         count = accepted = len(batch.bodies)
         if self._rejects:
-            self.settle(now)
+            self.process(now)
             accepted = self._acceptable(batch)
             if accepted < count:
                 if self.policy.overflow == "reject-publish-dlx":
@@ -116,28 +127,29 @@ class Queue:
             self.touch()
         return accepted
 
-    def settle(self, now: float) -> None:
-        """Do what follows from all that happened: expire, hand out, shed what is too much."""
+    def process(self, now: float) -> None:
+        """Expire, deliver and drop messages, after anything has changed."""
         self._touched = False
         backlog = self.backlog
         if self._may_expire and backlog.count:
-            # A message of time-to-live 0 may still reach a consumer that is ready for it: hence "before now".
+            # A message with a TTL of 0 expires unless it can be delivered at once (RabbitMQ).  So messages that expire
+            # just now are expired only after the deliveries.
             self._expire(now - 1e-9)
         if self.consumer_count and backlog.count:
-            self._hand_out()
+            self._deliver()
         if self._may_expire and backlog.count:
             self._expire(now)
             expiry = backlog.next_expiry()
             if expiry is not None:
                 self.vhost.broker.call_at(expiry, self)
         if self._limited and not self._rejects:
-            self._shed(now)
+            self._drop_excess(now)
         if backlog.size > self.most_resident and backlog.size - backlog.paged > self.most_resident:
             self.vhost.store.page_out(self)
 
     def take(self, now: float) -> Span | None:
         """Remove one message for a ``get``."""
-        self.settle(now)
+        self.process(now)
         self.last_used = now
         span = self.backlog.take_one()
         if span is not None:
@@ -146,24 +158,26 @@ class Queue:
         return span
 
     def acknowledge(self, span: Span) -> None:
-        """These have been dealt with."""
+        """A consumer has acknowledged these messages."""
         self.outstanding -= span.stop - span.start
         self._forget(span)
 
     def reject(self, span: Span, now: float) -> None:
-        """These were not wanted."""
+        """A consumer has rejected these messages without requeueing them."""
         self.outstanding -= len(span)
         self._give_up(span, "rejected", now)
 
     def give_up(self, span: Span, why: str, now: float) -> None:
-        """A consumer's protocol cannot carry these: to the dead-letter exchange, if there is one, and nowhere else.
+        """A consumer's protocol cannot carry these messages: dead-letter them, or drop them.
 
-        Requeued they would meet the same consumer again and again.
+        If they were requeued, the same consumer would get them again and again.
         """
         count = len(span)
         before, self.undeliverable = self.undeliverable, self.undeliverable + count
         self.vhost.messages_undeliverable += count
-        if before.bit_length() != self.undeliverable.bit_length():  # each time that it has doubled
+        if (
+            before.bit_length() != self.undeliverable.bit_length()
+        ):  # report each time that the count has doubled
             self.vhost.broker.report(
                 "undeliverable",
                 f"{self.undeliverable} messages of queue {self.name!r} in vhost {self.vhost.name!r} so far; "
@@ -172,7 +186,7 @@ class Queue:
         self._give_up(span, "undeliverable", now)
 
     def requeue(self, span: Span) -> None:
-        """These come back to their place."""
+        """Put messages back at their old position."""
         self.outstanding -= len(span)
         if self.deleted:
             return
@@ -181,23 +195,23 @@ class Queue:
         self.touch()
 
     def purge(self, now: float) -> int:
-        """Forget what waits; return how many that were."""
-        self.settle(now)
+        """Drop all ready messages; return how many there were."""
+        self.process(now)
         count = self.backlog.count
         for item in self.backlog.take_all():
             self._forget(item)
         return count
 
     def restore(self, pages: Sequence[tuple[int, Paged]], next_position: int) -> None:
-        """Take what a store has read: priority and page of each, in order."""
+        """Append the pages that a store has recovered: priority and page of each, in the order of positions."""
         for priority, page in pages:
             self.backlog.append_page(page, priority)
-            self._may_expire = self._may_expire or page.mortal
+            self._may_expire = self._may_expire or page.may_expire
         self.next_position = next_position
         self.touch()
 
     def add_consumer(self, consumer: Consumer, now: float) -> None:
-        """Take a consumer into the round of those of its priority."""
+        """Add a consumer."""
         self.last_used = now
         self.consumer_count += 1
         for index, peers in enumerate(self.consumers):
@@ -212,7 +226,7 @@ class Queue:
         self.touch()
 
     def remove_consumer(self, consumer: Consumer, now: float) -> None:
-        """Take a consumer out of the round."""
+        """Remove a consumer; what it has unacknowledged stays outstanding."""
         self.last_used = now
         self.consumer_count -= 1
         for peers in self.consumers:
@@ -227,21 +241,22 @@ class Queue:
         if not consumer.outstanding:
             self.touch()
         else:
-            # Its successor waits for what mostly comes back with it, or would get what was behind that first.
-            consumer.prefetch = consumer.prefetch or consumer.outstanding  # each acknowledgement has us look
+            # The messages of the consumer that ends are mostly requeued next.  If its successor were served before that,
+            # it would get later messages first.  With a prefetch set, each acknowledgement touches the queue.
+            consumer.prefetch = consumer.prefetch or consumer.outstanding
 
     def all_consumers(self) -> list[Consumer]:
-        """Return the consumers, the next to be served first."""
+        """Return the consumers, in the order in which they are served next."""
         return [consumer for peers in self.consumers for consumer in peers]
 
     def plan_expiry(self, now: float) -> None:
-        """Have an unused queue looked at when it is due to expire."""
+        """With x-expires: have ``handle_timeout`` called when the queue has been unused for so long."""
         if self.policy.expires is not None and not self.consumer_count:
             self.last_used = now
             self.vhost.broker.call_at(now + self.policy.expires, self)
 
     def handle_timeout(self, now: float) -> None:
-        """A time that the queue asked to be called at has come."""
+        """A deadline of the queue has come: it expires itself, or messages in it do."""
         if self.deleted:
             return
         expires = self.policy.expires
@@ -254,7 +269,7 @@ class Queue:
         self.touch()
 
     def statistics(self) -> dict[str, int]:
-        """Return counters of this moment."""
+        """Return the present counters."""
         return {
             "messages_ready": self.backlog.count,
             "bytes_ready": self.backlog.size,
@@ -264,9 +279,9 @@ class Queue:
             "consumers": self.consumer_count,
         }
 
-    def _hand_out(self) -> None:
+    def _deliver(self) -> None:
         if self.policy.single_active_consumer:
-            self._hand_to_active()
+            self._deliver_to_active()
             return
         backlog = self.backlog
         for peers in self.consumers:
@@ -280,34 +295,37 @@ class Queue:
                     continue
                 waiting = 0
                 if len(peers) == 1:
-                    self._hand(consumer, room)
+                    self._deliver_to(consumer, room)
                 else:
-                    self._hand(consumer, min(room, self._share(len(peers))))
+                    self._deliver_to(consumer, min(room, self._share(len(peers))))
                     peers.rotate(-1)
             if not backlog.count:
                 return
 
-    def _hand_to_active(self) -> None:
-        """Hand out to the one that was first; nobody takes its place while it is there, of whatever priority."""
+    def _deliver_to_active(self) -> None:
+        """Deliver to the first consumer only.  It stays the active one while it is subscribed, whatever the priorities."""
         active = self._active = self._active or self.consumers[0][0]
         while self.backlog.count and (room := active.room()) > 0:
-            self._hand(active, room)
+            self._deliver_to(active, room)
 
     def _share(self, consumers: int) -> int:
-        """How many the next of several gets: one by one while few wait (as RabbitMQ deals them), more then."""
+        """Return how many messages the next of several consumers gets.
+
+        One by one while few messages are ready, as RabbitMQ does; more in a long queue, because it is cheaper.
+        """
         return max(1, min(_LARGEST_SHARE, self.backlog.count // (8 * consumers)))
 
-    def _hand(self, consumer: Consumer, most: int) -> None:
+    def _deliver_to(self, consumer: Consumer, most: int) -> None:
         receiver = consumer.receiver
         spans, count, size = self.backlog.take(most, receiver.window.left)
         self.messages_out += count
-        if not consumer.settled:
+        if not consumer.auto_ack:
             self.outstanding += count
         else:
             for span in spans:
                 if span.location is not None:
                     self._forget(span)
-        receiver.hand(consumer, spans, count, size)
+        receiver.deliver(consumer, spans, count, size)
 
     def _expiry(self, expiration: int | None, now: float) -> float | None:
         self._may_expire = True
@@ -322,30 +340,30 @@ class Queue:
             self._give_up(span, "expired", now)
 
     def _acceptable(self, batch: Batch) -> int:
-        """How many of a batch's messages a queue that rejects has room for."""
+        """Return how many of a batch's first messages are below the limits of a queue that rejects."""
         room = len(batch.bodies)
         if self.policy.max_length is not None:
             room = min(room, max(0, self.policy.max_length - self.backlog.count))
         if self.policy.max_length_bytes is not None:
             left = self.policy.max_length_bytes - self.backlog.size
             if batch.size > left:
-                # RabbitMQ accepts as long as the limit is not passed yet, the message that passes it included.
+                # RabbitMQ accepts messages until the limit is passed, including the one that passes it.
                 for index, body in enumerate(batch.bodies[:room]):
                     if left <= 0:
                         return index
                     left -= len(body)
         return room
 
-    def _shed(self, now: float) -> None:
+    def _drop_excess(self, now: float) -> None:
         policy, backlog = self.policy, self.backlog
         if policy.max_length is not None:
             while (excess := backlog.count - policy.max_length) > 0:
-                self._shed_some(excess, now)
+                self._drop_oldest(excess, now)
         if policy.max_length_bytes is not None:
             while backlog.size > policy.max_length_bytes:
-                self._shed_some(1, now)
+                self._drop_oldest(1, now)
 
-    def _shed_some(self, excess: int, now: float) -> None:
+    def _drop_oldest(self, excess: int, now: float) -> None:
         span = self.backlog.take_oldest(excess)
         if span is not None:
             self._give_up(span, "maxlen", now)

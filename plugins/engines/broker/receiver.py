@@ -1,7 +1,8 @@
 """Receiver: one stream of numbered deliveries to a client (an AMQP channel, a STOMP subscription).
 
-It holds the ledger, the credit that its consumers share, and the deliveries that the front-end has
-not yet encoded.
+It has the unacknowledged messages, the credit that its consumers share, and the deliveries that the front end has
+not encoded yet.  A message is in up to two of these: a queue calls ``deliver``, which adds it to ``unacked`` (unless the
+consumer acknowledges automatically) and to ``deliveries``.  The front end takes ``deliveries`` at the end of the turn.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from plugins.engines.broker.errors import PreconditionFailed
-from plugins.engines.broker.ledger import Handed, Ledger, UnknownTag
+from plugins.engines.broker.unacked import Unacked, UnackedRange, UnknownTag
 
 if TYPE_CHECKING:
     from plugins.engines.broker.consumer import Consumer
@@ -19,50 +20,50 @@ if TYPE_CHECKING:
 
 
 LEAST_PER_MESSAGE = 64
-"""Bytes that a message counts in a window even if its body has fewer: its frames are no smaller."""
+"""Bytes that a message counts in a window at least: with a small body, most of what is written are frame headers."""
 
 
 class Window:
-    """How many more bytes the connection wants to be handed before it has written some."""
+    """How many more bytes queues may deliver to a connection before it has written some.  All its receivers share it."""
 
     __slots__ = ("left", "starved")
 
     def __init__(self, left: int) -> None:
         self.left = left
         self.starved: dict[Queue, None] = {}
-        """Queues that found it closed, the first to do so first."""
+        """Queues that had messages when the window was closed, in that order."""
 
     def room(self) -> int:
-        """Return how many messages fit at the most; one always does while it is open."""
+        """Return how many messages fit at most.  One always does while the window is open, however large."""
         return self.left // LEAST_PER_MESSAGE + 1
 
     def refill(self, left: int, now: float) -> None:
-        """Let queues hand over up to ``left`` bytes more; no more of them are asked than it takes to fill that."""
+        """Set the window to ``left`` bytes, and process queues that waited for it until it is full again."""
         self.left = left
         starved = self.starved
         while starved and self.left > 0:
             queue = next(iter(starved))
             del starved[queue]
-            queue.settle(now)
+            queue.process(now)
 
 
 Delivery: TypeAlias = "tuple[Consumer, int, Span]"
-"""Messages on their way to a consumer; their tags count up from the number."""
+"""Consumer, first delivery tag and messages; the tags of the messages count up from the first."""
 
 
 class Receiver:
-    """Where consumers of one channel meet: tags, credit, deliveries."""
+    """The consuming side of one channel: delivery tags, credit, and deliveries of all its consumers."""
 
     __slots__ = (
         "active",
         "cancelled",
         "consumers",
         "deliveries",
-        "ledger",
         "on_cancelled",
         "on_deliveries",
         "outstanding",
         "prefetch",
+        "unacked",
         "window",
     )
 
@@ -73,135 +74,138 @@ class Receiver:
         on_cancelled: Callable[[Consumer], None],
     ) -> None:
         self.window = window
-        self.ledger = Ledger()
+        self.unacked = Unacked()
         self.consumers: dict[str, Consumer] = {}
         self.deliveries: list[Delivery] = []
         self.prefetch = 0
-        """How many all consumers together may hold unacknowledged; 0: no limit."""
+        """How many messages all consumers together may have unacknowledged; 0: no limit."""
         self.outstanding = 0
-        """How many consumers hold unacknowledged (what ``get`` took does not count against the credit)."""
+        """How many messages the consumers have unacknowledged.  Those that ``get`` took do not count against the credit."""
         self.active = True
-        """False while the client asked for a pause, or has no connection."""
+        """False while the client has paused deliveries, or is not connected."""
         self.cancelled: list[Consumer] = []
-        """Consumers whose queue went while there was no connection."""
+        """Consumers whose queue was deleted while there was no connection."""
         self.on_deliveries = on_deliveries
-        """Called when the first delivery is waiting to be taken."""
+        """Called when ``deliveries`` was empty and gets its first entry."""
         self.on_cancelled = on_cancelled
-        """Called when the broker ends a consumer, because its queue is gone."""
+        """Called when the broker ends a consumer because its queue was deleted."""
 
-    def hand(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
-        """Take spans from a queue for a consumer: ``count`` messages of together ``size`` bytes."""
+    def deliver(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
+        """Deliver spans of a queue to a consumer: ``count`` messages with ``size`` octets of bodies in all."""
         least = LEAST_PER_MESSAGE * count
-        self.window.left -= size if size > least else least  # noqa: FURB136 - a call, once a batch
+        self.window.left -= size if size > least else least  # noqa: FURB136 - max() is a call, for each batch
         deliveries = self.deliveries
         if not deliveries:
             self.on_deliveries()
-        ledger = self.ledger
-        if consumer.settled:
-            tag = ledger.next_tag
+        unacked = self.unacked
+        if consumer.auto_ack:
+            tag = unacked.next_tag
             for span in spans:
                 deliveries.append((consumer, tag, span))
                 tag += span.stop - span.start
-            ledger.next_tag = tag
+            unacked.next_tag = tag
             return
         consumer.outstanding += count
         self.outstanding += count
         queue = consumer.queue
         for span in spans:
-            deliveries.append((consumer, ledger.hand_out(span, queue, consumer), span))
+            deliveries.append((consumer, unacked.add(span, queue, consumer), span))
 
     def take_deliveries(self) -> list[Delivery]:
-        """Return and forget what is to be encoded now."""
+        """Return the deliveries that have not been encoded, and clear the list."""
         deliveries = self.deliveries
         self.deliveries = []
         return deliveries
 
-    def take_one(self, queue: Queue, now: float, *, settled: bool) -> tuple[int, Span] | None:
-        """Take one message from a queue for a ``get``, with its tag; None: there is none."""
+    def take_one(self, queue: Queue, now: float, *, auto_ack: bool) -> tuple[int, Span] | None:
+        """Take one message from a queue for a ``get``; return its tag and the message, or None if the queue is empty."""
         span = queue.take(now)
         if span is None:
             return None
-        if not settled:
-            return self.ledger.hand_out(span, queue, None), span
+        if not auto_ack:
+            return self.unacked.add(span, queue, None), span
         queue.acknowledge(span)
-        tag = self.ledger.next_tag
-        self.ledger.next_tag += 1
+        tag = self.unacked.next_tag
+        self.unacked.next_tag += 1
         return tag, span
 
     def acknowledge(self, first: int, last: int, *, multiple: bool) -> None:
-        """The client has dealt with these: each from ``first`` to ``last``, or with ``multiple`` all up to ``last``."""
-        settled, refusal = self.settle(first, last, multiple=multiple)
-        self.accept(settled)
+        """Acknowledge the tags ``first`` to ``last``, or with ``multiple`` all tags up to ``last``.
+
+        Raises ``PreconditionFailed`` for an unknown tag; the tags before it are acknowledged.
+        """
+        taken, refusal = self.take_unacked(first, last, multiple=multiple)
+        self.accept(taken)
         if refusal is not None:
             raise refusal
 
     def reject(self, first: int, last: int, *, multiple: bool, requeue: bool, now: float) -> None:
-        """The client does not want these: back to the queue, or away (to the dead-letter exchange)."""
-        settled, refusal = self.settle(first, last, multiple=multiple)
-        self.refuse(settled, requeue=requeue, now=now)
+        """Reject tags: ``requeue`` them, or drop them (to the dead-letter exchange if there is one).  Tags: see above."""
+        taken, refusal = self.take_unacked(first, last, multiple=multiple)
+        self.refuse(taken, requeue=requeue, now=now)
         if refusal is not None:
             raise refusal
 
-    def settle(
+    def take_unacked(
         self, first: int, last: int, *, multiple: bool
-    ) -> tuple[list[Handed], PreconditionFailed | None]:
-        """Take tags off the ledger; return what they stood for, and the refusal of one that is not there.
+    ) -> tuple[list[UnackedRange], PreconditionFailed | None]:
+        """Remove tags from ``unacked``; return their ranges, and the error of a tag that is unknown.
 
-        What follows from it, ``accept`` or ``refuse``, may come later (in a transaction).
+        The caller then calls ``accept`` or ``refuse`` with the ranges; in a transaction, later.
         """
         if multiple:
-            return self.ledger.settle_up_to(last), None
+            return self.unacked.take_up_to(last), None
         try:
-            return self.ledger.settle_range(first, last), None
+            return self.unacked.take_range(first, last), None
         except UnknownTag as unknown:
-            return unknown.settled, unknown.refusal
+            return unknown.taken, unknown.refusal
 
-    def accept(self, settled: list[Handed]) -> None:
-        """What was taken off the ledger has been dealt with."""
-        for handed in settled:
+    def accept(self, taken: list[UnackedRange]) -> None:
+        """Acknowledge ranges that ``take_unacked`` returned."""
+        for handed in taken:
             self._release(handed)
             handed.queue.acknowledge(handed.span)
 
-    def refuse(self, settled: list[Handed], *, requeue: bool, now: float) -> None:
-        """What was taken off the ledger is not wanted."""
+    def refuse(self, taken: list[UnackedRange], *, requeue: bool, now: float) -> None:
+        """Requeue or reject ranges that ``take_unacked`` returned."""
         if requeue:
-            self._requeue(settled)
+            self._requeue(taken)
             return
-        for handed in settled:
+        for handed in taken:
             self._release(handed)
             handed.queue.reject(handed.span, now)
 
     def give_up(
-        self, queue: Queue, first_tag: int, span: Span, why: str, now: float, *, settled: bool
+        self, queue: Queue, first_tag: int, span: Span, why: str, now: float, *, auto_ack: bool
     ) -> None:
-        """The client's protocol cannot carry these messages, which it was to be handed under tags from the first on.
+        """Drop messages that the client's protocol cannot carry; they were delivered under the tags from ``first_tag`` on.
 
-        Nothing of them was sent.  They leave the queue as undeliverable; their tags are given to nothing else.
-        ``settled``: they counted as acknowledged when they were handed out.
+        Nothing of them was sent.  They leave the queue as undeliverable, and their tags are not used again.
+        ``auto_ack``: they were acknowledged when they were delivered.
         """
-        if settled:
+        if auto_ack:
             queue.give_up(span, why, now)
             return
-        handed, _ = self.settle(first_tag, first_tag + len(span) - 1, multiple=False)
+        handed, _ = self.take_unacked(first_tag, first_tag + len(span) - 1, multiple=False)
         for one in handed:
             self._release(one)
             queue.outstanding -= len(one)
             queue.give_up(one.span, why, now)
 
     def recover(self) -> None:
-        """Requeue all that is outstanding, for this receiver or any other."""
-        self._requeue(self.ledger.settle_all())
+        """Requeue all unacknowledged messages, for this receiver or any other."""
+        self._requeue(self.unacked.take_all())
 
-    def _requeue(self, settled: list[Handed]) -> None:
-        # The latest first: each then goes to the very front of its queue without overtaking.
-        for handed in reversed(settled):
+    def _requeue(self, taken: list[UnackedRange]) -> None:
+        # The latest first: then each is put at the front of its queue, and none has to be moved behind others.
+        for handed in reversed(taken):
             self._release(handed)
             handed.queue.requeue(handed.span)
 
     def detach(self) -> None:
-        """The connection is lost and the session lives on: take nothing more, and keep what is outstanding.
+        """The connection is lost and the session continues: take no more deliveries, and keep what is unacknowledged.
 
-        What was handed over and not yet encoded waits in ``deliveries``.  The consumers stay with their queues.
+        Deliveries that were not encoded stay in ``deliveries``.  The consumers stay subscribed to their queues.
         """
         self.active = False
         self.window = Window(0)
@@ -214,10 +218,10 @@ class Receiver:
         on_deliveries: Callable[[], None],
         on_cancelled: Callable[[Consumer], None],
     ) -> None:
-        """The client is back on another connection: go on, with the deliveries that were not encoded first.
+        """The client has another connection: continue, and begin with the deliveries that were not encoded.
 
-        What is outstanding is in ``ledger``, to be sent again under its old tags or others; what was not encoded is
-        in both.
+        The front end sends the messages in ``unacked`` again, under their old tags or new ones.  Deliveries that were
+        not encoded are in ``unacked`` and in ``deliveries``.
         """
         self.window = window
         self.on_deliveries = on_deliveries
@@ -234,15 +238,15 @@ class Receiver:
         self.cancelled.append(consumer)
 
     def wake(self) -> None:
-        """There is credit again, or the window is open: have the queues look."""
+        """There is credit again, or the window is open: have the queues of all consumers processed in this turn."""
         for consumer in self.consumers.values():
             consumer.queue.touch()
 
     def count_consumers(self, queue: Queue) -> int:
-        """Return how many consumers of ``queue`` are here."""
+        """Return how many consumers of this receiver are on ``queue``."""
         return sum(consumer.queue is queue for consumer in self.consumers.values())
 
-    def _release(self, handed: Handed) -> None:
+    def _release(self, handed: UnackedRange) -> None:
         consumer = handed.consumer
         if consumer is None:
             return
@@ -256,4 +260,4 @@ class Receiver:
 
 
 def _nobody_listens() -> None:
-    """Deliveries wait until a connection is attached."""
+    """While no connection is attached, deliveries wait in ``deliveries``."""

@@ -1,8 +1,11 @@
-"""Routes: which queues a message reaches from an exchange, found once and remembered.
+"""Routes: the queues and sinks that a message reaches from an exchange, found once and cached.
 
-The walk follows bindings between exchanges and alternate exchanges, visiting each exchange once.
-Its answers are cached by (exchange, key), unless an exchange on the way looks at headers.  A change of bindings
-forgets the answers of the exchanges that lead there; of the exchange itself, those for keys that the binding may fit.
+The search follows bindings between exchanges and alternate exchanges, and visits each exchange once.
+
+There are two caches.  By envelope: the whole answer, which one dictionary lookup finds for each batch.  By exchange and
+key: the result of one search, unless an exchange on the way matches by headers or properties.  A change of a binding
+clears the first cache.  In the second it clears the exchanges from which messages may reach the binding's exchange;
+of that exchange itself, only the keys that the binding may match.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from kernel.contracts.message import Envelope
 from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.errors import AccessRefused, missing_exchange
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.queue import Queue
-from plugins.engines.broker.without_copies import without_blind_copies
 
 if TYPE_CHECKING:
     from plugins.engines.broker.binding import Binding, Destination
@@ -24,10 +28,10 @@ if TYPE_CHECKING:
 _MOST_KEYS = 50_000
 _MOST_ENVELOPES = 1000
 _MOST_SEARCHED = 2000
-"""Keys and envelopes are the clients' to choose, so the memory for them is bounded: then all is forgotten.
+"""Clients choose keys and envelopes, so the caches are bounded.  A full cache is cleared.
 
-Of more than ``_MOST_SEARCHED`` keys of an exchange, all are forgotten at once: to find those that a new binding may
-fit takes 40 ns a key, and so 0.1 ms at the most.
+To find the keys that a new binding may match takes 40 ns for each key.  So that it takes 0.1 ms at most, an exchange
+with more than ``_MOST_SEARCHED`` keys is cleared instead.
 """
 
 
@@ -35,8 +39,8 @@ class Route(NamedTuple):
     """Where messages under one envelope go."""
 
     queues: tuple[Queue, ...]
-    without_copies: Envelope | None
-    """The envelope to deliver them under, if theirs has keys that are nobody's business (BCC)."""
+    without_bcc: Envelope | None
+    """The envelope without BCC keys, which consumers must not see; None: the envelope has none."""
     sinks: tuple[Sink, ...] = ()
 
 
@@ -45,7 +49,7 @@ _NOTHING: _Found = (), ()
 
 
 class Routes:
-    """Finds queues for envelopes."""
+    """The caches of one virtual host."""
 
     __slots__ = (
         "_by_envelope",
@@ -65,7 +69,7 @@ class Routes:
         queues: Mapping[str, Queue],
         check: Callable[[Envelope], None],
     ) -> None:
-        """``check`` refuses envelopes that the store cannot write."""
+        """``check`` raises ``PreconditionFailed`` for an envelope that the store cannot write."""
         self._check = check
         self._vhost = vhost
         self._exchanges = exchanges
@@ -76,17 +80,17 @@ class Routes:
         self.changes = 0
         """Counts changes of exchanges and bindings."""
         self.exchange_changes = 0
-        """Counts changes of exchanges and permissions: for those who remember what may be published."""
+        """Counts changes of exchanges and permissions.  Publishers that cache what they may publish compare it."""
 
     def forget(self) -> None:
-        """Exchanges or permissions have changed."""
+        """Clear everything: exchanges or permissions have changed."""
         self.exchange_changes += 1
         self.changes += 1
         self._by_key.clear()
         self._by_envelope.clear()
 
     def forget_binding(self, binding: Binding) -> None:
-        """A binding was made or taken away."""
+        """Clear what depends on a binding that was added or removed."""
         self.changes += 1
         self._by_envelope.clear()
         exchange = binding.source
@@ -113,17 +117,20 @@ class Routes:
         return found - {exchange.name}
 
     def forget_envelopes(self) -> None:
-        """A queue came or went: the default exchange leads to it; what is cached by key does not know it."""
+        """A queue was declared or deleted, and so a route of the default exchange, which is not cached by key."""
         self._by_envelope.clear()
 
     def find(self, envelope: Envelope) -> Route:
-        """Return the route of messages under this envelope; refuse a missing exchange, and what cannot be stored."""
+        """Return the route of messages under this envelope.
+
+        Raises ``NotFound`` if the exchange does not exist, and ``PreconditionFailed`` if the store cannot write it.
+        """
         route = self._by_envelope.get(envelope)
         if route is not None:
             return route
         headers = headers_of(envelope)
         queues, sinks = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
-        without_copies = None
+        without_bcc = None
         if headers and ("CC" in headers or "BCC" in headers):
             for key in _copies(headers):
                 more_queues, more_sinks = self._from(envelope.exchange, key, headers, envelope.properties)
@@ -131,12 +138,12 @@ class Routes:
                 sinks += more_sinks
             queues = tuple(dict.fromkeys(queues))
             sinks = tuple(dict.fromkeys(sinks))
-            without_copies = without_blind_copies(envelope)
+            without_bcc = _without_bcc(envelope)
         if queues:
-            self._check(without_copies or envelope)
+            self._check(without_bcc or envelope)
         if len(self._by_envelope) >= _MOST_ENVELOPES:
             self._by_envelope.clear()
-        route = self._by_envelope[envelope] = Route(queues, without_copies, sinks)
+        route = self._by_envelope[envelope] = Route(queues, without_bcc, sinks)
         return route
 
     def _from(self, name: str, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> _Found:
@@ -168,7 +175,8 @@ class Routes:
         by_key_alone = True
         while waiting:
             exchange = waiting.pop()
-            # The default exchange depends on which queues there are, which does not forget the routes.
+            # Never cache a search through the default exchange: it depends on the queues, and a declared queue does not
+            # clear the cache by key.
             looks_at = exchange.matcher.looks_at
             by_key_alone = by_key_alone and looks_at == "key" and bool(exchange.name)
             found: Iterable[Destination] = exchange.matcher.match(
@@ -189,7 +197,7 @@ class Routes:
 
 
 def _forget_keys(known: dict[str, _Found], kind: str, pattern: str) -> None:
-    """Forget the keys that a binding with this pattern may fit."""
+    """Remove the keys from a cache that a binding with this pattern may match."""
     if kind == "direct":
         known.pop(pattern, None)
         return
@@ -200,13 +208,13 @@ def _forget_keys(known: dict[str, _Found], kind: str, pattern: str) -> None:
     elif wild == 0 or len(known) > _MOST_SEARCHED:
         known.clear()
     else:
-        start = ".".join(words[:wild])  # without the dot: "a.#" fits "a", too
+        start = ".".join(words[:wild])  # without the dot: "a.#" matches "a" as well
         for key in [key for key in known if key.startswith(start)]:
             del known[key]
 
 
 def check_publishable(exchange: Exchange | None, name: str, vhost: str) -> None:
-    """Refuse to publish to what is not there, or not for clients."""
+    """Raise the error for publishing to an exchange that does not exist or is internal."""
     if exchange is None:
         raise missing_exchange(name, vhost)
     if exchange.internal:
@@ -214,10 +222,22 @@ def check_publishable(exchange: Exchange | None, name: str, vhost: str) -> None:
 
 
 def _copies(headers: Mapping[str, Any]) -> list[str]:
-    """Return the keys of sender-selected distribution."""
+    """Return the additional keys in the headers CC and BCC (RabbitMQ's sender-selected distribution)."""
     keys: list[str] = []
     for name in ("CC", "BCC"):
         value = headers.get(name)
         if isinstance(value, list):
             keys += [key for key in value if isinstance(key, str)]
     return keys
+
+
+def _without_bcc(envelope: Envelope) -> Envelope | None:
+    """Return the envelope without the BCC header; None if it has none.
+
+    BCC takes part in routing and must not reach a consumer (RabbitMQ, sender-selected distribution).
+    """
+    headers = headers_of(envelope)
+    if "BCC" not in headers:
+        return None
+    remaining = {name: value for name, value in headers.items() if name != "BCC"}
+    return msgspec.structs.replace(envelope, properties=dict(envelope.properties) | {"headers": remaining})

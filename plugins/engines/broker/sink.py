@@ -1,7 +1,7 @@
-"""Sink: what a binding may lead to besides queues and exchanges: it takes messages and keeps no backlog.
+"""Sink: a destination of bindings besides queues and exchanges.  It takes messages and has no backlog.
 
-Subscribers without acknowledgement get a live feed this way without a queue each; so do the store of retained
-messages, a tap and a recorder.
+Examples: a subscriber without acknowledgements, which so needs no queue of its own; the store of retained messages;
+a tap; a recorder.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class Sink(Interface):
-    """What a front end binds to an exchange with ``VirtualHost.bind``, and removes with ``remove_sink``."""
+    """A front end binds it to an exchange with ``VirtualHost.bind``, and removes it with ``remove_sink``."""
 
     name: str
-    """What an operator sees; it need not be unique."""
+    """The name that operators see; it need not be unique."""
     durable: bool
     """False: a binding to it does not survive a restart."""
     incoming: dict[Identity, Binding]
-    """The bindings that lead to it; the virtual host keeps them."""
+    """The bindings to it.  The virtual host changes this."""
 
     def publish(self, batch: Batch, now: float) -> bool:
-        """Take a batch; return whether anybody wanted it.
+        """Take a batch; return whether it was used.
 
-        In the broker's thread, in the publisher's turn: bounded work, no waiting, no exception.  It may say that
-        clients are busy; it may neither bind nor publish.
+        Called in the broker's thread, in the publisher's turn.  The work must be bounded; it must not wait and must not
+        raise.  It may call ``BrokerEngine.is_busy``, and must neither bind nor publish.
         """
         ...

@@ -1,6 +1,6 @@
-"""Span: consecutive messages of a queue, as a window on the batch they came in.
+"""Span: consecutive messages of a queue, as a range of the batch in which they were published.
 
-Splitting a span moves two numbers and copies no body; bodies are sliced where they are encoded.
+To split a span changes two numbers and copies no body.  Queues that got the same batch share it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kernel.contracts.message import Batch, Envelope
 
 
 class Span(msgspec.Struct, gc=False):
-    """Messages ``start`` up to ``stop`` of ``batch``; message ``i`` has the position ``base + i`` in its queue."""
+    """Messages ``start`` up to ``stop`` (exclusive) of ``batch``; message ``i`` has position ``base + i`` in its queue."""
 
     base: int
     batch: Batch
@@ -22,14 +22,14 @@ class Span(msgspec.Struct, gc=False):
     expires_at: float | None = None
     redelivered: bool = False
     location: Any = None
-    """The store's note of where it is written down; None: it is not.  Nobody else looks into it."""
+    """The store's object for where the messages are on disk; None: they are not stored.  Opaque here."""
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     @property
     def envelope(self) -> Envelope:
-        """What the messages have in common."""
+        """The envelope of all messages."""
         return self.batch.envelope
 
     @property
@@ -45,27 +45,27 @@ class Span(msgspec.Struct, gc=False):
         return self.as_batch().size
 
     def as_batch(self) -> Batch:
-        """Return the messages as a batch: the shared one where the span covers it whole."""
+        """Return the messages as a batch: the shared one if the span has all of its messages, otherwise a slice."""
         batch = self.batch
         if self.stop - self.start == len(batch.bodies):
             return batch
         return batch.slice(self.start, self.stop)
 
     def split(self, count: int) -> Span:
-        """Cut the first ``count`` messages off and return them as a span of their own."""
+        """Remove the first ``count`` messages from this span and return them as another span."""
         cut = self.start + count
         front = Span(self.base, self.batch, self.start, cut, self.expires_at, self.redelivered, self.location)
         self.start = cut
         return front
 
     def continues(self, before: Span) -> bool:
-        """Whether this span follows ``before`` so exactly that the two can be one."""
+        """Whether this span directly follows ``before``, and both can be joined into one span."""
         return (
             self.batch is before.batch
             and self.start == before.stop
             and self.base == before.base
             and self.redelivered == before.redelivered
             and self.expires_at == before.expires_at
-            and self.location
-            is before.location  # one may have been written, or written again, without the other
+            # The store may have written one of them and not the other, or may have written one again.
+            and self.location is before.location
         )

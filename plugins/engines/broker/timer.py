@@ -1,4 +1,4 @@
-"""Timer: what the broker calls at a time: a queue, a will, the end of a session."""
+"""Timer: things that the broker calls at a given time, such as a queue, a will, or the end of a session."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Timed(Interface):
-    """What ``Broker.call_at`` calls.  It is asked for one time at once, the earliest."""
+    """What ``Broker.call_at`` calls.  It has one time at which it is called: the earliest that was asked for."""
 
     called_at: float | None
-    """When it will be called; the broker sets it.  Set to None, it is not called."""
+    """When it will be called; the broker sets it.  If the owner sets it to None, it is not called."""
 
     def handle_timeout(self, now: float) -> None:
-        """The time has come, and ``called_at`` is None.  In the broker's thread, in a turn of its own."""
+        """The time has come; ``called_at`` is None again.  Called in the broker's thread, in a turn of its own."""
         ...
 
 
@@ -27,13 +27,13 @@ class Timer:
     __slots__ = ("_broker", "_callback", "called_at")
 
     def __init__(self, broker: Broker, callback: Callable[[float], None]) -> None:
-        """``callback`` gets the time at which it is called, on the clock of the broker's thread."""
+        """``callback(now)`` gets the present time on the clock of the broker's thread."""
         self.called_at: float | None = None
         self._broker = broker
         self._callback = callback
 
     def set(self, when: float) -> None:
-        """Call at ``when``, and not at the time that was set before.  A time that has passed is one at once."""
+        """Call at ``when`` instead of the time that was set before.  If ``when`` has passed, the call is made next."""
         self.called_at = None
         self._broker.call_at(when, self)
 

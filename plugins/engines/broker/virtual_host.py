@@ -1,6 +1,7 @@
-"""Virtual host: exchanges, queues and bindings of one name space, and all that can be asked of them.
+"""Virtual host: the exchanges, queues and bindings of one name space, and the operations on them.
 
-A refusal raises a ``BrokerError`` and changes nothing.  ``owner`` stands for the connection that asks.
+An operation that is refused raises a ``BrokerError`` and changes nothing.  ``owner`` is the connection that asks: any
+object, compared by identity.  All methods are called by the broker's thread; ``now`` is the time on its clock.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 _MOST_ROUNDS = 1000
-"""Dead letters that make dead letters: a bound against a circle that the cycle check cannot see."""
+"""Rounds of processing in one turn.  Dead letters may cause dead letters; not every cycle is detected (``would_cycle``)."""
 
 
 class VirtualHost:
@@ -55,7 +56,7 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = make_system_exchanges(self.queues)
         self.touched: list[Queue] = []
-        """Queues to be looked after in this turn."""
+        """Queues to process in this turn."""
         self.routes = Routes(name, self.exchanges, self.queues, self.store.check_envelope)
         self._owned: dict[object, list[Queue]] = {}
         self.messages_in = self.messages_unrouted = self.messages_undeliverable = 0
@@ -66,15 +67,15 @@ class VirtualHost:
     # Messages
 
     def publish(self, batch: Batch, now: float, route: Route | None = None) -> int | None:
-        """Route a batch; return how many of its first messages every queue accepted, None if nobody wants it.
+        """Route a batch; return how many of its first messages all queues accepted; None: no queue or sink took it.
 
-        ``route``: it was found before (a transaction is committed).
+        ``route``: a route that was found before, when a transaction is committed.
         """
-        queues, without_copies, sinks = route or self.routes.find(batch.envelope)
+        queues, without_bcc, sinks = route or self.routes.find(batch.envelope)
         count = len(batch.bodies)
         self.messages_in += count
-        if without_copies is not None:
-            batch = batch.under(without_copies)
+        if without_bcc is not None:
+            batch = batch.under(without_bcc)
         if sinks and _publish_to(sinks, batch, now) and not queues:
             return count
         if len(queues) == 1:
@@ -82,16 +83,16 @@ class VirtualHost:
         if not queues:
             self.messages_unrouted += count
             return None
-        # The smallest, since a message counts as accepted only where every queue has it.
+        # The smallest number: a message counts as accepted only if every queue has it.
         return min([queue.publish(batch, now) for queue in queues])
 
     def check_publish(self, exchange: str) -> None:
-        """Refuse an exchange that clients may not publish to; for a front-end to ask once an envelope."""
+        """Raise the error for an exchange that clients may not publish to.  A front end calls it once for each envelope."""
         if exchange:
             check_publishable(self.exchanges.get(exchange), exchange, self.name)
 
     def publish_dead(self, queue: Queue, span: Span, reason: Reason, now: float) -> None:
-        """Publish what a queue gives up to its dead-letter exchange; nobody hears of it if that is missing."""
+        """Publish messages that a queue drops to its dead-letter exchange.  Without that exchange they are lost."""
         policy = queue.policy
         exchange = policy.dead_letter_exchange
         if exchange is None or (exchange and exchange not in self.exchanges):
@@ -102,21 +103,21 @@ class VirtualHost:
         batch = span.as_batch().under(envelope)
         try:
             queues, _, sinks = self.routes.find(envelope)
-        except PreconditionFailed:  # with the entry in x-death it is nested too deep for the store
+        except PreconditionFailed:  # the entry in x-death makes it too deeply nested for the store
             return
         _publish_to(sinks, batch, now)
         for target in queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
                 target.publish(batch, now)
 
-    def settle(self, now: float) -> None:
-        """Look after the queues that were touched, and those that this touches."""
+    def process(self, now: float) -> None:
+        """Process the queues that were touched, and those that this touches in turn."""
         rounds = 0
         while self.touched and rounds < _MOST_ROUNDS:
             touched = self.touched
             self.touched = []
             for queue in touched:
-                queue.settle(now)
+                queue.process(now)
             rounds += 1
 
     # Exchanges
@@ -131,7 +132,7 @@ class VirtualHost:
         internal: bool = False,
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
     ) -> Exchange:
-        """Return the exchange, new if there was none; refuse if there is one that differs."""
+        """Return the exchange; create it if it does not exist, refuse if it exists with other properties."""
         check_exchange_name(name, self.exchanges)
         matcher = make_matcher(kind, arguments, self.broker.exchange_types)
         exchange = self.exchanges.get(name)
@@ -165,20 +166,20 @@ class VirtualHost:
         return exchange
 
     def find_exchange(self, name: str) -> Exchange:
-        """Return an exchange, or refuse."""
+        """Return an exchange; raise ``NotFound`` if it does not exist."""
         exchange = self.exchanges.get(name)
         if exchange is None:
             raise missing_exchange(name, self.name)
         return exchange
 
     def find_destination(self, name: str) -> Exchange:
-        """Return an exchange that something may be bound to lead to, or refuse."""
+        """Return an exchange that may be the destination of a binding; the default exchange may not."""
         if not name:
             raise default_exchange_refused()
         return self.find_exchange(name)
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange and its bindings; one that is not there is no fault."""
+        """Delete an exchange and its bindings.  It is no error if it does not exist."""
         if not name:
             raise default_exchange_refused()
         exchange = self.exchanges.get(name)
@@ -211,7 +212,7 @@ class VirtualHost:
         key: str = "",
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
     ) -> None:
-        """Bind a queue or an exchange to an exchange; the same binding twice is one."""
+        """Bind a queue, an exchange or a sink to an exchange.  If the binding exists, nothing changes."""
         if not source:
             raise default_exchange_refused()
         exchange = self.find_exchange(source)
@@ -235,7 +236,7 @@ class VirtualHost:
         key: str = "",
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
     ) -> None:
-        """Take a binding away; one that is not there is no fault."""
+        """Remove a binding.  It is no error if it does not exist."""
         if not source:
             raise default_exchange_refused()
         exchange = self.exchanges.get(source)
@@ -271,9 +272,9 @@ class VirtualHost:
         auto_delete: bool = False,
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
     ) -> Queue:
-        """Return the queue, new if there was none; refuse if there is one that differs.
+        """Return the queue; create it if it does not exist, refuse if it exists with other properties.
 
-        An empty name has the broker invent one.
+        If the name is empty, the broker chooses one.
         """
         if name:
             check_queue_name(name)
@@ -304,7 +305,7 @@ class VirtualHost:
         owner: object | None = None,
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
     ) -> Queue:
-        """Return a new queue, whatever its name: a reply address, one that a store has kept."""
+        """Create a queue under any name: for direct replies, and for queues that a store restores."""
         if durable:
             self.store.check_arguments(arguments)
         queue = Queue(
@@ -327,7 +328,7 @@ class VirtualHost:
         return queue
 
     def find_queue(self, name: str, owner: object) -> Queue:
-        """Return a queue that ``owner`` may use, or refuse."""
+        """Return a queue that ``owner`` may use; raise ``NotFound`` or ``ResourceLocked``."""
         queue = self.queues.get(name)
         if queue is None:
             raise missing_queue(name, self.name)
@@ -338,11 +339,11 @@ class VirtualHost:
     def delete_queue(
         self, name: str, owner: object, now: float, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Delete a queue; return how many messages were in it.  One that is not there is no fault."""
+        """Delete a queue; return how many messages were ready.  It is no error if the queue does not exist."""
         if name not in self.queues:
             return 0
         queue = self.find_queue(name, owner)
-        queue.settle(now)
+        queue.process(now)
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
         if if_empty and queue.backlog.count:
@@ -352,7 +353,7 @@ class VirtualHost:
         return count
 
     def remove_queue(self, queue: Queue, now: float) -> None:
-        """Take a queue away with its bindings; its consumers are told."""
+        """Remove a queue with its bindings, and cancel its consumers."""
         if self.queues.get(queue.name) is not queue:
             return
         del self.queues[queue.name]
@@ -373,13 +374,13 @@ class VirtualHost:
         self.store.drop_queue(queue)
 
     def remove_sink(self, sink: Sink) -> None:
-        """Take the bindings away that lead to a sink."""
+        """Remove all bindings to a sink."""
         for binding in list(sink.incoming.values()):
             del sink.incoming[binding.identity]
             self._remove_binding(binding)
 
     def release(self, owner: object, now: float) -> None:
-        """A connection has ended: what was its own goes with it."""
+        """Delete the exclusive queues of a connection that has ended."""
         for queue in list(self._owned.get(owner, ())):
             self.remove_queue(queue, now)
         self._owned.pop(owner, None)
@@ -387,7 +388,7 @@ class VirtualHost:
     # Consumers
 
     def subscribe(self, consumer: Consumer, now: float) -> None:
-        """Start a consumer; refuse when one of the two wants the queue for itself."""
+        """Start a consumer; refuse if it or another consumer of the queue is exclusive."""
         queue = consumer.queue
         others = queue.all_consumers()
         if others and (consumer.exclusive or any(other.exclusive for other in others)):
@@ -396,7 +397,7 @@ class VirtualHost:
         queue.add_consumer(consumer, now)
 
     def unsubscribe(self, consumer: Consumer, now: float) -> None:
-        """End a consumer; what it holds stays outstanding.  The last one takes an auto-delete queue with it."""
+        """End a consumer; its unacknowledged messages stay outstanding.  An auto-delete queue is deleted with its last one."""
         queue = consumer.queue
         consumer.receiver.consumers.pop(consumer.tag, None)
         if queue.deleted:
@@ -406,7 +407,7 @@ class VirtualHost:
             self.remove_queue(queue, now)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters of this moment."""
+        """Return the present counters."""
         return {
             "messages_in": self.messages_in,
             "messages_unrouted": self.messages_unrouted,
@@ -417,7 +418,7 @@ class VirtualHost:
 
 
 def _publish_to(sinks: tuple[Sink, ...], batch: Batch, now: float) -> bool:
-    """Give a batch to every sink; return whether any of them wanted it."""
+    """Publish a batch to every sink; return whether any of them used it."""
     wanted = False
     for sink in sinks:
         wanted = sink.publish(batch, now) or wanted

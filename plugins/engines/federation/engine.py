@@ -1,6 +1,6 @@
 """Engine: a federation link.  It is the client of the upstream, and has a port whose route leads to the broker here.
 
-What of the upstream's messages is wanted it hears from the broker's watches; so broker and link may live in
+What of the upstream's messages is wanted it hears from the broker's topology observers; so broker and link may live in
 different threads.
 """
 
@@ -15,7 +15,14 @@ import trio
 
 from kernel.contracts.engine import Host, Port
 from plugins.engines.amqp_client.link import Link
-from plugins.engines.broker.watches import BrokerState, ExchangeState, QueueState, Watch, Watches, place_of
+from plugins.engines.broker.topology_observers import (
+    BrokerState,
+    ExchangeState,
+    QueueState,
+    TopologyObserver,
+    TopologyObservers,
+    topology_observers_key,
+)
 from plugins.engines.federation.options import FederationOptions
 from plugins.engines.federation.session import FederationSession
 from plugins.engines.federation.trace import Place
@@ -49,17 +56,19 @@ class Federation:
         """Keep the link up until cancelled."""
         self.host = self.link.host = host
         self.port = host.port(self.name, self)
-        watches: Watches = host.rendezvous.setdefault(place_of(self.options.broker), Watches())
-        mine = self._watches()
-        for watch in mine:
-            watches.add(watch)
+        observers: TopologyObservers = host.rendezvous.setdefault(
+            topology_observers_key(self.options.broker), TopologyObservers()
+        )
+        mine = self._make_observers()
+        for observer in mine:
+            observers.add(observer)
         task_status.started(str(self.link.dialling.addresses[0]))
         try:
             await self._named.wait()
             await self.link.run(host)
         finally:
-            for watch in mine:
-                watches.remove(watch)
+            for observer in mine:
+                observers.remove(observer)
 
     def pending(self) -> bool:
         """Nothing has to be written before the engine ends."""
@@ -87,14 +96,14 @@ class Federation:
 
     # Reports of the broker come in its thread; what follows from them is done in this thread.
 
-    def _watches(self) -> list[Watch]:
-        def watch(what: Any, name: str, take: Callable[..., None]) -> Watch:
-            return Watch(what, name, lambda state: self.host.post(partial(take, name, state)))
+    def _make_observers(self) -> list[TopologyObserver]:
+        def observer(what: Any, name: str, take: Callable[..., None]) -> TopologyObserver:
+            return TopologyObserver(what, name, lambda state: self.host.post(partial(take, name, state)))
 
         return [
-            watch("broker", "", self._on_broker),
-            *(watch("exchange", name, self._on_exchange) for name in self.exchanges),
-            *(watch("queue", name, self._on_queue) for name in self.queues),
+            observer("broker", "", self._on_broker),
+            *(observer("exchange", name, self._on_exchange) for name in self.exchanges),
+            *(observer("queue", name, self._on_queue) for name in self.queues),
         ]
 
     def _on_broker(self, _: str, state: BrokerState | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from plugins.engines.amqp_client.declarations import Request
 from plugins.engines.amqp_client.link import Link
 from plugins.engines.amqp_client.session import Session
-from plugins.engines.broker.watches import QueueState
+from plugins.engines.broker.topology_observers import QueueState
 from plugins.engines.federation.consumers import LOW_PRIORITY, ExchangeConsumer, LinkConsumer, QueueConsumer
 from plugins.engines.federation.trace import Place, wanted_upstream
 from plugins.engines.federation.upstream_exchange import UpstreamExchange

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from plugins.engines.broker.watches import Wanted
+from plugins.engines.broker.topology_observers import BindingState
 
 RECEIVED_FROM = "x-received-from"
 BOUND_FROM = "x-bound-from"
@@ -44,8 +44,8 @@ def may_come(headers: Mapping[str, Any], here: Place, max_hops: int) -> bool:
 
 
 def wanted_upstream(
-    bindings: Iterable[Wanted], here: Place, exchange: str, upstream: Place, max_hops: int
-) -> frozenset[Wanted]:
+    bindings: Iterable[BindingState], here: Place, exchange: str, upstream: Place, max_hops: int
+) -> frozenset[BindingState]:
     """Return the bindings to make upstream for those of an exchange here.
 
     Those that a downstream of ours made here are passed on with one hop less, as long as hops are left, and not to
@@ -68,7 +68,7 @@ def wanted_upstream(
             "exchange": f"{here.vhost}:{exchange} A",
             "hops": hops,
         }
-        wanted.add(Wanted(binding.key, {**binding.arguments, BOUND_FROM: [step, *steps]}))
+        wanted.add(BindingState(binding.key, {**binding.arguments, BOUND_FROM: [step, *steps]}))
     return frozenset(wanted)
 
 

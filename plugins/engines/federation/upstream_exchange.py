@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from plugins.engines.amqp_client.declarations import Request
-from plugins.engines.broker.watches import ExchangeState, Wanted
+from plugins.engines.broker.topology_observers import BindingState, ExchangeState
 from plugins.engines.federation.options import FederationOptions
 from plugins.engines.federation.trace import Place
 from plugins.protocols.amqp091.methods import exchange, queue
@@ -29,7 +29,7 @@ class UpstreamExchange:
         self.queue = queue_name(name, here, options.vhost)
         self._options = options
         self._as_they_are = as_they_are
-        self._bound: frozenset[Wanted] | None = None
+        self._bound: frozenset[BindingState] | None = None
         self._asked = self._removing = False
         """Whether something was declared on this connection, and whether it is being deleted."""
 
@@ -58,7 +58,7 @@ class UpstreamExchange:
         if self._removing:
             self.leave()
 
-    def requests(self, state: ExchangeState, wanted: frozenset[Wanted]) -> list[Request]:
+    def requests(self, state: ExchangeState, wanted: frozenset[BindingState]) -> list[Request]:
         """Return the requests that lead from what is declared to what is wanted."""
         before, self._bound = self._bound, wanted
         self._asked, self._removing = True, False
@@ -70,7 +70,7 @@ class UpstreamExchange:
             *(self._unbind(each, inner) for each in before - wanted),
         ]
 
-    def _anew(self, state: ExchangeState, wanted: Iterable[Wanted]) -> list[Request]:
+    def _anew(self, state: ExchangeState, wanted: Iterable[BindingState]) -> list[Request]:
         first, interim = self._inner("A"), self._inner("B")
         return [
             self._declare(state),
@@ -104,7 +104,7 @@ class UpstreamExchange:
             arguments={**arguments, **PURPOSE},
         )
 
-    def _make_inner(self, inner: str, wanted: Iterable[Wanted]) -> list[Request]:
+    def _make_inner(self, inner: str, wanted: Iterable[BindingState]) -> list[Request]:
         declare = exchange.Declare(
             exchange=inner, type="fanout", durable=True, internal=True, arguments=PURPOSE
         )
@@ -114,12 +114,12 @@ class UpstreamExchange:
             (f"binding queue {self.queue!r}", queue.Bind(queue=self.queue, exchange=inner)),
         ]
 
-    def _bind(self, wanted: Wanted, inner: str) -> Request:
+    def _bind(self, wanted: BindingState, inner: str) -> Request:
         return f"binding to exchange {self.name!r}", exchange.Bind(
             destination=inner, source=self.name, routing_key=wanted.key, arguments=wanted.arguments
         )
 
-    def _unbind(self, wanted: Wanted, inner: str) -> Request:
+    def _unbind(self, wanted: BindingState, inner: str) -> Request:
         return f"unbinding from exchange {self.name!r}", exchange.Unbind(
             destination=inner, source=self.name, routing_key=wanted.key, arguments=wanted.arguments
         )

@@ -44,16 +44,16 @@ class AlarmWatch:
 
     def turn(self, now: float) -> bool:
         """Look, if it is time to; return whether it was."""
-        if now < self.alarms.next_look:
+        if now < self.alarms.next_check:
             return False
-        self.look(now)
+        self.check(now)
         return True
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Look, and do what follows from it."""
         alarms = self.alarms
         unread = set(alarms.unread)
-        changed = alarms.look(now)
+        changed = alarms.check(now)
         for name in alarms.unread.keys() - unread:
             detail = (
                 f"the {name} alarm stays as it is, since its figure cannot be read: {alarms.unread[name]}"
@@ -64,14 +64,14 @@ class AlarmWatch:
             if not alarms.raised:
                 self._on_lifted()
         if alarms.raised:
-            self._host.set_timer(alarms.next_look, self._on_timer, alarms)
+            self._host.set_timer(alarms.next_check, self._on_timer, alarms)
 
     def stop(self) -> None:
         """Look no more."""
         self._host.set_timer(None, self._on_timer, self.alarms)
 
     def _on_timer(self) -> None:
-        self.look(self._host.now())
+        self.check(self._host.now())
 
     def _report(self) -> None:
         what = "blocked" if self.alarms.raised else "unblocked"

@@ -10,7 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 
-class Verdict(NamedTuple):
+class Outcome(NamedTuple):
     """All messages up to ``last`` that were not spoken of before are accepted, or refused."""
 
     last: int
@@ -49,19 +49,19 @@ class Confirms:
         if mark:
             self._waiting.append((mark, self.published, count))
 
-    def verdicts(self, confirmed: int, safe: int = 0) -> list[Verdict]:
+    def outcomes(self, confirmed: int, safe: int = 0) -> list[Outcome]:
         """Return what the publisher can be told, now that routes and store have come so far."""
         ready = min(self._ready(confirmed), self._safe(safe))
-        verdicts: list[Verdict] = []
+        outcomes: list[Outcome] = []
         while self._refused and self._refused[0][0] <= ready:
             first, last = self._refused.popleft()
             if last > ready:  # the routes have confirmed a part of its batch
                 self._refused.appendleft((ready + 1, last))
                 last = ready
-            self._tell(first - 1, verdicts, accepted=True)
-            self._tell(last, verdicts, accepted=False)
-        self._tell(ready, verdicts, accepted=True)
-        return verdicts
+            self._tell(first - 1, outcomes, accepted=True)
+            self._tell(last, outcomes, accepted=False)
+        self._tell(ready, outcomes, accepted=True)
+        return outcomes
 
     def waits_for(self, confirmed: int) -> tuple[int, int]:
         """Return what the routes and what the store has to reach for the next message; 0: nothing."""
@@ -93,7 +93,7 @@ class Confirms:
             unsafe.popleft()
         return unsafe[0][1] - 1 if unsafe else self.published
 
-    def _tell(self, last: int, verdicts: list[Verdict], *, accepted: bool) -> None:
+    def _tell(self, last: int, outcomes: list[Outcome], *, accepted: bool) -> None:
         if last > self.told:
-            verdicts.append(Verdict(last, accepted, last == self.told + 1))
+            outcomes.append(Outcome(last, accepted, last == self.told + 1))
             self.told = last

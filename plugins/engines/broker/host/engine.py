@@ -19,7 +19,7 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import KernelError
 from kernel.hosting.lazy_timer import LazyTimer
-from plugins.engines.broker.alarms import held_in_queues
+from plugins.engines.broker.alarms import bytes_in_queues
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.front_end import Client, FrontEnd
 from plugins.engines.broker.host.alarm_watch import AlarmWatch, make_alarms
@@ -32,7 +32,7 @@ from plugins.engines.broker.host.running_broker import RunningBroker, running_br
 from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.storage.envelopes import Codecs
-from plugins.engines.broker.watches import Watches, place_of
+from plugins.engines.broker.topology_observers import TopologyObservers, topology_observers_key
 
 if TYPE_CHECKING:
     from plugins.engines.broker.storage.opening import OpenStore
@@ -130,8 +130,10 @@ class BrokerEngine:
         vhost = self.broker.vhost(self.options.vhost)
         self.feed = Feed(vhost, self.options.default_exchange, self._on_refused)
         self.feed.open(host.port(self.name, self))
-        self._watches: Watches = host.rendezvous.setdefault(place_of(self.name), Watches())
-        self._watches.open(vhost, self.options.cluster_name, host.post)
+        self._observers: TopologyObservers = host.rendezvous.setdefault(
+            topology_observers_key(self.name), TopologyObservers()
+        )
+        self._observers.open(vhost, self.options.cluster_name, host.post)
         alarms = make_alarms(self.options, self._held)
         self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
 
@@ -154,7 +156,7 @@ class BrokerEngine:
                 self._running_broker.clear(self)
             for front_end in self.front_ends:
                 front_end.stop()
-            self._watches.close(self.feed.vhost)
+            self._observers.close(self.feed.vhost)
             self.alarm_watch.stop()
         for client in list(self.clients):
             client.hang_up("the broker is shut down")
@@ -256,8 +258,8 @@ class BrokerEngine:
 
     def finish_turn(self, now: float) -> None:
         """Settle the broker, feed the routes, write to the clients."""
-        self.broker.settle_queues(now)
-        self._watches.look()
+        self.broker.process_queues(now)
+        self._observers.notify()
         self.feed.flush()
         if self.alarm_watch.turn(now):
             self.broker.share_memory()
@@ -310,7 +312,7 @@ class BrokerEngine:
 
     def _held(self) -> int:
         """Octets of memory that messages take: those that wait, and those that are outstanding."""
-        return held_in_queues(self.broker) + sum([client.held_bytes for client in self.clients])
+        return bytes_in_queues(self.broker) + sum([client.unacked_bytes for client in self.clients])
 
     def _on_alarms_lifted(self) -> None:
         """Read the publishers and the routes again."""

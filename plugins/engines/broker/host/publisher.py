@@ -20,7 +20,7 @@ class Publisher:
     """Publishes on behalf of one user into one virtual host.  Used by the broker's thread.
 
     A batch goes through ``admit`` and then ``publish``.  Set ``confirms`` to have messages numbered and counted; what
-    can be confirmed is found with ``confirms.verdicts(feed.confirmed, vhost.store.safe)``.
+    can be confirmed is found with ``confirms.outcomes(feed.confirmed, vhost.store.safe)``.
     """
 
     def __init__(self, vhost: VirtualHost, login: Login, feed: Feed) -> None:

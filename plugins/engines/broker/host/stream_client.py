@@ -65,7 +65,7 @@ class StreamClient(ConnectionOwner):
         raise NotImplementedError
 
     @property
-    def held_bytes(self) -> int:
+    def unacked_bytes(self) -> int:
         """About how many bytes the bodies have that the client has not acknowledged."""
         return 0
 

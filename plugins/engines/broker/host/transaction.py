@@ -10,9 +10,9 @@ from typing import NamedTuple
 from typing import Protocol as Interface
 
 from kernel.contracts.message import Batch
-from plugins.engines.broker.ledger import Handed
 from plugins.engines.broker.receiver import Receiver
 from plugins.engines.broker.routes import Route
+from plugins.engines.broker.unacked import UnackedRange
 from plugins.engines.broker.virtual_host import VirtualHost
 
 
@@ -35,10 +35,10 @@ class Publication(NamedTuple):
     route: Route
 
 
-class Verdict(NamedTuple):
+class Acknowledgement(NamedTuple):
     """What the client has made of deliveries."""
 
-    settled: list[Handed]
+    taken: list[UnackedRange]
     accepted: bool
     requeue: bool
 
@@ -46,17 +46,17 @@ class Verdict(NamedTuple):
 class Transaction:
     """The open transaction of one channel."""
 
-    __slots__ = ("_publications", "_verdicts")
+    __slots__ = ("_acknowledgements", "_publications")
 
     def __init__(self) -> None:
         self._publications: list[Publication] = []
-        self._verdicts: list[Verdict] = []
+        self._acknowledgements: list[Acknowledgement] = []
 
     def publish(self, channel: Transacting, batch: Batch, *, mandatory: bool) -> None:
         """Take messages that were checked."""
         self._publications.append(Publication(batch, mandatory, channel.vhost.routes.find(batch.envelope)))
 
-    def settle(
+    def acknowledge(
         self,
         receiver: Receiver,
         first: int,
@@ -67,30 +67,30 @@ class Transaction:
         requeue: bool = False,
     ) -> None:
         """Take deliveries off the ledger, where a tag can be named once only; refuse an unknown one."""
-        settled, refusal = receiver.settle(first, last, multiple=multiple)
-        self._verdicts.append(Verdict(settled, accepted, requeue))
+        taken, refusal = receiver.take_unacked(first, last, multiple=multiple)
+        self._acknowledgements.append(Acknowledgement(taken, accepted, requeue))
         if refusal is not None:
             raise refusal
 
     def commit(self, channel: Transacting, now: float) -> None:
         """Do what waited, the messages first."""
         publications, self._publications = self._publications, []
-        verdicts, self._verdicts = self._verdicts, []
+        acknowledgements, self._acknowledgements = self._acknowledgements, []
         queues = channel.vhost.queues
         for batch, mandatory, route in publications:
             there = tuple([queues[queue.name] for queue in route.queues if queue.name in queues])
             channel.publish(
-                batch, now, mandatory=mandatory, route=Route(there, route.without_copies, route.sinks)
+                batch, now, mandatory=mandatory, route=Route(there, route.without_bcc, route.sinks)
             )
-        for settled, accepted, requeue in verdicts:
+        for taken, accepted, requeue in acknowledgements:
             if accepted:
-                channel.receiver.accept(settled)
+                channel.receiver.accept(taken)
             else:
-                channel.receiver.refuse(settled, requeue=requeue, now=now)
+                channel.receiver.refuse(taken, requeue=requeue, now=now)
 
     def roll_back(self, receiver: Receiver) -> None:
         """Forget the messages; the deliveries are unacknowledged again, as if nothing had been said of them."""
         self._publications = []
-        for settled, _, _ in self._verdicts:
-            receiver.ledger.restore(settled)
-        self._verdicts = []
+        for taken, _, _ in self._acknowledgements:
+            receiver.unacked.restore(taken)
+        self._acknowledgements = []

@@ -126,7 +126,7 @@ class BrokerClient:
                 auto_delete=auto_delete,
                 arguments=arguments or {},
             )
-            queue.settle(now)
+            queue.process(now)
             return QueueState(queue.name, queue.backlog.count, queue.consumer_count)
 
         state: QueueState = self._ask(declare)
@@ -294,7 +294,7 @@ class BrokerClient:
         def get(session: LocalSession, now: float) -> Delivery | None:
             session.login.require("read", "queue", queue, session.vhost.name)
             found = session.vhost.find_queue(queue, session)
-            taken = session.receiver.take_one(found, now, settled=auto_ack)
+            taken = session.receiver.take_one(found, now, auto_ack=auto_ack)
             if taken is None:
                 return None
             tag, span = taken
@@ -417,11 +417,11 @@ def _take(batch: Batch, mandatory: bool, session: LocalSession, now: float) -> N
 
 
 def _acknowledge(first: int, last: int, session: LocalSession, now: float) -> None:
-    session.settle(first, last, accepted=True, requeue=False, now=now)
+    session.acknowledge(first, last, accepted=True, requeue=False, now=now)
 
 
 def _reject(first: int, last: int, requeue: bool, session: LocalSession, now: float) -> None:
-    session.settle(first, last, accepted=False, requeue=requeue, now=now)
+    session.acknowledge(first, last, accepted=False, requeue=requeue, now=now)
 
 
 def _ranges(deliveries: Delivery | Iterable[Delivery]) -> list[tuple[int, int]]:

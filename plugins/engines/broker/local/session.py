@@ -108,12 +108,12 @@ class LocalSession(Publisher):
         self._ended = False
 
     def __repr__(self) -> str:
-        return f"<LocalSession {self.peer}, {len(self.receiver.ledger)} unacked>"
+        return f"<LocalSession {self.peer}, {len(self.receiver.unacked)} unacked>"
 
     @property
-    def held_bytes(self) -> int:
+    def unacked_bytes(self) -> int:
         """About how many bytes the bodies have that the application has not acknowledged."""
-        return self.receiver.ledger.estimated_size()
+        return self.receiver.unacked.estimated_size()
 
     @property
     def confirming(self) -> bool:
@@ -183,7 +183,7 @@ class LocalSession(Publisher):
         shared.refusal = shared.refusal or error
 
     def start_consumer(
-        self, tag: str, queue: str, arguments: dict[str, Any], prefetch: int, settled: bool, now: float
+        self, tag: str, queue: str, arguments: dict[str, Any], prefetch: int, auto_ack: bool, now: float
     ) -> None:
         """Subscribe to a queue."""
         self.login.require("read", "queue", queue, self.vhost.name)
@@ -192,7 +192,7 @@ class LocalSession(Publisher):
             tag,
             found,
             self.receiver,
-            settled=settled,
+            auto_ack=auto_ack,
             exclusive=False,
             prefetch=prefetch,
             arguments=arguments,
@@ -206,7 +206,7 @@ class LocalSession(Publisher):
             self._deliver()
             self.vhost.unsubscribe(consumer, now)
 
-    def settle(self, first: int, last: int, *, accepted: bool, requeue: bool, now: float) -> None:
+    def acknowledge(self, first: int, last: int, *, accepted: bool, requeue: bool, now: float) -> None:
         """Acknowledge or reject deliveries.  A tag that is not outstanding ends the session, as in AMQP."""
         try:
             if accepted:
@@ -255,7 +255,7 @@ class LocalSession(Publisher):
     def _confirm(self) -> None:
         counted, shared = self._counted, self._shared
         before = counted.told
-        for last, accepted, _ in counted.verdicts(self.feed.confirmed, self.vhost.store.safe):
+        for last, accepted, _ in counted.outcomes(self.feed.confirmed, self.vhost.store.safe):
             if not accepted:
                 shared.refused += last - before
             before = last
@@ -346,7 +346,7 @@ class LocalSession(Publisher):
             "consumer_tag": consumer.tag,
             "connection": self.peer,
             "channel": 1,
-            "ack_required": not consumer.settled,
+            "ack_required": not consumer.auto_ack,
             "prefetch_count": consumer.prefetch,
             "messages_unacknowledged": consumer.outstanding,
             "exclusive": consumer.exclusive,

@@ -120,8 +120,8 @@ def close(store: DiskStore, broker: Broker) -> None:
         one
         for queue in queues
         if queue.stored is not None
-        for lane in queue.backlog.lanes
-        for one in delivered_ranges(queue.stored, lane)
+        for level in queue.backlog.levels
+        for one in delivered_ranges(queue.stored, level)
     )
 
 

@@ -20,7 +20,7 @@ _OVERHEAD = 64
 class Page:
     """Messages at ``ranges`` of positions, ``count`` of them with bodies of ``size`` octets."""
 
-    __slots__ = ("count", "expires_at", "extents", "mortal", "ranges", "redelivered", "size", "stored")
+    __slots__ = ("count", "expires_at", "extents", "may_expire", "ranges", "redelivered", "size", "stored")
 
     batch: None = None
     """What tells it from a span."""
@@ -42,7 +42,7 @@ class Page:
         self.size = size
         self.expires_at = expires_at
         """When the first of the messages expires; 0: not known, read it and see."""
-        self.mortal = expires_at is not None
+        self.may_expire = expires_at is not None
         """Whether any of the messages expires."""
         self.redelivered = redelivered
 
@@ -62,7 +62,7 @@ class Page:
         """The position behind the last message."""
         return self.ranges[-1][1]
 
-    def extend(self, extent: Extent, first: int, stop: int, size: int, *, mortal: bool) -> bool:
+    def extend(self, extent: Extent, first: int, stop: int, size: int, *, may_expire: bool) -> bool:
         """Take in messages that follow, if it pays to read them together; return whether they were taken."""
         (segment, start, end) = self.extents[-1]
         if extent.segment is not segment or extent.start < start or first < self.stop:
@@ -79,7 +79,7 @@ class Page:
             self.ranges.append((first, stop))
         self.count += stop - first
         self.size += size
-        self.mortal = self.mortal or mortal
+        self.may_expire = self.may_expire or may_expire
         return True
 
     def of(self, ranges: list[tuple[int, int]], *, redelivered: bool) -> Page:
@@ -87,7 +87,7 @@ class Page:
         count = sum(stop - first for first, stop in ranges)
         expires_at = self.expires_at
         if ranges[0][0] != self.first:
-            expires_at = 0.0 if self.mortal else None
+            expires_at = 0.0 if self.may_expire else None
         page = Page(
             self.stored,
             self.extents[0],
@@ -96,7 +96,7 @@ class Page:
             expires_at=expires_at,
             redelivered=redelivered,
         )
-        page.mortal = self.mortal
+        page.may_expire = self.may_expire
         page.extents = list(self.extents)
         return page
 

@@ -131,10 +131,10 @@ def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
     backlog = queue.backlog
     excess = backlog.size - backlog.paged - queue.most_resident
     waits = False
-    for lane in backlog.lanes:
+    for level in backlog.levels:
         tail: list[Span | Page] = []
-        while lane and excess > 0:
-            item = lane.pop()
+        while level and excess > 0:
+            item = level.pop()
             tail.append(item)
             if isinstance(item, Span):
                 excess -= item.size()
@@ -143,24 +143,24 @@ def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
                 ):
                     write(item)
                 waits = waits or not _readable(item)
-        backlog.paged += _put_back(lane, tail, queue)
+        backlog.paged += _put_back(level, tail, queue)
     return waits
 
 
-def _put_back(lane: deque[Span | Page], tail: list[Span | Page], queue: Queue) -> int:
-    """Return to a lane what was taken off its end, as pages where it can be; return the octets in new pages."""
+def _put_back(level: deque[Span | Page], tail: list[Span | Page], queue: Queue) -> int:
+    """Return to a level what was taken off its end, as pages where it can be; return the octets in new pages."""
     paged = 0
     for item in reversed(tail):
         if isinstance(item, Page) or not _readable(item):
-            lane.append(item)
+            level.append(item)
             continue
         size = item.size()
         paged += size
-        last = lane[-1] if lane else None
+        last = level[-1] if level else None
         if not (isinstance(last, Page) and _extend(last, item, size)):
             page = _page_of(item, size, queue)
             page.attach()
-            lane.append(page)
+            level.append(page)
     return paged
 
 
@@ -172,8 +172,8 @@ def _extend(page: Page, span: Span, size: int) -> bool:
     assert span.location is not None
     if page.stored.durable is not span.location.durable or page.redelivered != span.redelivered:
         return False
-    mortal = span.expires_at is not None
-    return page.extend(span.location.extent, span.first, span.base + span.stop, size, mortal=mortal)
+    may_expire = span.expires_at is not None
+    return page.extend(span.location.extent, span.first, span.base + span.stop, size, may_expire=may_expire)
 
 
 def _page_of(span: Span, size: int, queue: Queue) -> Page:

@@ -181,7 +181,7 @@ class Recovery:
             priority = min(head.priority, self._highest.get(queue, head.priority))
             latest = self._latest.get((queue, priority))
             first, last = base + start, base + stop
-            if latest is not None and latest.extend(extent, first, last, size, mortal=bool(expires)):
+            if latest is not None and latest.extend(extent, first, last, size, may_expire=bool(expires)):
                 continue
             stored = self.log.stored.get(queue) or self.log.open_queue(queue)
             page = Page(

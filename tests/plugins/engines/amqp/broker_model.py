@@ -25,7 +25,7 @@ class Consumer:
     tag: str
     queue: Queue
     channel: Channel
-    settled: bool
+    auto_ack: bool
     exclusive: bool
     prefetch: int
 
@@ -194,13 +194,13 @@ class BrokerModel:
 
     # Consuming
 
-    def consume(self, channel: Channel, name: str, tag: str, *, settled: bool, exclusive: bool) -> Consumer:
+    def consume(self, channel: Channel, name: str, tag: str, *, auto_ack: bool, exclusive: bool) -> Consumer:
         if tag in channel.consumers:
             raise Refused("connection", 530)
         queue = self.find(name, channel.connection)
         if queue.consumers and (exclusive or any(other.exclusive for other in queue.consumers)):
             raise Refused("channel", 403)
-        consumer = Consumer(tag, queue, channel, settled, exclusive, channel.prefetch)
+        consumer = Consumer(tag, queue, channel, auto_ack, exclusive, channel.prefetch)
         queue.consumers.append(consumer)
         channel.consumers[tag] = consumer
         return consumer
@@ -213,20 +213,20 @@ class BrokerModel:
             if queue.auto_delete and not queue.consumers and not queue.deleted:
                 self._remove(queue)
 
-    def get(self, channel: Channel, name: str, *, settled: bool) -> tuple[int, bool, int] | None:
+    def get(self, channel: Channel, name: str, *, auto_ack: bool) -> tuple[int, bool, int] | None:
         """Return the message, whether it was redelivered, and how many are left."""
         queue = self.find(name, channel.connection)
         if not queue.ready:
             return None
         number = min(queue.ready)
-        self.hand_out(queue, number, channel, None, settled=settled)
+        self.hand_out(queue, number, channel, None, auto_ack=auto_ack)
         return number, number in queue.redelivered, len(queue.ready)
 
     def hand_out(
-        self, queue: Queue, number: int, channel: Channel, consumer: Consumer | None, *, settled: bool
+        self, queue: Queue, number: int, channel: Channel, consumer: Consumer | None, *, auto_ack: bool
     ) -> None:
         queue.ready.remove(number)
-        if not settled:
+        if not auto_ack:
             channel.unacked[channel.next_tag] = Held(queue, number, consumer)
         channel.next_tag += 1
 

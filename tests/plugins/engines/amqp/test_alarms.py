@@ -32,7 +32,7 @@ class Low:
         self.memory, self.disk = 0, 1000
         alarms = server.engine.alarm_watch.alarms
         alarms.alarms = (QueuedAlarm(100, lambda: self.memory), DiskAlarm(100, lambda: self.disk))
-        alarms.next_look = 0.0
+        alarms.next_check = 0.0
 
 
 def publish(client: StillClient, body: bytes = b"x", key: str = "q") -> None:

@@ -133,7 +133,7 @@ class Conversation:
         events: list[Event] = []
         for _ in range(8):
             self.send()
-            self.broker.settle(self.now)
+            self.broker.process(self.now)
             self.session.finish(0.0)
             self.session.window.refill(WINDOW_BYTES, self.now)
             events += self.client.receive_data(b"".join(map(bytes, self.server.data_to_send())), self.now)
@@ -178,8 +178,8 @@ def test_nothing_escapes(steps: list[Any]) -> None:
     for owned in broker.vhost("/").queues.values():
         assert owned.backlog.count >= 0
         assert owned.outstanding >= 0
-        assert owned.backlog.count == sum(len(span) for lane in owned.backlog.lanes for span in lane)
-        assert owned.backlog.size == sum(span.size() for lane in owned.backlog.lanes for span in lane)
+        assert owned.backlog.count == sum(len(span) for level in owned.backlog.levels for span in level)
+        assert owned.backlog.size == sum(span.size() for level in owned.backlog.levels for span in level)
     conversation.session.end(conversation.now)
-    broker.settle(conversation.now)
+    broker.process(conversation.now)
     assert all(left.outstanding == 0 and not left.exclusive for left in broker.vhost("/").queues.values())

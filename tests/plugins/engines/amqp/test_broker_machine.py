@@ -139,7 +139,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for _ in range(4):
             for wire in self.wires:
                 wire.to_server()
-            self.broker.settle(0.0)
+            self.broker.process(0.0)
             for at, wire in enumerate(self.wires):
                 events[at] += wire.to_client()
         return events
@@ -252,7 +252,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert number in consumer.queue.ready
             assert event.redelivered == (number in consumer.queue.redelivered)
             assert consumer.has_room(), "more than the prefetch allows"
-            self.model.hand_out(consumer.queue, number, here, consumer, settled=consumer.settled)
+            self.model.hand_out(consumer.queue, number, here, consumer, auto_ack=consumer.auto_ack)
             taken.setdefault(consumer.queue, []).append(number)
 
     def take_confirm(self, here: Channel, event: Acknowledged) -> None:
@@ -289,7 +289,7 @@ class BrokerMachine(RuleBasedStateMachine):
         """So that programs need not find out first how to have anything at all."""
         for name in ("a", "b"):
             self.declare((0, 1), name, exclusive=False, auto_delete=False, passive=False)
-            self.consume((1, 1), name, tag=name, settled=False, exclusive=False)
+            self.consume((1, 1), name, tag=name, auto_ack=False, exclusive=False)
             self.qos((1, 1), 2)
         self.declare_exchange((0, 1), "x", "fanout", wrong=False)
         self.bind((0, 1), "a", "x", "a", away=False)
@@ -385,14 +385,14 @@ class BrokerMachine(RuleBasedStateMachine):
 
         self.compare(who, expected, basic.Publish)
 
-    @step("messages", who=WHO, name=QUEUES, tag=TAGS, settled=SELDOM, exclusive=SELDOM)
-    def consume(self, who: tuple[int, int], name: str, tag: str, settled: bool, exclusive: bool) -> None:
+    @step("messages", who=WHO, name=QUEUES, tag=TAGS, auto_ack=SELDOM, exclusive=SELDOM)
+    def consume(self, who: tuple[int, int], name: str, tag: str, auto_ack: bool, exclusive: bool) -> None:
         def expected(here: Channel) -> Method:
-            self.model.consume(here, name, tag, settled=settled, exclusive=exclusive)
+            self.model.consume(here, name, tag, auto_ack=auto_ack, exclusive=exclusive)
             return basic.ConsumeOk(consumer_tag=tag)
 
         self.ask(
-            who, basic.Consume(queue=name, consumer_tag=tag, no_ack=settled, exclusive=exclusive), expected
+            who, basic.Consume(queue=name, consumer_tag=tag, no_ack=auto_ack, exclusive=exclusive), expected
         )
 
     @step("messages", who=WHO, tag=TAGS)
@@ -403,11 +403,11 @@ class BrokerMachine(RuleBasedStateMachine):
 
         self.ask(who, basic.Cancel(consumer_tag=tag), expected)
 
-    @step("messages", who=WHO, name=QUEUES, settled=SELDOM)
-    def get(self, who: tuple[int, int], name: str, settled: bool) -> None:
+    @step("messages", who=WHO, name=QUEUES, auto_ack=SELDOM)
+    def get(self, who: tuple[int, int], name: str, auto_ack: bool) -> None:
         def expected(here: Channel) -> Any:
             tag = here.next_tag
-            got = self.model.get(here, name, settled=settled)
+            got = self.model.get(here, name, auto_ack=auto_ack)
             if got is None:
                 return basic.GetEmpty()
             number, redelivered, left = got
@@ -422,7 +422,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
             return check
 
-        self.ask(who, basic.Get(queue=name, no_ack=settled), expected)
+        self.ask(who, basic.Get(queue=name, no_ack=auto_ack), expected)
 
     @step("messages", who=WHO, count=st.integers(0, 3))
     def qos(self, who: tuple[int, int], count: int) -> None:

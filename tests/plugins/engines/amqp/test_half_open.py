@@ -53,7 +53,7 @@ class HalfOpen:
         deadline = self.server.next_deadline()
         if deadline is not None and deadline <= now:
             self.session.handle(self.server.handle_timeout(now), now)
-        self.broker.settle(now)
+        self.broker.process(now)
         self.session.finish(0.0)
 
 

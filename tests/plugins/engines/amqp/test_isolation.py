@@ -87,22 +87,22 @@ def test_ten_thousand_channels_are_served_in_turn_and_only_as_far_as_the_window_
         publish(other, body, f"q{number}")
         publish(other, body, f"q{number}")
     other.flush()
-    settled = _count_settles(server)
+    settled = _count_processing(server)
     assert received(many) == 2 * CHANNELS
     assert settled[0] < 3 * CHANNELS, "who has written some asks no more queues than fill that"
 
 
-def _count_settles(server: StillServer) -> list[int]:
+def _count_processing(server: StillServer) -> list[int]:
     """Count from here on how often a queue of the server is looked after."""
     count = [0]
     for each in server.engine.broker.vhost("/").queues.values():
-        settle = each.settle
+        process = each.process
 
-        def counted(now: float, settle: Callable[[float], None] = settle) -> None:
+        def counted(now: float, process: Callable[[float], None] = process) -> None:
             count[0] += 1
-            settle(now)
+            process(now)
 
-        each.settle = counted  # type: ignore[method-assign]
+        each.process = counted  # type: ignore[method-assign]
     return count
 
 

@@ -63,8 +63,8 @@ def dead_letters(server: Server) -> list[tuple[bytes, str, str]]:
                 span.envelope.properties["headers"]["x-death"][0]["reason"],
                 death_queue(span.envelope),
             )
-            for lane in queue.backlog.lanes
-            for span in lane
+            for level in queue.backlog.levels
+            for span in level
             for body in span.as_batch().bodies
         ]
 

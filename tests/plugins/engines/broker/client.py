@@ -32,7 +32,7 @@ class Client:
         tag: str = "c",
         *,
         prefetch: int = 0,
-        settled: bool = False,
+        auto_ack: bool = False,
         exclusive: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> Consumer:
@@ -40,7 +40,7 @@ class Client:
             tag,
             queue,
             self.receiver,
-            settled=settled,
+            auto_ack=auto_ack,
             exclusive=exclusive,
             prefetch=prefetch,
             arguments=arguments or {},
@@ -50,7 +50,7 @@ class Client:
 
     def received(self, now: float = 0.0) -> list[tuple[int, bytes]]:
         """Settle and return (tag, body) of what came."""
-        self.vhost.broker.settle(now)
+        self.vhost.broker.process(now)
         return [
             (first_tag + offset, body)
             for _, first_tag, span in self.receiver.take_deliveries()
@@ -78,7 +78,7 @@ def run(
 
 def ready(queue: Queue, now: float = 0.0) -> list[bytes]:
     """Return what waits in a queue, in order."""
-    queue.settle(now)
+    queue.process(now)
     return [
-        body for lane in reversed(queue.backlog.lanes) for span in lane for body in span.as_batch().bodies
+        body for level in reversed(queue.backlog.levels) for span in level for body in span.as_batch().bodies
     ]

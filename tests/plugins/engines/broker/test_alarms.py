@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kernel.contracts.message import Batch, Envelope
-from plugins.engines.broker.alarms import PERIOD, Alarms, DiskAlarm, ProcessAlarm, QueuedAlarm, held_in_queues
+from plugins.engines.broker.alarms import (
+    PERIOD,
+    Alarms,
+    DiskAlarm,
+    ProcessAlarm,
+    QueuedAlarm,
+    bytes_in_queues,
+)
 from plugins.engines.broker.broker import Broker
 
 
@@ -21,7 +28,7 @@ def test_queues_hold_too_much_until_they_hold_a_tenth_less(readings: list[int], 
     alarm = QueuedAlarm(1000, lambda: next(values))
     seen = []
     for _ in readings:
-        alarm.look()
+        alarm.check()
         seen.append(alarm.raised)
     assert seen == raised
 
@@ -38,7 +45,7 @@ def test_a_disk_has_too_little_until_it_has_a_tenth_more(readings: list[int], ra
     alarm = DiskAlarm(1000, lambda: next(values))
     seen = []
     for _ in readings:
-        alarm.look()
+        alarm.check()
         seen.append(alarm.raised)
     assert seen == raised
 
@@ -59,7 +66,7 @@ def test_a_process_is_too_large_while_its_queues_have_part_in_it(
 ) -> None:
     alarm = ProcessAlarm(1000, lambda: resident, lambda: held)
     alarm.raised = before
-    alarm.look()
+    alarm.check()
     assert alarm.raised is raised
 
 
@@ -72,11 +79,11 @@ def test_memory_is_asked_back_once_the_queues_are_not_what_fills_it() -> None:
         return 2000
 
     alarm = ProcessAlarm(1000, resident, lambda: held[0], lambda: asked.append("give back"))
-    alarm.look()
-    alarm.look()
+    alarm.check()
+    alarm.check()
     assert asked == ["read", "read"]
     held[0] = 899
-    alarm.look()
+    alarm.check()
     assert asked == ["read", "read", "read", "give back", "read"]
     assert alarm.raised
 
@@ -90,14 +97,14 @@ def test_several_are_one() -> None:
             DiskAlarm(100, lambda: low["disk"]),
         ]
     )
-    assert (alarms.look(1.0), alarms.reason, alarms.next_look) == (False, "", 1.0 + PERIOD)
+    assert (alarms.check(1.0), alarms.reason, alarms.next_check) == (False, "", 1.0 + PERIOD)
     low["memory"] = 101
-    assert (alarms.look(2.0), alarms.reason) == (True, "low on memory")
-    assert (alarms.look(3.0), alarms.reason) == (False, "low on memory")
+    assert (alarms.check(2.0), alarms.reason) == (True, "low on memory")
+    assert (alarms.check(3.0), alarms.reason) == (False, "low on memory")
     low["disk"] = 0
-    assert (alarms.look(4.0), alarms.reason) == (True, "low on disk & memory")
+    assert (alarms.check(4.0), alarms.reason) == (True, "low on disk & memory")
     low["disk"], low["memory"] = 500, 0
-    assert (alarms.look(5.0), alarms.reason) == (True, "")
+    assert (alarms.check(5.0), alarms.reason) == (True, "")
     assert alarms.statistics() == {
         "alarms": "",
         "queued": 0,
@@ -113,14 +120,14 @@ def test_what_queues_hold_grows_with_messages_and_goes_with_them() -> None:
     broker = Broker()
     vhost = broker.vhost("/")
     queue = vhost.declare_queue("q", None, 0.0)
-    assert held_in_queues(broker) == 0
+    assert bytes_in_queues(broker) == 0
     vhost.publish(Batch([b"x" * 1000] * 10, 10_000, Envelope(key="q")), 0.0)
-    broker.settle(0.0)
-    assert 10_000 < held_in_queues(broker) < 12_000
+    broker.process(0.0)
+    assert 10_000 < bytes_in_queues(broker) < 12_000
     span = queue.take(0.0)
     assert span is not None
-    outstanding = held_in_queues(broker)
+    outstanding = bytes_in_queues(broker)
     queue.acknowledge(span)
-    assert held_in_queues(broker) < outstanding
+    assert bytes_in_queues(broker) < outstanding
     queue.purge(0.0)
-    assert held_in_queues(broker) == 0
+    assert bytes_in_queues(broker) == 0

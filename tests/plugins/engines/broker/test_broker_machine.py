@@ -40,24 +40,24 @@ class BrokerMachine(RuleBasedStateMachine):
         target=consumers,
         client=st.integers(0, 1),
         prefetch=st.integers(0, 6),
-        settled=st.booleans(),
+        auto_ack=st.booleans(),
         priority=st.integers(0, 1),
     )
-    def consume(self, client: int, prefetch: int, settled: bool, priority: int) -> Consumer:
+    def consume(self, client: int, prefetch: int, auto_ack: bool, priority: int) -> Consumer:
         tag = f"c{len(self.prefetch)}"
         self.prefetch[tag] = prefetch
         return self.clients[client].consume(
-            self.queue, tag, prefetch=prefetch, settled=settled, arguments={"x-priority": priority}
+            self.queue, tag, prefetch=prefetch, auto_ack=auto_ack, arguments={"x-priority": priority}
         )
 
     @rule(consumer=consumes(consumers))
     def cancel(self, consumer: Consumer) -> None:
-        self.settle()
+        self.process()
         self.vhost.unsubscribe(consumer, 0.0)
 
     @rule()
-    def settle(self) -> None:
-        self.vhost.settle(0.0)
+    def process(self) -> None:
+        self.vhost.process(0.0)
         arrived: list[tuple[int, int, int, Any]] = []
         for index, client in enumerate(self.clients):
             for consumer, first_tag, span in client.receiver.take_deliveries():
@@ -69,33 +69,33 @@ class BrokerMachine(RuleBasedStateMachine):
         del self.ready[: len(numbers)]
         for number, index, tag, (consumer, span) in arrived:
             assert span.redelivered == (number in self.redelivered)
-            if consumer.settled:
+            if consumer.auto_ack:
                 self.done.append(number)
             else:
                 self.held[index][tag] = number
 
-    @rule(client=st.integers(0, 1), settled=st.booleans())
-    def get(self, client: int, settled: bool) -> None:
-        self.settle()
-        taken = self.clients[client].receiver.take_one(self.queue, 0.0, settled=settled)
+    @rule(client=st.integers(0, 1), auto_ack=st.booleans())
+    def get(self, client: int, auto_ack: bool) -> None:
+        self.process()
+        taken = self.clients[client].receiver.take_one(self.queue, 0.0, auto_ack=auto_ack)
         if taken is None:
             assert not self.ready
             return
         number = self.ready.pop(0)
         assert list(taken[1].as_batch().bodies) == [b"%d" % number]
-        if settled:
+        if auto_ack:
             self.done.append(number)
         else:
             self.held[client][taken[0]] = number
 
     @rule(client=st.integers(0, 1), data=st.data(), multiple=st.booleans())
     def acknowledge(self, client: int, data: st.DataObject, multiple: bool) -> None:
-        self.settle()
+        self.process()
         self.done += self._settled(client, data, multiple, "acknowledge")
 
     @rule(client=st.integers(0, 1), data=st.data(), multiple=st.booleans(), requeue=st.booleans())
     def reject(self, client: int, data: st.DataObject, multiple: bool, requeue: bool) -> None:
-        self.settle()
+        self.process()
         numbers = self._settled(client, data, multiple, "requeue" if requeue else "reject")
         if requeue:
             self.ready = sorted(self.ready + numbers)
@@ -105,7 +105,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(client=st.integers(0, 1))
     def recover(self, client: int) -> None:
-        self.settle()
+        self.process()
         numbers = list(self.held[client].values())
         self.held[client].clear()
         self.clients[client].receiver.recover()
@@ -114,7 +114,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def purge(self) -> None:
-        self.settle()
+        self.process()
         assert self.queue.purge(0.0) == len(self.ready)
         self.done += self.ready
         self.ready = []
@@ -148,7 +148,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def the_sums_agree(self) -> None:
         queue = self.queue
         assert queue.backlog.count + queue.outstanding == len(self.ready) + sum(map(len, self.held))
-        assert queue.backlog.size == sum(span.size() for lane in queue.backlog.lanes for span in lane)
+        assert queue.backlog.size == sum(span.size() for level in queue.backlog.levels for span in level)
 
 
 BrokerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -23,7 +23,7 @@ def client(vhost: VirtualHost) -> Client:
 
 def publish(vhost: VirtualHost, *bodies: bytes) -> None:
     vhost.publish(run(*bodies, key="q"), 0.0)
-    vhost.settle(0.0)
+    vhost.process(0.0)
 
 
 def attach(client: Client) -> list[str]:
@@ -32,7 +32,7 @@ def attach(client: Client) -> list[str]:
     client.receiver.attach(
         Window(PLENTY), lambda: told.append("deliveries"), lambda consumer: told.append(f"no {consumer.tag}")
     )
-    client.vhost.settle(0.0)
+    client.vhost.process(0.0)
     return told
 
 
@@ -53,7 +53,7 @@ def test_what_is_outstanding_stays_so_and_can_be_looked_at(vhost: VirtualHost, c
     attach(client)
     outstanding = [
         (handed.first_tag + offset, body)
-        for handed in client.receiver.ledger
+        for handed in client.receiver.unacked
         for offset, body in enumerate(handed.span.as_batch().bodies)
     ]
     assert outstanding == [(1, b"1"), (3, b"3")]

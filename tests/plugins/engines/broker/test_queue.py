@@ -26,10 +26,10 @@ def declare(vhost: VirtualHost, name: str = "q", **arguments: Any) -> Queue:
 def test_a_consumer_gets_the_shared_batch_itself(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     client = Client(vhost)
-    client.consume(queue, settled=True)
+    client.consume(queue, auto_ack=True)
     sent = run(b"a", b"b")
     vhost.publish(sent, 0.0)
-    vhost.settle(0.0)
+    vhost.process(0.0)
     (delivery,) = client.receiver.take_deliveries()
     assert delivery[2].as_batch() is sent
 
@@ -40,7 +40,7 @@ def test_one_batch_in_many_queues_is_one_batch(vhost: VirtualHost) -> None:
         vhost.bind("amq.fanout", queue)
     sent = run(b"a", exchange="amq.fanout")
     assert vhost.publish(sent, 0.0) == 1
-    assert {id(queue.backlog.lanes[0][0].batch) for queue in queues} == {id(sent)}
+    assert {id(queue.backlog.levels[0][0].batch) for queue in queues} == {id(sent)}
 
 
 def test_what_nobody_wants_is_told(vhost: VirtualHost) -> None:
@@ -74,7 +74,7 @@ def test_a_shared_prefetch_bounds_all_consumers_together(vhost: VirtualHost) -> 
 def test_a_closed_window_holds_deliveries_up(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     client = Client(vhost)
-    client.consume(queue, settled=True)
+    client.consume(queue, auto_ack=True)
     client.window.left = 250
     vhost.publish(run(*[b"x" * 100] * 10), 0.0)
     assert len(client.received()) == 3
@@ -98,7 +98,7 @@ def test_a_crowd_of_messages_is_dealt_in_shares(vhost: VirtualHost) -> None:
     for client in clients:
         client.consume(queue)
     vhost.publish(run(*[b"x"] * 10_000), 0.0)
-    vhost.settle(0.0)
+    vhost.process(0.0)
     shares = [client.receiver.take_deliveries() for client in clients]
     assert sum(map(len, shares)) < 300
     counts = [sum(len(span) for _, _, span in share) for share in shares]
@@ -136,7 +136,7 @@ def test_who_follows_waits_for_what_the_active_consumer_held(vhost: VirtualHost,
     second.consume(queue)
     first.window.left = 1
     vhost.publish(run(b"1"), 0.0)
-    vhost.broker.settle(0.0)
+    vhost.broker.process(0.0)
     vhost.publish(run(b"2", b"3"), 0.0)
     ((tag, _),) = first.received()
     vhost.unsubscribe(active, 0.0)
@@ -187,7 +187,7 @@ def test_requeued_messages_find_their_place_in_any_order(vhost: VirtualHost) -> 
     client = Client(vhost)
     vhost.publish(run(*[b"%d" % number for number in range(10)]), 0.0)
     for _ in range(6):
-        client.receiver.take_one(queue, 0.0, settled=False)
+        client.receiver.take_one(queue, 0.0, auto_ack=False)
     for tag in (4, 1, 6, 2):
         client.receiver.reject(tag, tag, multiple=False, requeue=True, now=0.0)
     assert ready(queue) == [b"0", b"1", b"3", b"5", b"6", b"7", b"8", b"9"]
@@ -200,10 +200,10 @@ def test_requeued_neighbours_grow_together(vhost: VirtualHost) -> None:
     client = Client(vhost)
     vhost.publish(run(*[b"x"] * 1000), 0.0)
     for _ in range(1000):
-        client.receiver.take_one(queue, 0.0, settled=False)
+        client.receiver.take_one(queue, 0.0, auto_ack=False)
     for tag in range(1, 1001):
         client.receiver.reject(tag, tag, multiple=False, requeue=True, now=0.0)
-    assert len(queue.backlog.lanes[0]) == 1
+    assert len(queue.backlog.levels[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_full_queue_tells_how_many_it_took(vhost: VirtualHost) -> None:
 def test_a_full_queue_hands_over_before_it_drops(vhost: VirtualHost) -> None:
     queue = declare(vhost, max_length=1)
     client = Client(vhost)
-    client.consume(queue, settled=True)
+    client.consume(queue, auto_ack=True)
     vhost.publish(run(b"1", b"2", b"3"), 0.0)
     assert client.bodies() == [b"1", b"2", b"3"]
 
@@ -244,7 +244,7 @@ def test_messages_expire_at_their_time(vhost: VirtualHost) -> None:
     vhost.publish(run(b"own", expiration=5000), 0.0)
     vhost.publish(run(b"own, shorter", expiration=100), 0.0)
     assert vhost.broker.next_deadline() is None  # known once settled
-    vhost.settle(0.0)
+    vhost.process(0.0)
     assert vhost.broker.next_deadline() == 1.0
     vhost.broker.handle_timeout(0.999)
     assert queue.backlog.count == 3  # what stands behind waits, as with RabbitMQ
@@ -255,12 +255,12 @@ def test_messages_expire_at_their_time(vhost: VirtualHost) -> None:
 def test_a_message_without_time_reaches_only_who_waits_for_it(vhost: VirtualHost) -> None:
     queue = declare(vhost, message_ttl=0)
     client = Client(vhost)
-    client.consume(queue, settled=True)
+    client.consume(queue, auto_ack=True)
     vhost.publish(run(b"now"), 5.0)
     assert client.bodies(5.0) == [b"now"]
     client.window.left = 0
     vhost.publish(run(b"gone"), 5.0)
-    vhost.settle(5.0)
+    vhost.process(5.0)
     assert queue.backlog.count == 0
 
 
@@ -268,7 +268,7 @@ def test_an_unused_queue_expires(vhost: VirtualHost) -> None:
     queue = declare(vhost, expires=1000)
     client = Client(vhost)
     vhost.broker.handle_timeout(0.9)
-    client.receiver.take_one(queue, 0.9, settled=True)
+    client.receiver.take_one(queue, 0.9, auto_ack=True)
     vhost.broker.handle_timeout(1.0)
     assert "q" in vhost.queues
     consumer = client.consume(queue)
@@ -287,7 +287,7 @@ def test_dead_letters_tell_how_they_died(vhost: VirtualHost) -> None:
     vhost.bind("dlx", dead)
     declare(vhost, message_ttl=10, dead_letter_exchange="dlx")
     vhost.publish(run(b"x", expiration=5), 0.0)
-    vhost.settle(0.0)
+    vhost.process(0.0)
     vhost.broker.handle_timeout(0.02)
     (span,) = dead.backlog.take_all()
     assert (span.envelope.exchange, span.envelope.key, span.envelope.expiration) == ("dlx", "q", None)
@@ -301,7 +301,7 @@ def test_deaths_of_one_kind_are_counted(vhost: VirtualHost) -> None:
     client = Client(vhost)
     vhost.publish(run(b"x"), 0.0)
     for _ in range(3):
-        taken = client.receiver.take_one(queue, 0.0, settled=False)
+        taken = client.receiver.take_one(queue, 0.0, auto_ack=False)
         assert taken is not None
         client.receiver.reject(taken[0], taken[0], multiple=False, requeue=False, now=0.0)
     (span,) = queue.backlog.take_all()
@@ -314,7 +314,7 @@ def test_dead_letters_do_not_go_round_by_themselves(vhost: VirtualHost) -> None:
     second = declare(vhost, "b", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="a")
     vhost.publish(run(b"x", key="a"), 0.0)
     for now in (0.0, 0.02, 0.04, 0.06):
-        vhost.settle(now)
+        vhost.process(now)
         vhost.broker.handle_timeout(now)
     assert (first.backlog.count, second.backlog.count) == (0, 0)
 
@@ -345,11 +345,11 @@ def test_a_queue_waits_for_one_call_at_a_time(vhost: VirtualHost) -> None:
     declare(vhost, message_ttl=1000)
     for number in range(100):
         vhost.publish(run(b"x"), number / 1000)
-        vhost.settle(number / 1000)
+        vhost.process(number / 1000)
     assert len(vhost.broker._deadlines) == 1
 
 
 def test_a_batch_of_nothing_is_nothing(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     assert vhost.publish(run(), 0.0) == 0
-    assert not queue.backlog.lanes[0]
+    assert not queue.backlog.levels[0]

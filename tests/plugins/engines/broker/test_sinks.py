@@ -66,7 +66,7 @@ def test_a_dead_letter_reaches_a_sink(vhost: VirtualHost, feed: LiveFeed) -> Non
     limits = {"x-max-length": 1, "x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": "a.dead"}
     queue = vhost.declare_queue("q", None, 0.0, arguments=limits)
     vhost.publish(run(b"1", b"2", key="q"), 0.0)
-    queue.settle(0.0)
+    queue.process(0.0)
     assert feed.bodies == [b"1"]
 
 

@@ -10,7 +10,7 @@ import msgspec
 from kernel.contracts.message import Envelope, batch_of
 from kernel.testing.memory_wire import VirtualHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
-from plugins.engines.broker.watches import BrokerState, ExchangeState, QueueState
+from plugins.engines.broker.topology_observers import BrokerState, ExchangeState, QueueState
 from plugins.engines.federation.engine import Federation
 from plugins.engines.federation.options import FederationOptions
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection

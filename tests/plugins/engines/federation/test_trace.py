@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plugins.engines.broker.watches import Wanted
+from plugins.engines.broker.topology_observers import BindingState
 from plugins.engines.federation.trace import (
     Place,
     may_come,
@@ -53,7 +53,7 @@ def test_what_may_come(trace: Any, max_hops: int, may: bool) -> None:
 )
 def test_what_is_wanted_upstream(trace: list[Any], max_hops: int, hops: int | None) -> None:
     arguments = {"x": 1, **({"x-bound-from": trace} if trace else {})}
-    wanted = wanted_upstream([Wanted("k", arguments)], HERE, "feed", UP, max_hops)
+    wanted = wanted_upstream([BindingState("k", arguments)], HERE, "feed", UP, max_hops)
     if hops is None:
         assert wanted == frozenset()
         return

@@ -59,12 +59,12 @@ class DurableBroker:
     def queue(self, name: str = "q") -> Queue:
         return self.vhost.queues[name]
 
-    def settle(self, now: float = 0.0) -> None:
-        self.broker.settle(now)
+    def process(self, now: float = 0.0) -> None:
+        self.broker.process(now)
 
     def drain(self) -> None:
         """Let the writer do all that it has."""
-        self.broker.settle(0.0)
+        self.broker.process(0.0)
         self.writer.wait()
 
     def take_all(self, name: str = "q", now: float = 0.0) -> list[bytes]:
@@ -75,7 +75,7 @@ class DurableBroker:
         """The same, with whether each is redelivered."""
         bodies: list[tuple[bytes, bool]] = []
         queue = self.queue(name)
-        while (taken := self.client.receiver.take_one(queue, now, settled=True)) is not None:
+        while (taken := self.client.receiver.take_one(queue, now, auto_ack=True)) is not None:
             _, span = taken
             bodies.append((bytes(span.as_batch().bodies[0]), span.redelivered))
         return bodies

@@ -83,10 +83,10 @@ def test_what_no_protocol_of_ours_can_say_survives_a_restart(what: str) -> None:
     before.vhost.declare_exchange("in", "fanout", durable=True)
     before.vhost.bind("in", before.declare())
     assert before.vhost.publish(batch_of([b"body"], envelope), 0.0) == 1
-    before.settle()
+    before.process()
     assert before.store.safe == before.store.mark
     after = before.reopened()
-    taken = after.client.receiver.take_one(after.queue(), 0.0, settled=True)
+    taken = after.client.receiver.take_one(after.queue(), 0.0, auto_ack=True)
     assert taken is not None
     assert bytes(taken[1].as_batch().bodies[0]) == b"body"
     assert fields_of(taken[1].envelope) == fields_of(envelope)
@@ -96,7 +96,7 @@ def test_what_no_protocol_of_ours_can_say_survives_a_restart(what: str) -> None:
 def test_what_the_store_cannot_write_is_refused_before_any_queue_has_it() -> None:
     broker = DurableBroker()
     queue = broker.declare()
-    broker.settle()
+    broker.process()
     deep: list[Any] = []
     for _ in range(100):
         deep = [deep]
@@ -136,7 +136,7 @@ def test_arguments_of_any_types_survive() -> None:
     arguments = {name: one.get("properties") for name, one in ENVELOPES.items()}
     before = DurableBroker()
     before.vhost.declare_exchange("\ud800", durable=True, arguments=arguments)
-    before.settle()
+    before.process()
     assert as_plain(before.reopened().vhost.exchanges["\ud800"].arguments) == as_plain(arguments)
 
 
@@ -204,12 +204,12 @@ def test_a_number_of_a_time_beyond_datetime_stays_a_time_in_dead_letters() -> No
     before.declare("dead")
     raw = ContentProperties.of({"headers": {"t": Timestamp(1 << 50)}, "delivery_mode": 2}).raw
     before.vhost.publish(batch_of([b"body"], envelope_of("", "q", raw)), 0.0)
-    taken = before.client.receiver.take_one(before.queue(), 0.0, settled=False)
+    taken = before.client.receiver.take_one(before.queue(), 0.0, auto_ack=False)
     assert taken is not None
     before.client.receiver.reject(taken[0], taken[0], multiple=False, requeue=False, now=0.0)
-    before.settle()
+    before.process()
     after = before.reopened()
-    dead = after.client.receiver.take_one(after.queue("dead"), 0.0, settled=True)
+    dead = after.client.receiver.take_one(after.queue("dead"), 0.0, auto_ack=True)
     assert dead is not None
     assert type(dead[1].envelope.properties["headers"]["t"]) is Timestamp
 
@@ -219,7 +219,7 @@ def test_a_store_without_the_codec_of_its_messages_says_so_and_loses_nothing() -
     before.declare()
     raw = ContentProperties.of({"delivery_mode": 2}).raw
     before.vhost.publish(batch_of([b"body"], envelope_of("", "q", raw)), 0.0)
-    before.settle()
+    before.process()
     disk = before.disk.after_kill()
     with pytest.raises(CannotOpen, match=r"\.log: the codec 'amqp091' is missing"):
         DurableBroker(disk, codecs=Codecs())

@@ -33,7 +33,7 @@ def history() -> tuple[bytes, list[Moment]]:
     moments = [Moment(0, {})]
 
     def safe() -> None:
-        broker.settle()
+        broker.process()
         moments.append(Moment(broker.disk.used(), contents(DurableBroker(broker.disk.after_kill()))))
 
     a = broker.declare("a")
@@ -43,7 +43,7 @@ def history() -> tuple[bytes, list[Moment]]:
     safe()
     broker.vhost.publish(run(b"one", b"two", b"three", exchange="amq.fanout", persistent=True), 0.0)
     safe()
-    broker.client.receiver.take_one(a, 0.0, settled=True)
+    broker.client.receiver.take_one(a, 0.0, auto_ack=True)
     broker.vhost.publish(batch_of([b"four"], run(key="b", persistent=True, headers={"h": 1}).envelope), 0.0)
     safe()
     broker.queue("b").purge(0.0)
@@ -87,7 +87,7 @@ def test_a_cut_anywhere_loses_what_was_not_safe_only(
         assert len(torn) == (cut not in boundaries and cut > min(boundaries - {0})), cut
         assert not broker.store.log.counters.damaged
         # What was cut is gone for good: the next start finds nothing wrong.
-        broker.settle()
+        broker.process()
         assert not [what for what, _ in broker.reopened().reports if cut > min(boundaries - {0})]
 
 

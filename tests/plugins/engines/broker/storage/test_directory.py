@@ -47,7 +47,7 @@ class Opened:
         self.client = Client(self.vhost)
 
     def make_safe(self) -> None:
-        self.broker.settle(0.0)
+        self.broker.process(0.0)
         store = self.kept.store
         while store.safe < store.mark:
             self.posted.get(timeout=60)()
@@ -94,10 +94,10 @@ def test_long_queues_go_through_the_disk(opened: Callable[..., Opened]) -> None:
     queue = broker.vhost.declare_queue("q", None, 0.0)
     for number in range(500):
         broker.vhost.publish(run(*[b"%06d" % (number * 10 + at) + bytes(994) for at in range(10)]), 0.0)
-        broker.broker.settle(0.0)
+        broker.broker.process(0.0)
     broker.kept._writer.wait()
     assert queue.backlog.paged > 2_000_000
-    broker.client.consume(queue, settled=True)
+    broker.client.consume(queue, auto_ack=True)
     assert [int(body[:6]) for body in broker.client.bodies()] == list(range(5000))
 
 
@@ -106,9 +106,9 @@ def test_deleted_segments_give_their_disk_back(opened: Callable[..., Opened], tm
     queue = broker.vhost.declare_queue("q", None, 0.0)
     for number in range(100):
         broker.vhost.publish(run(b"%d" % number + bytes(10_000)), 0.0)
-        broker.broker.settle(0.0)
+        broker.broker.process(0.0)
         broker.kept._writer.wait()
-        broker.client.receiver.take_one(queue, 0.0, settled=True)
+        broker.client.receiver.take_one(queue, 0.0, auto_ack=True)
     held = [name for name in open_descriptors().values() if name.startswith(f"{tmp_path}/data/paged/")]
     assert held
     assert not [name for name in held if name.endswith(" (deleted)")]
@@ -167,7 +167,7 @@ def test_what_was_reserved_is_cut_off_at_the_end_or_at_the_next_start(
     assert again.reports == []
     assert octets.rstrip(b"\0") == segment.read_bytes().rstrip(b"\0")
     assert segment.stat().st_size < 5000
-    assert again.client.receiver.take_one(again.vhost.queues["q"], 0.0, settled=True) is not None
+    assert again.client.receiver.take_one(again.vhost.queues["q"], 0.0, auto_ack=True) is not None
     again.close()
     first.close()
     assert (data / segment.name).stat().st_size < 5000
@@ -229,6 +229,6 @@ def test_messages_are_read_back_though_the_process_may_open_nothing_more(
         broker.make_safe()
     assert len(list((broker.kept.directory).glob("*.log"))) > 3
     no_descriptors()
-    taken = [broker.client.receiver.take_one(queue, 0.0, settled=True) for _ in range(40)]
+    taken = [broker.client.receiver.take_one(queue, 0.0, auto_ack=True) for _ in range(40)]
     assert None not in taken
     assert broker.reports == []

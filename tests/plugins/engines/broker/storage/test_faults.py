@@ -15,7 +15,7 @@ from tests.plugins.engines.broker.storage.durable import DurableBroker
 def publish(broker: DurableBroker, first: int, stop: int, size: int = 100) -> None:
     for number in range(first, stop):
         broker.vhost.publish(run(b"%d:" % number + b"x" * size, persistent=True), 0.0)
-    broker.settle()
+    broker.process()
 
 
 def numbers(bodies: list[bytes]) -> list[int]:
@@ -98,8 +98,8 @@ def test_what_was_settled_in_a_file_that_is_not_trusted_any_more_stays_settled(
     publish(broker, 0, 10)
     syncs = broker.disk.syncs
     for _ in range(5):
-        broker.client.receiver.take_one(broker.queue(), 0.0, settled=True)
-    broker.settle()
+        broker.client.receiver.take_one(broker.queue(), 0.0, auto_ack=True)
+    broker.process()
     assert broker.disk.syncs == syncs
     fail, truncate = failing(what, 1), failing("truncate", 1)
     broker.disk.fail = lambda operation: fail(operation) or truncate(operation)
@@ -136,8 +136,8 @@ def test_a_new_segment_makes_the_last_one_safe_too() -> None:
     queue = broker.declare()
     publish(broker, 0, 10)
     for _ in range(5):
-        broker.client.receiver.take_one(queue, 0.0, settled=True)
-    broker.settle()
+        broker.client.receiver.take_one(queue, 0.0, auto_ack=True)
+    broker.process()
     syncs = broker.disk.syncs
     publish(broker, 10, 20)
     assert (broker.disk.syncs, len(broker.disk.names())) == (syncs + 2, 2)
@@ -152,7 +152,7 @@ def test_segments_that_cannot_be_deleted_are_tried_again() -> None:
     broker.disk.fail = lambda operation: OSError(errno.EIO, "no") if operation == "remove" else None
     for number in range(50):
         publish(broker, number, number + 1)
-        broker.client.receiver.take_one(queue, 0.0, settled=True)
+        broker.client.receiver.take_one(queue, 0.0, auto_ack=True)
     assert broker.disk.used() > 5000
     broker.disk.fail = lambda _: None
     publish(broker, 50, 51)
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_served() -> None:
     publish(broker, 0, 10)
     broker.disk.fail = failing("read", 1)
     publish(broker, 10, 20)
-    first = next(page.count for page in queue.backlog.lanes[0])
+    first = next(page.count for page in queue.backlog.levels[0])
     assert numbers(broker.take_all()) == list(range(first, 20))
     figures = broker.store.statistics()
     assert (figures["lost_messages"], figures["last_error"]) == (first, "[Errno 5] Input/output error")
@@ -177,7 +177,7 @@ def test_what_is_lost_is_no_excess(limit: dict[str, int]) -> None:
     queue = broker.declare(**limit)
     for first in range(10, 20, 2):
         publish(broker, first, first + 2)
-    assert [page.count for page in queue.backlog.lanes[0]] == [10]
+    assert [page.count for page in queue.backlog.levels[0]] == [10]
     broker.disk.fail = failing("read", 1)
     publish(broker, 20, 24)
     assert broker.store.statistics()["lost_messages"] == 10

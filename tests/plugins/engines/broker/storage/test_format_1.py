@@ -79,7 +79,7 @@ class Opened:
         self.client = Client(self.vhost)
 
     def turn(self) -> None:
-        self.broker.settle(0.0)
+        self.broker.process(0.0)
         store = self.kept.store
         while store.safe < store.mark:
             self.posted.get(timeout=60)()
@@ -93,7 +93,7 @@ class Opened:
         receiver = Client(self.broker.vhost(vhost)).receiver
         found: list[tuple[bytes, bool]] = []
         while (
-            taken := receiver.take_one(self.broker.vhost(vhost).queues[queue], 0.0, settled=False)
+            taken := receiver.take_one(self.broker.vhost(vhost).queues[queue], 0.0, auto_ack=False)
         ) is not None:
             span = taken[1]
             found.append((bytes(span.as_batch().bodies[0]), span.redelivered))
@@ -149,7 +149,7 @@ def test_nothing_is_lost_when_its_segments_are_cleaned_away(
     for number in range(3000):
         first.vhost.publish(run(b"%d" % number + bytes(200), key="churn", persistent=True), 0.0)
         first.turn()
-        first.client.receiver.take_one(churn, 0.0, settled=True)
+        first.client.receiver.take_one(churn, 0.0, auto_ack=True)
         if number % 100 == 0 and not old & {path.name for path in folder.glob("*.log")}:
             break
     first.vhost.delete_queue("churn", None, 0.0)
@@ -224,7 +224,7 @@ def check_messages(opened: Opened, but: str = "") -> None:
     assert opened.bodies("transient messages") == []
     assert opened.bodies("there", "/other") == [b"1", b"22", b""]
     if but != "k\udcff":
-        taken = opened.client.receiver.take_one(queues["k\udcff"], 0.0, settled=False)
+        taken = opened.client.receiver.take_one(queues["k\udcff"], 0.0, auto_ack=False)
         assert taken is not None
         envelope = taken[1].envelope
         assert dict(envelope.properties) == PROPERTIES
@@ -241,7 +241,7 @@ def check_messages(opened: Opened, but: str = "") -> None:
     graveyard = opened.client.receiver.take_deliveries()
     assert not graveyard
     spans = []
-    while (taken := opened.client.receiver.take_one(queues["graveyard"], 61.0, settled=False)) is not None:
+    while (taken := opened.client.receiver.take_one(queues["graveyard"], 61.0, auto_ack=False)) is not None:
         spans.append(taken[1])
     assert [bytes(span.as_batch().bodies[0]) for span in spans] == [b"rejected", b"waits", b"waits less"]
     headers = [span.envelope.properties["headers"] for span in spans]

@@ -33,12 +33,12 @@ def test_persistent_messages_in_durable_queues_survive_in_order() -> None:
     before.vhost.publish(persistent(b"1", b"22", b"333"), 0.0)
     before.vhost.publish(run(b"transient"), 0.0)
     before.vhost.publish(persistent(b"4"), 0.0)
-    before.settle()
+    before.process()
     after = before.reopened()
     assert (after.queue().backlog.count, after.queue().backlog.size) == (4, 7)
     assert after.take_all() == [b"1", b"22", b"333", b"4"]
     assert before.reopened().take_all() == [b"1", b"22", b"333", b"4"]
-    after.settle()
+    after.process()
     assert after.reopened().take_all() == []
 
 
@@ -73,7 +73,7 @@ def test_definitions_survive_with_all_types_of_arguments() -> None:
     vhost.delete_queue("gone", None, 0.0)
     before.declare("transient", durable=False)
     before.broker.add_vhost("/other").declare_queue("there", None, 0.0, durable=True)
-    before.settle()
+    before.process()
     after = before.reopened()
     exchanges = {
         name: exchange for name, exchange in after.vhost.exchanges.items() if not name.startswith("amq.")
@@ -96,7 +96,7 @@ def test_definitions_survive_with_all_types_of_arguments() -> None:
     assert set(after.broker.vhosts["/other"].queues) == {"there"}
     # The numbers of new things are new.
     after.declare("another")
-    after.settle()
+    after.process()
     assert set(after.reopened().vhost.queues) == {"q", "another"}
 
 
@@ -117,9 +117,9 @@ def test_every_property_survives() -> None:
     before = DurableBroker()
     before.declare("k\udcff")
     before.vhost.publish(batch_of([b"body"], envelope_of("", "k\udcff", raw)), 0.0)
-    before.settle()
+    before.process()
     after = before.reopened()
-    taken = after.client.receiver.take_one(after.queue("k\udcff"), 1.0, settled=True)
+    taken = after.client.receiver.take_one(after.queue("k\udcff"), 1.0, auto_ack=True)
     assert taken is not None
     envelope = taken[1].envelope
     assert dict(envelope.properties) == properties
@@ -130,10 +130,10 @@ def test_one_batch_in_many_queues_is_written_once() -> None:
     before = DurableBroker()
     for number in range(100):
         before.vhost.bind("amq.fanout", before.declare(f"q{number}"))
-    before.settle()
+    before.process()
     size = before.disk.used()
     before.vhost.publish(persistent(b"x" * 50_000, exchange="amq.fanout"), 0.0)
-    before.settle()
+    before.process()
     assert before.disk.used() - size < 60_000
     after = before.reopened()
     assert all(after.take_all(f"q{number}") == [b"x" * 50_000] for number in range(100))
@@ -147,12 +147,12 @@ def test_what_was_settled_in_any_way_does_not_come_back() -> None:
     before.vhost.publish(numbered(0, 10), 0.0)
     receiver = before.client.receiver
     for _ in range(8):
-        receiver.take_one(queue, 0.0, settled=False)
+        receiver.take_one(queue, 0.0, auto_ack=False)
     receiver.acknowledge(1, 2, multiple=True)
     receiver.acknowledge(5, 5, multiple=False)
     receiver.reject(7, 7, multiple=False, requeue=False, now=0.0)
     before.vhost.publish(persistent(b"a", b"b", b"c", key="limited"), 0.0)
-    before.settle()
+    before.process()
     after = before.reopened()
     assert after.take_all() == [b"2", b"3", b"5", b"7", b"8", b"9"]
     assert after.take_all("limited") == [b"b", b"c"]
@@ -167,12 +167,12 @@ def test_purged_and_deleted_queues_stay_empty() -> None:
     before.declare("d")
     before.vhost.publish(numbered(0, 5), 0.0)
     before.vhost.publish(numbered(0, 5, key="d"), 0.0)
-    before.settle()
+    before.process()
     before.queue().purge(0.0)
     before.vhost.delete_queue("d", None, 0.0)
     before.declare("d")
     before.vhost.publish(numbered(5, 6), 0.0)
-    before.settle()
+    before.process()
     after = before.reopened()
     assert (after.take_all(), after.take_all("d")) == ([b"5"], [])
 
@@ -182,7 +182,7 @@ def test_priorities_keep_their_order() -> None:
     before.declare(max_priority=5)
     for number, priority in enumerate([1, 5, 1, 0, 5, 9, 1]):
         before.vhost.publish(persistent(b"%d" % number, priority=priority), 0.0)
-    before.settle()
+    before.process()
     assert before.reopened().take_all() == [b"1", b"4", b"5", b"0", b"2", b"6", b"3"]
 
 
@@ -192,9 +192,9 @@ def test_priorities_that_a_queue_does_not_tell_apart_leave_the_order_alone(highe
     before.declare(**({} if highest is None else {"max_priority": highest}))
     for number, priority in enumerate([5, 9, 5, 5, 9, 3, 9, 5]):
         before.vhost.publish(persistent(b"%d" % number, priority=priority), 0.0)
-        before.settle()
+        before.process()
     after = before.reopened()
-    assert len([page for lane in after.queue().backlog.lanes for page in lane]) == 1
+    assert len([page for level in after.queue().backlog.levels for page in level]) == 1
     assert after.take_all() == [b"%d" % number for number in range(8)]
 
 
@@ -204,12 +204,12 @@ def test_a_limit_of_bytes_goes_by_what_waits_and_not_by_what_was_taken(overflow:
     before.declare(max_length_bytes=1000, overflow=overflow)
     for _ in range(3):
         before.vhost.publish(persistent(b"x" * 900), 0.0)
-        before.settle()
+        before.process()
         before.take_all()
     before.vhost.publish(numbered(0, 3), 0.0)
-    before.settle()
+    before.process()
     after = before.reopened()
-    after.settle()
+    after.process()
     assert (after.queue().backlog.count, after.queue().backlog.size) == (3, 3)
     after.vhost.publish(numbered(3, 4), 0.0)
     assert after.take_all() == [b"0", b"1", b"2", b"3"]
@@ -220,10 +220,10 @@ def test_messages_expire_by_the_time_of_day() -> None:
     before.declare()
     before.vhost.publish(persistent(b"late", expiration=5000), 1.0)
     before.vhost.publish(persistent(b"never"), 1.0)
-    before.settle(1.0)
+    before.process(1.0)
     assert before.reopened().take_all(now=5.9) == [b"late", b"never"]
     after = before.reopened()
-    after.settle(0.0)
+    after.process(0.0)
     assert after.broker.next_deadline() == pytest.approx(6.0)
     after.broker.handle_timeout(6.0)
     assert after.take_all(now=6.0) == [b"never"]
@@ -233,7 +233,7 @@ def test_after_a_crash_everything_may_have_been_seen() -> None:
     before = DurableBroker()
     before.declare()
     before.vhost.publish(numbered(0, 3), 0.0)
-    before.settle()
+    before.process()
     assert before.reopened().take() == [(b"0", True), (b"1", True), (b"2", True)]
 
 
@@ -241,7 +241,7 @@ def test_after_a_clean_end_it_is_known_what_was_delivered() -> None:
     before = DurableBroker()
     queue = before.declare()
     before.vhost.publish(numbered(0, 3), 0.0)
-    before.client.receiver.take_one(queue, 0.0, settled=False)
+    before.client.receiver.take_one(queue, 0.0, auto_ack=False)
     disk = before.close()
     after = DurableBroker(disk.after_kill())
     assert after.take() == [(b"0", True), (b"1", False), (b"2", False)]
@@ -255,7 +255,7 @@ def test_a_crash_soon_after_a_start_is_a_crash() -> None:
     before.declare()
     before.vhost.publish(numbered(0, 3), 0.0)
     after = DurableBroker(before.close())
-    assert after.client.receiver.take_one(after.queue(), 0.0, settled=False)  # nothing is written about that
+    assert after.client.receiver.take_one(after.queue(), 0.0, auto_ack=False)  # nothing is written about that
     for seed in range(3):
         assert all(redelivered for _, redelivered in after.reopened().take())
         assert all(
@@ -269,7 +269,7 @@ def test_what_cannot_be_restored_now_is_kept_for_later(monkeypatch: pytest.Monke
     before.vhost.bind("special", before.declare("special", max_length=10), "a")
     before.declare("busy")
     before.vhost.publish(persistent(b"kept", key="special"), 0.0)
-    before.settle()
+    before.process()
     with monkeypatch.context() as patch:
         patch.delitem(QUEUE_ARGUMENTS, "x-max-length")
         patch.setitem(QUEUE_ARGUMENTS, "x-max-length", _refuse)
@@ -277,9 +277,9 @@ def test_what_cannot_be_restored_now_is_kept_for_later(monkeypatch: pytest.Monke
         assert [what for what, _ in without.reports] == ["not restored"] * 2
         for number in range(200):
             without.vhost.publish(numbered(number, number + 1, key="busy"), 0.0)
-            without.settle()
+            without.process()
             without.take_all("busy")
-            without.settle()
+            without.process()
     assert "000000000001.log" not in without.disk.names()
     after = without.reopened()
     assert after.take_all("special") == [b"kept"]
@@ -295,7 +295,7 @@ def test_an_exclusive_queue_goes_with_the_process() -> None:
     queue = before.vhost.declare_queue("mine", object(), 0.0, durable=True, exclusive=True)
     before.vhost.bind("amq.fanout", queue)
     before.vhost.publish(persistent(b"x", key="mine"), 0.0)
-    before.settle()
+    before.process()
     assert before.reopened().vhost.queues == {}
 
 
@@ -304,11 +304,11 @@ def test_nothing_is_safe_before_its_group_is() -> None:
     store = broker.store
     told: list[int] = []
     broker.declare()
-    broker.settle()
+    broker.process()
     broker.vhost.publish(persistent(b"1"), 0.0)
     first = store.mark
     store.when_safe(lambda: told.append(store.safe))
-    broker.settle()
+    broker.process()
     assert (store.safe, len(broker.writer.work)) == (0, 1)
     broker.writer.step()  # the definition; meanwhile the messages have become the next group
     assert store.safe < first
@@ -324,16 +324,16 @@ def test_only_what_somebody_waits_for_is_synced() -> None:
     broker.client.consume(broker.declare())
     broker.vhost.publish(persistent(b"1"), 0.0)
     broker.vhost.publish(persistent(b"2"), 0.0)
-    broker.settle()
+    broker.process()
     assert broker.client.received() == [(1, b"1"), (2, b"2")]
     syncs = broker.disk.syncs
     broker.client.receiver.acknowledge(1, 1, multiple=False)
-    broker.settle()
+    broker.process()
     assert broker.disk.syncs == syncs
     assert broker.reopened().take_all() == [b"2"]  # written all the same
     broker.client.receiver.acknowledge(2, 2, multiple=False)
     mark = broker.store.demand()
-    broker.settle()
+    broker.process()
     assert (broker.store.safe, broker.disk.syncs) == (mark, syncs + 1)
 
 
@@ -341,12 +341,12 @@ def test_what_nobody_waits_for_is_synced_with_what_comes_a_second_later(clock: C
     broker = DurableBroker()
     queue = broker.declare()
     broker.vhost.publish(numbered(0, 3), 0.0)
-    broker.settle()
+    broker.process()
     syncs = broker.disk.syncs
     for seconds, synced in ((1.0, syncs), (0.1, syncs + 1), (0.1, syncs + 1)):
         clock.now += seconds
-        broker.client.receiver.take_one(queue, 0.0, settled=True)
-        broker.settle()
+        broker.client.receiver.take_one(queue, 0.0, auto_ack=True)
+        broker.process()
         assert broker.disk.syncs == synced
 
 
@@ -360,10 +360,10 @@ def test_few_acknowledgements_are_written_without_the_writer() -> None:
     def acknowledge(*tags: int) -> None:
         for tag in tags:
             receiver.acknowledge(tag, tag, multiple=False)
-        broker.settle()
+        broker.process()
 
     for _ in range(600):
-        receiver.take_one(queue, 0.0, settled=False)
+        receiver.take_one(queue, 0.0, auto_ack=False)
     acknowledge(1, 2, 4)
     assert not broker.writer.work
     assert broker.store.safe == broker.store.mark
@@ -386,7 +386,7 @@ def test_groups_grow_while_the_disk_is_busy() -> None:
     broker.declare()
     for number in range(1000):
         broker.vhost.publish(persistent(b"%d" % number), 0.0)
-        broker.settle()
+        broker.process()
     broker.writer.wait()
     assert broker.disk.syncs == 2
     assert len(broker.reopened().take_all()) == 1000
@@ -394,8 +394,8 @@ def test_groups_grow_while_the_disk_is_busy() -> None:
 
 def test_what_comes_and_goes_within_a_turn_is_not_written() -> None:
     broker = DurableBroker()
-    broker.client.consume(broker.declare(), settled=True)
-    broker.settle()
+    broker.client.consume(broker.declare(), auto_ack=True)
+    broker.process()
     size = broker.disk.used()
     broker.vhost.publish(persistent(b"x" * 10_000), 0.0)
     assert broker.client.bodies() == [b"x" * 10_000]
@@ -407,7 +407,7 @@ def test_a_damaged_record_costs_its_own_messages() -> None:
     before.declare()
     for number in range(3):
         before.vhost.publish(persistent(b"message %d" % number), 0.0)
-    before.settle()
+    before.process()
     (name,) = before.disk.names()
     octets = before.disk.contents[name]
     octets[octets.index(b"message 1")] ^= 1
@@ -423,7 +423,7 @@ def test_damage_that_comes_later_is_met_when_reading() -> None:
     queue = broker.declare()
     for number in range(3):
         broker.vhost.publish(persistent(b"message %d" % number), 0.0)
-        broker.settle()
+        broker.process()
     assert queue.backlog.paged == 27
     (name,) = broker.disk.names()
     octets = broker.disk.contents[name]
@@ -438,13 +438,13 @@ def test_a_body_cannot_pretend_to_be_a_record() -> None:
     before = DurableBroker()
     before.declare()
     before.vhost.publish(persistent(b"first"), 0.0)
-    before.settle()
+    before.process()
     (name,) = before.disk.names()
     forged = bytes(before.disk.contents[name]).replace(b"\xd7marker\xe9", b"another!")
     other = DurableBroker()
     other.declare()
     other.vhost.publish(persistent(forged), 0.0)
-    other.settle()
+    other.process()
     octets = other.disk.contents[name]
     octets[octets.index(forged) - 1] ^= 1
     assert other.reopened().take_all() == []
@@ -455,9 +455,9 @@ def test_pages_and_their_limits() -> None:
     queue = broker.declare()
     for number in range(100):
         broker.vhost.publish(persistent(b"%02d" % number + b"x" * 98), 0.0)
-        broker.settle()
+        broker.process()
     assert queue.backlog.size - queue.backlog.paged <= 1100
-    assert len(queue.backlog.lanes[0]) < 20
+    assert len(queue.backlog.levels[0]) < 20
     assert [body[:2] for body in broker.take_all()] == [b"%02d" % number for number in range(100)]
     assert not any(segment.pages for segment in broker.store.log.segments)
 
@@ -467,7 +467,7 @@ def test_transient_messages_are_paged_as_well() -> None:
     queue = broker.declare(durable=False)
     for number in range(100):
         broker.vhost.publish(run(b"%02d" % number + b"x" * 98), 0.0)
-        broker.settle()
+        broker.process()
     assert queue.backlog.size - queue.backlog.paged <= 1100
     assert [body[:2] for body in broker.take_all()] == [b"%02d" % number for number in range(100)]
     assert broker.overflow.syncs == 0
@@ -479,13 +479,13 @@ def test_a_queue_that_goes_gives_back_what_it_had_on_the_disk(how: str) -> None:
     queue = broker.declare(durable=False)
     for _ in range(100):
         broker.vhost.publish(run(b"x" * 100), 0.0)
-        broker.settle()
+        broker.process()
     assert broker.overflow.used() > 10_000
     if how == "purge":
         queue.purge(0.0)
     else:
         broker.vhost.delete_queue("q", None, 0.0)
-    broker.settle()
+    broker.process()
     assert broker.overflow.used() < 2000
     assert len(broker.overflow.names()) <= 2
 
@@ -497,7 +497,7 @@ def test_publishers_wait_when_memory_fills_faster_than_the_disk(durable: bool) -
     broker.drain()
     for _ in range(100):
         broker.vhost.publish(run(b"x" * 100, persistent=durable), 0.0)
-        broker.settle()
+        broker.process()
     assert broker.store.full
     broker.drain()
     assert not broker.store.full
@@ -517,7 +517,7 @@ def test_of_a_batch_only_what_was_written_is_looked_for_on_disk() -> None:
         (6, 10),
     ):  # the first half is on its way to the disk when the second one comes back
         broker.client.receiver.reject(first, last, multiple=False, requeue=True, now=0.0)
-        broker.settle()
+        broker.process()
     broker.drain()
     broker.drain()
     assert queue.backlog.paged == queue.backlog.size > 0
@@ -530,11 +530,11 @@ def test_what_one_queue_has_too_little_another_has_not_less_too_much() -> None:
         broker.declare(name, durable=False)
         for _ in range(101):
             broker.vhost.publish(run(b"x" * 100, key=name), 0.0)
-        broker.settle()
+        broker.process()
     assert len(broker.take_all("emptied")) == 101
     for _ in range(60):  # the writer has begun, and is slow
         broker.vhost.publish(run(b"x" * 100, key="long"), 0.0)
-        broker.settle()
+        broker.process()
     assert broker.store.full
     broker.drain()
     assert not broker.store.full
@@ -546,7 +546,7 @@ def test_a_lazy_queue_holds_little() -> None:
     for number in range(20):
         broker.vhost.publish(persistent(b"%02d" % number + b"x" * 98, key="eager"), 0.0)
         broker.vhost.publish(persistent(b"%02d" % number + b"x" * 98, key="lazy"), 0.0)
-        broker.settle()
+        broker.process()
     assert eager.backlog.paged == 0
     assert lazy.backlog.size - lazy.backlog.paged <= 400
 
@@ -557,11 +557,11 @@ def test_what_comes_back_finds_its_place_among_pages() -> None:
     broker.vhost.publish(numbered(0, 30), 0.0)
     receiver = broker.client.receiver
     for _ in range(30):
-        receiver.take_one(queue, 0.0, settled=False)
+        receiver.take_one(queue, 0.0, auto_ack=False)
     broker.vhost.publish(numbered(30, 40), 0.0)
     for first in (10, 0, 20):
         receiver.reject(first + 1, first + 5, multiple=False, requeue=True, now=0.0)
-        broker.settle()
+        broker.process()
     receiver.recover()
     assert [int(body) for body in broker.take_all()] == list(range(40))
 
@@ -572,7 +572,7 @@ def test_single_messages_come_back_as_one_batch() -> None:
     envelope = persistent(b"").envelope
     for number in range(100):
         before.vhost.publish(batch_of([b"%d" % number], envelope), 0.0)
-    before.settle()
+    before.process()
     after = before.reopened()
     spans, count, _ = after.queue().backlog.take(1000, 1 << 20)
     assert (len(spans), count) == (1, 100)

@@ -67,7 +67,7 @@ class StoreMachine(RuleBasedStateMachine):
         held = {body for _, queue, body in self.outstanding if queue == name}
         ready = [body for body in self.queues[name] if body not in held]
         for expected in ready[:count]:
-            taken = self.broker.client.receiver.take_one(self.queue(name), 0.0, settled=False)
+            taken = self.broker.client.receiver.take_one(self.queue(name), 0.0, auto_ack=False)
             assert taken is not None
             tag, span = taken
             assert bytes(span.as_batch().bodies[0]) == expected
@@ -116,11 +116,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def turn(self) -> None:
-        self.broker.settle()
+        self.broker.process()
 
     @rule()
     def write_one(self) -> None:
-        self.broker.settle()
+        self.broker.process()
         self.broker.writer.step()
 
     @rule()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.watches import Wanted, Watch, Watches
+from plugins.engines.broker.topology_observers import BindingState, TopologyObserver, TopologyObservers
 from tests.plugins.engines.broker.client import Client
 
 
@@ -15,22 +15,22 @@ class World:
     """A broker, and what a watcher of it hears."""
 
     def __init__(self) -> None:
-        self.watches = Watches()
+        self.observers = TopologyObservers()
         self.broker = Broker()
         self.vhost = self.broker.vhost("/")
         self.heard: list[Any] = []
 
-    def watch(self, what: Any, name: str) -> Watch:
-        watch = Watch(what, name, self.heard.append)
-        self.watches.add(watch)
+    def watch(self, what: Any, name: str) -> TopologyObserver:
+        watch = TopologyObserver(what, name, self.heard.append)
+        self.observers.add(watch)
         return watch
 
     def open(self) -> None:
-        self.watches.open(self.vhost, "here", lambda callback: callback())
+        self.observers.open(self.vhost, "here", lambda callback: callback())
 
     def turn(self) -> None:
-        self.broker.settle(0.0)
-        self.watches.look()
+        self.broker.process(0.0)
+        self.observers.notify()
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_watcher_may_come_before_the_broker_and_sees_it_go(world: World) -> No
     world.open()
     world.turn()
     assert [(state.cluster_name, state.vhost) for state in world.heard] == [("here", "/")]
-    world.watches.close(world.vhost)
+    world.observers.close(world.vhost)
     assert world.heard[1:] == [None]
 
 
@@ -56,10 +56,10 @@ def test_a_broker_that_takes_anothers_place_is_there_though_that_one_goes_later(
     for each, key in zip(worlds, "ab", strict=True):
         each.bind("amq.topic", each.declare_queue("q", None, 0.0), key)
     world.turn()
-    world.watches.open(next_one, "here", lambda callback: callback())
-    world.watches.close(world.vhost)
+    world.observers.open(next_one, "here", lambda callback: callback())
+    world.observers.close(world.vhost)
     assert [{each.key for each in state.bindings} for state in world.heard] == [set(), {"a"}, {"b"}]
-    world.watches.close(next_one)
+    world.observers.close(next_one)
     assert world.heard[3:] == [None]
 
 
@@ -79,7 +79,7 @@ def test_the_bindings_of_an_exchange_are_told_as_they_change(world: World) -> No
         world.vhost.bind("feed", queue, "a.#", {"x": 1})
         world.turn()
     assert len(world.heard) == 2
-    assert world.heard[-1].bindings == {Wanted("a.#", {"x": 1})}
+    assert world.heard[-1].bindings == {BindingState("a.#", {"x": 1})}
     world.vhost.unbind("feed", queues[0], "a.#", {"x": 1})
     world.turn()
     assert len(world.heard) == 2
@@ -95,7 +95,7 @@ def test_nobody_is_told_what_they_know(world: World) -> None:
     world.vhost.declare_exchange("other")
     world.turn()
     assert len(world.heard) == 1
-    world.watches.remove(watch)
+    world.observers.remove(watch)
     world.vhost.bind("amq.topic", world.vhost.find_queue("q", None), "k")
     world.turn()
     assert len(world.heard) == 1
@@ -111,7 +111,7 @@ def test_a_queue_wants_more_while_it_is_empty_and_a_consumer_of_its_own_has_room
     assert len(world.heard) == 1
     _consume(world, client, "near", priority=0)
     assert [state.wants_more for state in world.heard] == [False, True]
-    world.watches.close(world.vhost)
+    world.observers.close(world.vhost)
     assert world.heard[-1] is None
 
 

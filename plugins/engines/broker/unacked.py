@@ -1,7 +1,10 @@
-"""Ledger: what one receiver was handed and has not acknowledged, as ranges of delivery tags.
+"""Unacked: the messages that were delivered to one receiver and not acknowledged, as ranges of delivery tags.
 
-A range is one span, however many messages it has: acknowledging a thousand at once costs as much as
-one, and single acknowledgements in order only move the start of the first range.
+A range is one span, however many messages it has.  To acknowledge a thousand messages at once costs as much as one,
+and single acknowledgements in order only move the start of the first range.
+
+The ranges are in a list, in the order of the tags.  The list is not shortened for each range that is removed at the
+front: ``_first`` is the index of the first range that is still there.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ if TYPE_CHECKING:
 
 _FIRST_TAG = attrgetter("first_tag")
 _SAMPLE = 1000
+"""Ranges from which the size of all bodies is estimated."""
 _FORGET_AFTER = 64
-"""Settled ranges at the front of the list that are kept before it is shortened."""
+"""The list is shortened when at least so many ranges at its front have been removed."""
 
 
-class Handed(msgspec.Struct):
-    """A range of delivery tags: consecutive messages of one queue handed to one consumer (or to a ``get``)."""
+class UnackedRange(msgspec.Struct):
+    """A range of delivery tags: consecutive messages of one queue for one consumer, or for a ``get`` (no consumer)."""
 
     first_tag: int
     span: Span
@@ -38,29 +42,29 @@ class Handed(msgspec.Struct):
     def __len__(self) -> int:
         return self.span.stop - self.span.start
 
-    def split(self, count: int) -> Handed:
-        """Cut the first ``count`` tags off and return them."""
-        front = Handed(self.first_tag, self.span.split(count), self.queue, self.consumer)
+    def split(self, count: int) -> UnackedRange:
+        """Remove the first ``count`` tags from this range and return them as another one."""
+        front = UnackedRange(self.first_tag, self.span.split(count), self.queue, self.consumer)
         self.first_tag += count
         return front
 
 
 class UnknownTag(Exception):
-    """A tag in a range is not outstanding; ``settled`` came before it."""
+    """A tag in a range is not unacknowledged; ``taken`` has the ranges before it, which were removed."""
 
-    def __init__(self, refusal: PreconditionFailed, settled: list[Handed]) -> None:
+    def __init__(self, refusal: PreconditionFailed, taken: list[UnackedRange]) -> None:
         super().__init__(refusal.text)
         self.refusal = refusal
-        self.settled = settled
+        self.taken = taken
 
 
-class Ledger:
-    """Gives out delivery tags, and finds again what they stand for."""
+class Unacked:
+    """Assigns delivery tags, and finds the messages of a tag."""
 
     __slots__ = ("_first", "_ranges", "count", "next_tag")
 
     def __init__(self) -> None:
-        self._ranges: list[Handed] = []
+        self._ranges: list[UnackedRange] = []
         self._first = 0
         self.next_tag = 1
         self.count = 0
@@ -68,58 +72,61 @@ class Ledger:
     def __len__(self) -> int:
         return self.count
 
-    def __iter__(self) -> Iterator[Handed]:
-        """Iterate over what is outstanding, in the order of the tags.  Nothing may be settled meanwhile."""
+    def __iter__(self) -> Iterator[UnackedRange]:
+        """Iterate over the ranges in the order of the tags.  They must not change meanwhile."""
         return islice(self._ranges, self._first, None)
 
-    def hand_out(self, span: Span, queue: Queue, consumer: Consumer | None) -> int:
-        """Give a span its delivery tags, remember it, and return the first of them."""
+    def add(self, span: Span, queue: Queue, consumer: Consumer | None) -> int:
+        """Add a span; return its first delivery tag."""
         tag = self.next_tag
         count = span.stop - span.start
         self.next_tag = tag + count
-        self._ranges.append(Handed(tag, span, queue, consumer))
+        self._ranges.append(UnackedRange(tag, span, queue, consumer))
         self.count += count
         return tag
 
-    def settle_up_to(self, tag: int) -> list[Handed]:
-        """Remove all tags up to one (0: all there are) and return what they stood for, in order.
+    def take_up_to(self, tag: int) -> list[UnackedRange]:
+        """Remove all tags up to ``tag`` (0: all) and return their ranges, in order.
 
-        RabbitMQ refuses a tag that is not outstanding even if earlier ones are.
+        Raises ``PreconditionFailed`` if ``tag`` is not unacknowledged, even if earlier tags are: RabbitMQ does.
         """
         if tag == 0:
-            return self.settle_all()
+            return self.take_all()
         index = self._find(tag)
-        return self._settle_up_to(index, tag - self._ranges[index].first_tag + 1)
+        return self._take_up_to(index, tag - self._ranges[index].first_tag + 1)
 
-    def settle_range(self, first: int, last: int) -> list[Handed]:
-        """Remove the tags ``first`` to ``last``; the first that is not outstanding is refused, those before are not."""
-        settled: list[Handed] = []
+    def take_range(self, first: int, last: int) -> list[UnackedRange]:
+        """Remove the tags ``first`` to ``last`` and return their ranges.
+
+        Raises ``UnknownTag`` at the first tag that is not unacknowledged; those before it are removed.
+        """
+        taken: list[UnackedRange] = []
         while first <= last:
             try:
                 index = self._find(first)
             except PreconditionFailed as refusal:
-                raise UnknownTag(refusal, settled) from None
-            handed = self._settle_some(index, first - self._ranges[index].first_tag, last - first + 1)
+                raise UnknownTag(refusal, taken) from None
+            handed = self._take_some(index, first - self._ranges[index].first_tag, last - first + 1)
             first += len(handed)
-            settled.append(handed)
-        return settled
+            taken.append(handed)
+        return taken
 
-    def settle_all(self) -> list[Handed]:
-        """Remove everything and return it in order."""
+    def take_all(self) -> list[UnackedRange]:
+        """Remove all ranges and return them in order."""
         ranges = self._ranges[self._first :]
         self._ranges = []
         self._first = 0
         self.count = 0
         return ranges
 
-    def restore(self, settled: list[Handed]) -> None:
-        """Take back what was settled: it is outstanding again, under its old tags."""
-        self._ranges = sorted(self._ranges[self._first :] + settled, key=_FIRST_TAG)
+    def restore(self, taken: list[UnackedRange]) -> None:
+        """Add ranges again that were removed, under their old tags (a transaction was rolled back)."""
+        self._ranges = sorted(self._ranges[self._first :] + taken, key=_FIRST_TAG)
         self._first = 0
-        self.count += sum(map(len, settled))
+        self.count += sum(map(len, taken))
 
     def estimated_size(self) -> int:
-        """Return about how many bytes the bodies of what is outstanding have, from a sample of the ranges."""
+        """Return an estimate of the octets of all bodies, from a sample of the ranges."""
         if not self.count:
             return 0
         ranges = self._ranges
@@ -142,20 +149,20 @@ class Ledger:
                 return index
         raise PreconditionFailed(f"unknown delivery tag {tag}")
 
-    def _settle_up_to(self, index: int, count: int) -> list[Handed]:
-        settled = self._ranges[self._first : index]
+    def _take_up_to(self, index: int, count: int) -> list[UnackedRange]:
+        taken = self._ranges[self._first : index]
         last = self._ranges[index]
         if count == len(last):
-            settled.append(last)
+            taken.append(last)
             self._first = index + 1
         else:
-            settled.append(last.split(count))
+            taken.append(last.split(count))
             self._first = index
-        self.count -= sum(map(len, settled))
+        self.count -= sum(map(len, taken))
         self._forget()
-        return settled
+        return taken
 
-    def _settle_some(self, index: int, offset: int, most: int) -> Handed:
+    def _take_some(self, index: int, offset: int, most: int) -> UnackedRange:
         """Remove up to ``most`` tags of one range, from ``offset`` in it."""
         ranges = self._ranges
         handed = ranges[index]

@@ -1,4 +1,4 @@
-"""Confirming: which channels of a connection have something to tell their publishers.
+"""ConfirmScheduler: which channels of a connection have something to tell their publishers.
 
 A channel is looked at when it has published, and when the first thing that it waits for has come: with ten
 thousand channels waiting, a turn costs as much as with one.
@@ -22,7 +22,7 @@ class Publishing(Interface):
 _Channel = TypeVar("_Channel", bound=Publishing)
 
 
-class Confirming(Generic[_Channel]):
+class ConfirmScheduler(Generic[_Channel]):
     """The channels of one session that wait to confirm."""
 
     def __init__(self) -> None:
