@@ -1,4 +1,4 @@
-"""Back-off: how long to wait before the next attempt: exponential, with jitter, capped."""
+"""Back-off: how long to wait before the next attempt.  The wait grows exponentially, with jitter, up to a maximum."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class BackoffOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How attempts to reconnect or restart are spaced."""
+    """The waits between attempts to reconnect or to restart."""
 
     first: Seconds = 0.1
-    """Seconds before the second attempt; doubled for each one more."""
+    """Seconds before the second attempt; the wait doubles with each further attempt."""
     most: Seconds = 30.0
-    """Seconds between attempts at the most."""
+    """The longest wait between attempts, in seconds."""
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
-    """The part of the wait that is left to chance, so that peers do not come back all at once."""
+    """The part of the wait that is random, so that peers do not all come back at the same time."""
 
 
 class Backoff:
@@ -30,21 +30,21 @@ class Backoff:
         self.attempts: int = 0
 
     def next_wait(self) -> float:
-        """Seconds to wait before the next attempt."""
+        """Count an attempt; return the seconds to wait before it."""
         options = self._options
         full: float = min(options.first * 2.0 ** min(self.attempts, 62), options.most)
         self.attempts += 1
         return full * (1 - options.jitter * self._chance.random())
 
     def lasted(self, seconds: float) -> None:
-        """What was attempted held for so long: begin anew if that was longer than the wait before it.
+        """Take notice of how long an attempt lasted.  If it was longer than the wait before it, it counts as a success.
 
-        What comes up and fails at once has not succeeded, however often it does so.
+        Something that starts and fails at once has not succeeded, however often it does so.
         """
         options = self._options
         if seconds > min(options.first * 2.0 ** min(max(self.attempts - 1, 0), 62), options.most):
             self.succeeded()
 
     def succeeded(self) -> None:
-        """Begin anew with the shortest wait."""
+        """Begin again with the shortest wait."""
         self.attempts = 0

@@ -1,8 +1,8 @@
-"""Blocking host: a conversation driven by the application's own thread over a blocking socket (the paper's x-mode).
+"""Blocking host: a conversation over a blocking socket, driven by the application's own thread (x-mode in ØMQ 0.x).
 
-There is no other thread, no pipe and no doorbell: ``send`` writes to the socket and ``receive`` reads from it, which is the
-lowest latency there is.  The price is the paper's, too: one thread and one connection, and nothing is sent,
-received or kept alive but while the application is in a call.
+There is no other thread, no pipe and no doorbell: ``send`` writes to the socket and ``receive`` reads from it.  That is
+the lowest possible latency.  The price: there is one thread and one connection, and nothing is sent or received, not even
+a heartbeat, while the application is not inside a call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST = 3600.0
 
 
 class BlockingHost:
-    """One connection in the application's hand.  Not for several threads at once."""
+    """One connection that the application uses directly.  Not for several threads at once."""
 
     def __init__(
         self, connected: socket.socket, protocol: StreamProtocol, peer: str, handshake: float = 10.0
@@ -48,8 +48,8 @@ class BlockingHost:
         self._protocol = protocol
         self._recv = connected.recv
         self._sendall = connected.sendall
-        self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _long_way)
-        self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _long_way)
+        self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _no_short_cut)
+        self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _no_short_cut)
         self._ready = MessageReader()
         self._short_cut_taken = False
         self._due = math.inf  # when the protocol wants to be called
@@ -57,16 +57,16 @@ class BlockingHost:
         self._poll.register(connected, select.POLLIN)
         self._lost = ""
         self._received = 0  # messages
-        self._owed = False  # whether the application has some of which nothing was confirmed yet
+        self._unconfirmed = False  # whether the application has messages that are not confirmed yet
         protocol.handle_timeout(time.monotonic())
         self._flush()
         self._shake_hands(time.monotonic() + handshake)
-        self._set_kernel_timeout()
+        self._set_system_timeout()
 
     # ------------------------------------------------------------------ sending
 
     def send(self, body: Buffer, *, key: str | None = None) -> None:
-        """Send one message: it is with the operating system when this returns."""
+        """Send one message.  When this returns, the operating system has it.  ``ConnectionLost`` if the peer is gone."""
         if key is None and type(body) is bytes:
             data = self._encode_one(body)
             if data is not None:
@@ -82,7 +82,10 @@ class BlockingHost:
         self.send_batches((batch_of(all_checked(bodies), PLAIN if key is None else Envelope(key=key)),))
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
-        """Send batches; ``LocalProtocolError`` when the peer would not take some of it, which is then not sent."""
+        """Send batches.
+
+        Raises ``LocalProtocolError`` if some messages are not sent because the peer would not accept them.
+        """
         if self._lost:
             raise ConnectionLost(self._lost)
         self._protocol.send_batches(batches, time.monotonic())
@@ -98,7 +101,7 @@ class BlockingHost:
     def receive(self, timeout: float | None = None) -> Buffer:
         """Return the next body; wait for it, at most ``timeout`` seconds (``TimedOut``)."""
         if timeout is None and not self._ready:
-            if self._owed:
+            if self._unconfirmed:
                 self._confirm()
             try:
                 data = self._recv(READ_SIZE)
@@ -106,25 +109,27 @@ class BlockingHost:
                 data = self._no_data(error)
             body = self._decode_one(data)
             if body is not None:
-                self._short_cut_taken = True  # and not counted: there is none where we are to confirm
+                self._short_cut_taken = (
+                    True  # such messages are not counted: ``decode_one`` is not used where we have to confirm
+                )
                 if time.monotonic() >= self._due:
                     self._do_what_is_due_quietly()
                 return body
-            if not self._take_in(data):
+            if not self._receive(data):
                 self._fill(None)
         elif not self._ready:
             self._fill(timeout)
         return self._ready.message().body
 
     def receive_nowait(self) -> Buffer:
-        """Return the next body, or raise ``WouldBlock``."""
+        """Return the next body; ``WouldBlock`` if there is none."""
         try:
             return self.receive(0)
         except TimedOut:
             raise WouldBlock(f"nothing to receive from {self.peer}") from None
 
     def receive_many(self, timeout: float | None = None) -> list[Buffer]:
-        """Return all that has come; wait for the first."""
+        """Return all bodies that have arrived; wait for the first, at most ``timeout`` seconds (``TimedOut``)."""
         if not self._ready:
             self._fill(timeout)
         bodies = list(self._ready.bodies)
@@ -143,11 +148,11 @@ class BlockingHost:
         """The socket's descriptor."""
         return self._socket.fileno()
 
-    # ------------------------------------------------------------------ the long way
+    # ------------------------------------------------------------------ reading without the short cut
 
     def _fill(self, timeout: float | None) -> None:
-        """Read until a message is there."""
-        if self._owed:
+        """Read until there is a message, at most ``timeout`` seconds (``TimedOut``)."""
+        if self._unconfirmed:
             self._confirm()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
@@ -159,10 +164,10 @@ class BlockingHost:
                 data = self._recv(READ_SIZE)
             except OSError as error:
                 data = self._no_data(error)
-            self._take_in(data)
+            self._receive(data)
 
     def _await_bytes(self, deadline: float) -> bool:
-        """Wait until something can be read, or is due; return whether something can be read."""
+        """Wait until there is input or a deadline has passed; return whether there is input."""
         due = min(self._protocol.next_deadline() or deadline, deadline)
         if self._poll.poll(min(max(due - time.monotonic(), 0), _LONGEST) * 1000):
             return True
@@ -172,7 +177,7 @@ class BlockingHost:
 
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
-        if self._short_cut_taken:  # which does not look at the clock
+        if self._short_cut_taken:  # which has not told the protocol the time
             self._short_cut_taken = False
             self._protocol.receive_data(b"", now)
         self._protocol.handle_timeout(now)
@@ -180,14 +185,14 @@ class BlockingHost:
         self._flush()
 
     def _do_what_is_due_quietly(self) -> None:
-        """The same beside a message that has come, which is not to be lost; if the wire is, the next call says so."""
+        """Do what is due, but do not raise: the caller has a message to return.  The next call raises instead."""
         try:
             self._do_what_is_due()
         except ConnectionLost:
             pass
 
-    def _take_in(self, data: bytes) -> bool:
-        """Give bytes to the protocol; return whether messages are ready."""
+    def _receive(self, data: bytes) -> bool:
+        """Give bytes to the protocol; return whether there are messages."""
         now = time.monotonic()
         protocol = self._protocol
         try:
@@ -196,7 +201,7 @@ class BlockingHost:
                 self._lose(None)
             batches = protocol.receive_data(data, now)
             self._received += sum(map(len, batches))
-            self._owed = self._owed or bool(batches)
+            self._unconfirmed = self._unconfirmed or bool(batches)
             self._ready.add(batches)
             if now >= self._due:
                 self._do_what_is_due()
@@ -211,16 +216,16 @@ class BlockingHost:
         return bool(self._ready)
 
     def _confirm(self) -> None:
-        """The application has come back for more: what it had is dealt with, if the peer wants to know."""
-        self._owed = False
+        """Confirm all messages received: the application asks for more, so it has processed what it had."""
+        self._unconfirmed = False
         self._protocol.confirm(self._received)
         try:
             self._flush()
-        except ConnectionLost:  # what the peer sent before it went can still be read
+        except ConnectionLost:  # what the peer sent before it closed can still be read
             pass
 
     def _no_data(self, error: OSError) -> bytes:
-        """The kernel's timeout passed (SO_RCVTIMEO): do what is due, then read on."""
+        """Do what is due after a timeout of the system (SO_RCVTIMEO), then read again.  Other errors end the connection."""
         while isinstance(error, BlockingIOError):
             self._do_what_is_due()
             try:
@@ -230,8 +235,11 @@ class BlockingHost:
         self._lose(error)
         raise AssertionError("not reached")
 
-    def _set_kernel_timeout(self) -> None:
-        """Have a blocking read return when the protocol wants to be called, at no extra call a read."""
+    def _set_system_timeout(self) -> None:
+        """Limit blocking reads with SO_RCVTIMEO, so that the protocol is called at its deadline.
+
+        This needs no extra system call for each read.
+        """
         deadline = self._protocol.next_deadline()
         if deadline is None or deadline == math.inf:
             return
@@ -249,7 +257,7 @@ class BlockingHost:
                     data = self._recv(READ_SIZE)
                 except OSError as error:
                     self._lose(error)
-                self._take_in(data)
+                self._receive(data)
             elif time.monotonic() >= deadline:
                 raise ConnectionLost(f"{self.peer}: the handshake did not end in time")
 
@@ -270,7 +278,7 @@ class BlockingHost:
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Say good-bye and hang up."""
+        """Tell the peer that the conversation ends, and close the connection."""
         if self._socket.fileno() >= 0:
             self._protocol.close("closed", time.monotonic())
             try:
@@ -288,5 +296,5 @@ class BlockingHost:
         self.close()
 
 
-def _long_way(_: Any) -> None:
-    """For protocols without a short cut."""
+def _no_short_cut(_: Any) -> None:
+    """Return None: what a protocol without a short cut has for ``encode_one`` and ``decode_one``."""

@@ -1,4 +1,4 @@
-"""Connecting: from an address to a socket as all our connections have it."""
+"""Connecting: opens a connection to an address, and sets the socket options that all connections have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel.hosting.address import Address
 
 
 async def connect(address: Address, seconds: float) -> socket.socket:
-    """Return a connected socket within so many seconds; ``ConnectionLost`` says why there is none."""
+    """Return a connected socket; ``ConnectionLost`` if it fails or takes longer than ``seconds``."""
     try:
         with trio.fail_after(seconds):
             if address.transport == "unix":
@@ -33,7 +33,7 @@ async def connect(address: Address, seconds: float) -> socket.socket:
 
 
 def prepare(connected: socket.socket) -> None:
-    """Set what every connection has: no Nagle (batches are ours to make), keep-alive."""
+    """Set the options of every connection: no Nagle algorithm (we make batches ourselves), and keep-alive."""
     connected.setblocking(False)
     if connected.family in (socket.AF_INET, socket.AF_INET6):
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

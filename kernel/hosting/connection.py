@@ -17,7 +17,7 @@ Level-triggered
     read until the socket is empty, and one thick flow would hold up all others.
 
 Back-pressure
-    There is no queue for input.  Whoever cannot take more pauses the connection; then the receive buffer of the
+    There is no queue for input.  An owner that cannot take more pauses the connection; then the receive buffer of the
     system fills, then the send buffer of the peer, and the peer's own flow control does the rest.  Output is
     limited by the owner: while ``writing`` is true it hands over no more messages.  Only answers (pongs,
     confirmations, replies) are added while the socket is full, because the protocol makes them for what was read.
@@ -34,9 +34,9 @@ Reasons to pause
     ``ANSWERS_UNREAD``  the connection: the peer does not read the answers to what it sends
     ==================  ======================================================================================
 
-    A peer that is not read cannot be heard, so its silence is no reason to give it up: ``on_not_read`` tells the
-    owner.  ``ANSWERS_UNREAD`` is the exception.  It is the peer's own doing; it counts as alive only when it takes
-    some of what waits for it.
+    While we do not read, we cannot know whether the peer is alive.  Its silence is then no reason to close the connection:
+    ``on_not_read`` tells the owner.  ``ANSWERS_UNREAD`` is the exception, because the peer itself has caused it: it
+    counts as alive only when it takes some of what waits for it.
 
 Read sizes
     A large buffer for a small message costs an mmap and a munmap; a small buffer for a thick flow costs system
@@ -44,15 +44,15 @@ Read sizes
     kept so small that the owner needs about five milliseconds for one read, for the sake of the neighbours.
 
 Deadlines
-    The timer is set to the deadline or before it.  Deadlines mostly move away (with each byte heard), which costs
-    nothing: the timer fires at the old one and is set again.  A thread that was busy has not looked at its sockets,
-    so what is in the socket is read before a peer is given up.
+    The timer is set to the deadline or to a time before it.  Deadlines mostly move to later times (with each byte that is
+    read), which costs nothing: the timer fires at the old time and is set again.  A thread that was busy has not looked
+    at its sockets, so a connection reads once more before it calls ``on_deadline``.
 
 The end
-    A connection ends once, with a reason.  ``end`` closes at once: there is nobody to tell.  ``close`` is for an end
+    A connection ends once, with a reason.  ``end`` closes at once, for a peer that is lost.  ``close`` is for an end
     in good order: what is queued is written, the sending half is shut down, and input is read and thrown away until
-    the peer has closed too (``farewell.py``).  Closing a socket with unread input would make the system send a reset,
-    which can destroy our last words before the peer has read them.
+    the peer has closed too (``closing_wire.py``).  Closing a socket with unread input would make the system send a reset,
+    which can destroy our last bytes before the peer has read them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from collections.abc import Callable, Sequence
 from kernel.contracts.engine import Host
 from kernel.contracts.message import Buffer
 from kernel.contracts.protocol import LargeBodies
-from kernel.hosting.farewell import Farewell
+from kernel.hosting.closing_wire import ClosingWire
 from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.read_size import FIRST_READ_SIZE, READ_SIZE, SMALLEST_READ, fair_read_size
 from kernel.hosting.wire import Wire
@@ -89,28 +89,28 @@ class ConnectionOwner:
     """
 
     def on_data(self, data: bytes, now: float) -> None:
-        """Take what was read."""
+        """Process bytes that were read.  Empty bytes do not occur; the end is ``on_eof``."""
         raise NotImplementedError
 
     def on_filled(self, count: int, now: float) -> None:
-        """``count`` bytes were read into the room that ``large`` had given."""
+        """Process ``count`` bytes that were read into the memory of ``LargeBodies.room``."""
 
     def on_eof(self, now: float) -> None:
-        """The peer sends no more.  The owner is to end or close the connection."""
+        """The peer sends no more.  The owner has to end or to close the connection."""
         raise NotImplementedError
 
     def on_written(self) -> None:
-        """Some of what waited was written; more may wait still (``writing``)."""
+        """Some of what waited was written.  If ``writing`` is true, more still waits."""
 
     def next_deadline(self) -> float | None:
-        """When ``on_deadline`` is due; None: never."""
+        """Return the time at which ``on_deadline`` has to be called; None: not at all."""
         return None
 
     def on_deadline(self, now: float) -> None:
-        """The deadline has passed.  What had arrived by then was read before."""
+        """The deadline has passed.  What had arrived by then was given to ``on_data`` before."""
 
     def on_not_read(self, now: float) -> None:
-        """The peer was not read up to now, or is slow to read us: it was not silent."""
+        """We have not read the peer up to now, or it is slow to read: do not count this time as silence of the peer."""
 
     def on_ended(self, reason: str) -> None:
         """The connection is over.  Called once; nothing else is called after it."""
@@ -202,7 +202,7 @@ class Connection:
             self._watch()
 
     def resume(self, reason: int) -> None:
-        """This reason holds no more: read, if no other does."""
+        """Take back a reason not to read; read again if there is no other one."""
         if self.paused & reason:
             self.paused &= ~reason
             if not self.paused and not self.ended:
@@ -211,7 +211,7 @@ class Connection:
                 self._look_for_early_data()
 
     def _look_for_early_data(self) -> None:
-        """Read what came together with a handshake below us; the descriptor does not tell of it."""
+        """Read what came together with the handshake of the wire: the descriptor is not readable because of it."""
         if self.wire.has_early_data:
             self._host.soon(self._on_early_data)
 
@@ -258,7 +258,7 @@ class Connection:
     # ------------------------------------------------------------------ another wire
 
     def begin_upgrade(self) -> None:
-        """Leave the socket to a handshake.  All that was sent has to be written; what is sent from now on waits."""
+        """Leave the socket to a handshake.  Everything has to be written before; what is sent from now on waits."""
         self.paused |= Pause.UPGRADING
         self.writing = True
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
@@ -275,7 +275,7 @@ class Connection:
     # ------------------------------------------------------------------ writing
 
     def send(self, data: Sequence[Buffer]) -> None:
-        """Write, now or as soon as it goes.  What is sent after the end is dropped."""
+        """Write now what the socket takes, and the rest when it can.  What is sent after the end is dropped."""
         if self.ended:
             return
         self._out.extend(data)
@@ -304,7 +304,7 @@ class Connection:
         if self.ended:
             return
         if self.paused:
-            self._owner.on_not_read(self._host.now())  # it takes what we write: slow, and not dead
+            self._owner.on_not_read(self._host.now())  # it reads what we write: it is slow, but alive
             if self.ended:
                 return
             if self.paused & Pause.ANSWERS_UNREAD and self._answers_limit is not None:
@@ -348,24 +348,24 @@ class Connection:
     def end(self, reason: str) -> None:
         """Close at once; what is queued is dropped.  For a connection that is lost."""
         if not self.ended:
-            self._let_go()
+            self._detach()
             self.wire.close()
             self._out.clear()
             self._owner.on_ended(reason)
 
     def close(self, reason: str, last_words: Sequence[Buffer] = ()) -> None:
-        """Write what is queued and the last words as far as the peer takes them, and end in good order.
+        """End in good order: write what is queued, and ``last_words``, as far as the peer takes them.
 
         The owner is told at once; the peer has a few seconds to read and to close its side.
         """
         if not self.ended:
-            self._let_go()
+            self._detach()
             self._out.extend(last_words)
             self.bytes_out += sum(map(len, last_words))
-            Farewell(self._host, self.wire, self._out).begin()
+            ClosingWire(self._host, self.wire, self._out).begin()
             self._owner.on_ended(reason)
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         self.ended = True
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
         self._timer.cancel()

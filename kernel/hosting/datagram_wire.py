@@ -1,7 +1,7 @@
-"""Datagram wire: a socket of datagrams, many of them a call where the system can (UDP_SEGMENT, UDP_GRO of Linux).
+"""Datagram wire: a datagram socket that sends and receives many datagrams in one system call, where the system can.
 
-Knows nothing of what is in them.  Datagrams of one size that go to one place leave in one system call, and what came
-together is read together: at one call each, plain Python stops near 80,000 a second.
+Linux can (UDP_SEGMENT, UDP_GRO).  Datagrams of one size for one address are sent with one system call, and datagrams that
+arrived together are read together.  With one call for each datagram, plain Python reaches about 80,000 per second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 SEGMENTS_A_CALL = 64
 BYTES_A_CALL = 65_000
-"""A datagram and its headers have 65,535 bytes at the most, and so has what is cut into several."""
+"""A datagram with its headers has at most 65,535 bytes; so has the buffer that UDP_SEGMENT divides into datagrams."""
 READ_SIZE = 65_536
 
 UDP_SEGMENT, UDP_GRO = 103, 104
@@ -24,28 +24,28 @@ _SEGMENT_SIZE, _GRO_SIZE = Struct("=H"), Struct("=i")
 _ANCILLARY = socket.CMSG_SPACE(_GRO_SIZE.size)
 _NOT_NOW = (errno.EAGAIN, errno.ENOBUFS)
 _NONET = getattr(errno, "ENONET", errno.EHOSTUNREACH)
-"""Linux alone has it."""
+"""Only Linux has it."""
 _UNREACHABLE = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, _NONET))
-"""What says of an earlier datagram that there is no way to its place, and nothing of how it was sent."""
+"""Errors that say that the address of an earlier datagram cannot be reached.  The present call is not at fault."""
 _NEWS = _UNREACHABLE | {
     errno.ECONNREFUSED, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPROTO, errno.EACCES, errno.EMSGSIZE,
 }  # fmt: skip
-"""All that ICMP, or a neighbour that is not found, may say of one (Linux's ``icmp_err_convert``)."""
+"""All errors that ICMP, or a failed address resolution, may cause (Linux's ``icmp_err_convert``)."""
 
 _RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
 _MSG_ERRQUEUE = 0x2000
 _MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
 _PMTUDISC_PROBE = 3
-"""Never to be cut, whatever the system believes to pass."""
+"""Do not fragment, whatever path MTU the system has noted."""
 _EXTENDED_ERROR = Struct("=I4B2I")  # errno, origin, type, code, padding, info, data
 _ICMP_ORIGINS = (2, 3)
 
 Address = tuple[Any, ...]
-"""As the socket module has it: (host, port), for IPv6 with flow and scope."""
+"""An address of the socket module: (host, port), for IPv6 with flow and scope."""
 
 
 class DatagramWire:
-    """A bound socket, UDP or raw.  A raw IPv4 one reads the IP header, too, which is taken off here."""
+    """A bound socket, UDP or raw.  A raw IPv4 socket reads the IP header as well; it is removed here."""
 
     __slots__ = ("_batches", "_header", "_out", "_socket", "dropped", "refusal", "refused", "segments")
 
@@ -55,18 +55,18 @@ class DatagramWire:
         self._header = bound.type == socket.SOCK_RAW and bound.family == socket.AF_INET
         self._out: deque[tuple[bytes, Address]] = deque()
         self.segments: bool = bound.type == socket.SOCK_DGRAM
-        """Whether datagrams of one size leave in one call; given up when the system turns out not to."""
+        """Whether datagrams of one size are sent in one call.  Becomes false if the system refuses that."""
         self._batches = self.segments and _asks_for_batches(bound)
         self.dropped: int = 0
-        """Datagrams that the system would not take at all, at any time."""
+        """Datagrams that the system refused to send."""
         self.refusal: str = ""
-        """Why, of the last of these."""
+        """The reason for the last one."""
 
         self.refused: bool = False
         """Whether ``take_refused`` would find something."""
 
     def hear_of_refusals(self) -> None:
-        """Ask the system to keep what it is told of datagrams that nobody listened for (ICMP); Linux does."""
+        """Ask the system to keep ICMP messages about datagrams that nobody listened for.  Only Linux does."""
         level, option = _RECVERR[self._socket.family]
         try:
             self._socket.setsockopt(level, option, 1)
@@ -74,7 +74,7 @@ class DatagramWire:
             pass
 
     def take_refused(self) -> list[tuple[bytes, Address]]:
-        """Return the beginnings of datagrams that nobody listened for, and where they went to."""
+        """Return the beginnings of datagrams that nobody listened for, with the addresses they were sent to."""
         self.refused = False
         found: list[tuple[bytes, Address]] = []
         while True:
@@ -93,13 +93,13 @@ class DatagramWire:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the socket."""
         self._socket.close()
 
     # ------------------------------------------------------------------ in
 
     def receive(self, calls: int) -> list[tuple[list[bytes], Address]]:
-        """Read up to ``calls`` times; return datagrams and where they came from, in their order."""
+        """Read with at most ``calls`` system calls; return datagrams and the addresses they came from, in order."""
         got: list[tuple[list[bytes], Address]] = []
         receive = self._receive_batch if self._batches else self._receive_one
         for _ in range(calls):
@@ -110,7 +110,7 @@ class DatagramWire:
             except OSError as error:
                 if error.errno not in _NEWS:
                     raise
-                self.refused = True  # somebody to whom we sent is not there: no matter for who receives
+                self.refused = True  # about a datagram that we sent; it does not concern the receiver
                 continue
             if got and got[-1][1] == address:
                 got[-1][0].extend(datagrams)
@@ -132,7 +132,7 @@ class DatagramWire:
     # ------------------------------------------------------------------ out
 
     def send(self, datagrams: Sequence[bytes], address: Address) -> bool:
-        """Send, after what waits already; False: some of it waits for ``flush``, when the socket is writable."""
+        """Send datagrams, after those that wait.  False: some wait; call ``flush`` when the socket is writable."""
         if self._out:
             self._out += [(datagram, address) for datagram in datagrams]
             return self.flush()
@@ -147,12 +147,15 @@ class DatagramWire:
         return True
 
     def probe(self, datagram: bytes, address: Address) -> None:
-        """Send a datagram that is to be lost rather than cut on its way, now or never; others are cut if they must be."""
+        """Send a datagram that must not be fragmented on its way (for path MTU discovery), now or not at all.
+
+        Other datagrams may be fragmented.
+        """
         level, option = _MTU_DISCOVER[self._socket.family]
         try:
             usual = self._socket.getsockopt(level, option)
             self._socket.setsockopt(level, option, _PMTUDISC_PROBE)
-        except OSError:  # not Linux: no news is that it does not pass
+        except OSError:  # not Linux: without an answer the size counts as too large
             return
         try:
             self._socket.sendto(datagram, address)
@@ -162,7 +165,7 @@ class DatagramWire:
             self._socket.setsockopt(level, option, usual)
 
     def flush(self) -> bool:
-        """Send what waits; False: not all of it went."""
+        """Send the datagrams that wait; False: some still wait."""
         out = self._out
         while out:
             datagram, address = out[0]
@@ -174,7 +177,7 @@ class DatagramWire:
         return True
 
     def _segment(self, datagrams: Sequence[bytes], at: int) -> int:
-        """Return how many from ``at`` on may leave in one call: all of one size, only the last may be shorter."""
+        """Return how many from ``at`` on can be sent in one call: all of one size, only the last may be shorter."""
         size = len(datagrams[at])
         most = min(SEGMENTS_A_CALL, BYTES_A_CALL // size, len(datagrams) - at)
         for taken in range(1, most):
@@ -184,14 +187,14 @@ class DatagramWire:
         return max(most, 1)
 
     def _send(self, datagrams: Sequence[bytes], address: Address) -> int | None:
-        """Return how many are dealt with; 0: try again, perhaps one by one from now on; None: not now."""
+        """Return how many were sent or dropped; 0: try again (maybe one by one from now on); None: not now."""
         try:
             if len(datagrams) == 1:
                 self._socket.sendto(datagrams[0], address)
             else:
                 size = _SEGMENT_SIZE.pack(len(datagrams[0]))
                 self._socket.sendmsg(datagrams, [(socket.IPPROTO_UDP, UDP_SEGMENT, size)], 0, address)
-        except ConnectionRefusedError:  # an earlier one was: this has not been sent yet
+        except ConnectionRefusedError:  # about an earlier datagram; this one was not sent yet
             self.refused = True
             return 0
         except OSError as error:
@@ -199,11 +202,11 @@ class DatagramWire:
                 return None
             self.refused |= error.errno in _NEWS
             if len(datagrams) > 1:
-                if error.errno in _UNREACHABLE:  # one at a time will show whether it is this place
+                if error.errno in _UNREACHABLE:  # send one alone, to see whether this address is the reason
                     return self._send(datagrams[:1], address)
                 self.segments = False
                 return 0
-            self.dropped += 1  # unreachable, or too large for the interface: to datagrams that is loss
+            self.dropped += 1  # unreachable, or too large for the interface: it counts as lost
             self.refusal = f"{error.strerror} ({len(datagrams[0])} bytes)"
         return len(datagrams)
 
@@ -217,13 +220,15 @@ def _asks_for_batches(bound: socket.socket) -> bool:
 
 
 def want_buffer(bound: socket.socket, option: int, size: int) -> str | None:
-    """Give a socket a buffer of ``size`` bytes (SO_RCVBUF or SO_SNDBUF); return a warning if it got less."""
+    """Set a socket's buffer size (SO_RCVBUF or SO_SNDBUF); return a warning if the system gave it less."""
     receiving = option == socket.SO_RCVBUF
-    try:  # with the right to, beyond the system's limit
+    try:  # a privileged process may exceed the system's limit
         bound.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if receiving else _SO_SNDBUFFORCE, size)
     except OSError:
         bound.setsockopt(socket.SOL_SOCKET, option, size)
-    got = bound.getsockopt(socket.SOL_SOCKET, option) // 2  # Linux tells the double, with its own overhead
+    got = (
+        bound.getsockopt(socket.SOL_SOCKET, option) // 2
+    )  # Linux returns twice the size, because of its own overhead
     if got >= size:
         return None
     name = "rmem_max" if receiving else "wmem_max"

@@ -1,4 +1,4 @@
-"""Disk: what engines that keep things ask of the operating system, the same on all that we run on."""
+"""Disk: calls of the operating system for engines that store data, with the same functions on all systems."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 class FileLock:
-    """A lock that the operating system takes back from a process that dies.  Held until ``release``."""
+    """A file lock, which the operating system releases when its process dies."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ``Locked``, which says who has it."""
+        """Take the lock.  Raises ``Locked``, which says who has it; does not wait."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -24,7 +24,7 @@ class FileLock:
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         os.close(self._descriptor)
 
     def __enter__(self) -> FileLock:
@@ -35,14 +35,14 @@ class FileLock:
 
 
 class Locked(Exception):
-    """Somebody else has the lock; the text says who."""
+    """Another process has the lock; the text says which."""
 
 
 def sync_data(descriptor: int) -> None:
-    """Return once the bytes of a file would survive a loss of power.
+    """Write a file's bytes to the disk; return when they would survive a loss of power.
 
-    ``fdatasync`` leaves out the time of the last change, which costs a write of its own.  macOS does not have it, and its ``fsync``
-    stops at the cache of the drive; ``F_FULLFSYNC`` does not.
+    ``fdatasync`` does not write the time of the last change, which would cost a second write.  macOS does not have it,
+    and its ``fsync`` leaves data in the cache of the drive; ``F_FULLFSYNC`` does not.
     """
     if hasattr(os, "fdatasync"):
         os.fdatasync(descriptor)
@@ -53,7 +53,7 @@ def sync_data(descriptor: int) -> None:
 
 
 def reserve(descriptor: int, start: int, stop: int) -> int:
-    """Make a file that ends at ``start`` longer, with zeros up to ``stop``; return where it surely ends now."""
+    """Allocate space in a file that ends at ``start``, with zeros up to ``stop``; return where it ends now."""
     try:
         os.posix_fallocate(descriptor, start, stop - start)
     except (OSError, AttributeError):  # no room for so much, or a system that cannot
@@ -62,7 +62,7 @@ def reserve(descriptor: int, start: int, stop: int) -> int:
 
 
 def sync_directory(path: Path) -> None:
-    """Return once the names in a directory would survive a loss of power."""
+    """Write a directory to the disk; return when its entries would survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -71,7 +71,7 @@ def sync_directory(path: Path) -> None:
 
 
 def open_direct(path: Path) -> int | None:
-    """Open a file for writing around the operating system's cache; None where that cannot be had.
+    """Open a file for writing without the operating system's cache (O_DIRECT); None where that is not possible.
 
     What is written has to begin and end at multiples of 4,096 bytes, in the file and in memory.
     """
@@ -87,18 +87,18 @@ def open_direct(path: Path) -> int | None:
 
 
 def will_read(descriptor: int, offset: int, length: int) -> None:
-    """Have the operating system fetch bytes before they are asked for, where it can."""
+    """Tell the operating system that bytes will be read soon, so that it reads them in advance, where it can."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
 
 
 def will_not_read(descriptor: int, offset: int, length: int) -> None:
-    """Give the memory that caches these bytes, which are on the disk, to others, where that can be asked for."""
+    """Tell the operating system that it can drop these bytes, which are on the disk, from its cache, where it can."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
 
 def free_bytes(path: Path) -> int:
-    """Return how much this user may still write to the file system of ``path``."""
+    """Return how many bytes this user may still write to the file system of ``path``."""
     figures = os.statvfs(path)
     return figures.f_bavail * figures.f_frsize

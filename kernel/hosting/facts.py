@@ -1,4 +1,4 @@
-"""Facts: what there is to know of a connection, for protocols that want it (``Told``)."""
+"""Facts: what protocols can know about their connection (``Told``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernel.hosting.wire import Wire
 
 
 def facts_of(wire: Wire, peer: str, shared: dict[str, Any]) -> ConnectionFacts:
-    """Return the facts of a connection, with a new seed.  ``peer``: its name, as an operator sees it."""
+    """Return the facts of a connection, with a new seed.  ``peer``: the peer's address, as operators see it."""
     connected = wire.connected
     certificate, subject = None, ""
     if isinstance(connected, ssl.SSLSocket):
@@ -39,7 +39,7 @@ def _local(connected: socket.socket) -> str:
 
 
 def subject_of(connected: ssl.SSLSocket) -> str:
-    """The common name in a verified certificate; empty without one, or with several names."""
+    """Return the common name in a verified certificate; empty if there is none, or more than one."""
     parts: Any = (connected.getpeercert() or {}).get(
         "subject", ()
     )  # empty, too, for one that was not verified

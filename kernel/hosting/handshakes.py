@@ -1,6 +1,6 @@
-"""Handshakes: from a connected socket to a wire, as an address says: nothing more, TLS, WebSocket, or both.
+"""Handshakes: makes a wire of a connected socket, as its address says: plain, with TLS, with WebSocket, or with both.
 
-Both ends and all engines use this, so that there is one place where TLS begins.
+All engines use this, for both sides of a connection.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kernel.hosting.wire import PlainWire, TlsWire, Wire
 
 
 class Handshakes:
-    """What follows the connection on one address, at one side.
+    """The handshakes of one address, for one side.
 
-    Wrong options are found when it is made: ``ValueError``, ``OSError`` (a certificate that cannot be read).
+    The constructor raises ``ValueError`` for wrong options and ``OSError`` for a certificate that cannot be read.
     ``seconds``: how long one handshake may take.
     """
 
@@ -46,16 +46,16 @@ class Handshakes:
 
     @property
     def needed(self) -> bool:
-        """Whether there is any, and so ``shake`` takes its time."""
+        """Whether there is a handshake.  If not, ``shake`` returns at once."""
         return self._context is not None or self._web is not None
 
     async def shake(self, connected: socket.socket) -> Wire:
-        """Shake hands; ``ConnectionLost`` says why there is no wire, and then the socket is closed."""
+        """Do the handshakes; return the wire.  If they fail, the socket is closed: ``ConnectionLost``."""
         wire: Wire = PlainWire(connected) if self._context is None else await self._shake_tls(connected)
         return wire if self._web is None else await self._web.shake(wire, self._seconds)
 
     async def start_tls(self, connected: socket.socket) -> Wire:
-        """Begin TLS on a socket in the middle of its conversation, whatever the address says."""
+        """Begin TLS on a socket in the middle of a conversation.  It need not be in the address."""
         if self._context is None:
             self._context = self._make_context()
         return await self._shake_tls(connected)

@@ -1,4 +1,4 @@
-"""In-process host: one end of a connection between two engines of one kernel.  Batches pass as they are: no bytes, no copies."""
+"""In-process host: one end of a connection between two engines of one kernel.  Batches pass without bytes or copies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class InprocEnd:
         )
 
     def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
-        """Begin.  In the thread of this end."""
+        """Begin a connection.  Called in the thread of this end."""
         self.port, self._incoming, self._outgoing = port, incoming, outgoing
         self._base_in = -port.sent()
         self._base_out = None
@@ -54,13 +54,13 @@ class InprocEnd:
         self.on_output()
 
     def unplug(self) -> None:
-        """Stop; the other end reads what is on its way and then sees the end."""
+        """End the connection.  The other end takes what is in the pipe and then sees the end."""
         if self._outgoing is not None:
             self._outgoing.end()
         self._incoming = self._outgoing = None
 
     def on_output(self) -> None:
-        """The port has something for the other end."""
+        """Pass what is in the port's pipes on to the other end."""
         while self.port is not None and self._outgoing is not None and not self._waiting_for_room:
             taken = self.port.take(_AT_ONCE)
             if not taken.batches:
@@ -87,29 +87,29 @@ class InprocEnd:
             count = sum(map(len, batches))
             self.messages_in += count
             self._going = port.send(batches)
-            if not port.confirms:  # nobody further on does: it is out of our hands
+            if not port.confirms:  # no route confirms: sending is all that can be done
                 incoming.confirm(count)
                 self._base_in = incoming.confirmed - port.sent()
         if incoming is not None and incoming.ended and not incoming.more():
             self.on_end()
 
     def on_end(self) -> None:
-        """The other end has gone; set by the engine."""
+        """The other end has gone.  The engine replaces this method."""
 
     def on_writable(self) -> None:
-        """The pipes beyond the port have room again."""
+        """Read again: the pipes behind the port have room."""
         self._going = True
         self._on_incoming()
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
-        """A reader of what comes from the other end has subscribed or unsubscribed: tell it of the first and the last."""
+        """Subscribe at the other end with the first reader of a pattern, and unsubscribe with the last."""
         if self.port is not None and self._incoming is not None:
             count = self.port.asked.get(pattern, 0)
             if (verb, count) in (("subscribe", 1), ("unsubscribe", 0)):
                 self._incoming.ask_writer(verb, pattern)
 
     def on_confirmed(self, position: int) -> None:
-        """Every destination has confirmed."""
+        """Confirm to the other end what every destination has confirmed."""
         if self._incoming is not None:
             news = self._base_in + position - self._incoming.confirmed
             if news > 0:
@@ -120,13 +120,13 @@ class InprocEnd:
             self.port.confirm_through(self._base_out + self._outgoing.confirmed)
 
 
-def pipe_pair(place: str, here: Host, there: Host) -> tuple[Pipe, Pipe]:
+def pipe_pair(name: str, here: Host, there: Host) -> tuple[Pipe, Pipe]:
     """Return the pipes from here to there, and from there to here."""
     return (
         Pipe(
-            f"inproc {place} out", _MARKS, post_to_reader=there.post, post_to_writer=here.post, confirms=True
+            f"inproc {name} out", _MARKS, post_to_reader=there.post, post_to_writer=here.post, confirms=True
         ),
         Pipe(
-            f"inproc {place} back", _MARKS, post_to_reader=here.post, post_to_writer=there.post, confirms=True
+            f"inproc {name} back", _MARKS, post_to_reader=here.post, post_to_writer=there.post, confirms=True
         ),
     )

@@ -1,4 +1,4 @@
-"""Network interfaces by name, address or network; nothing here asks a name server."""
+"""Finds network interfaces by name, address or network, without any name server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IPV6_INTERFACES = Path("/proc/net/if_inet6")
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """Where multicast goes out and comes in."""
+    """A network interface with one of its addresses."""
 
     name: str
     index: int
@@ -27,9 +27,9 @@ class Interface(msgspec.Struct, frozen=True):
 
 
 def find_interface(wanted: str, group: IpAddress) -> Interface:
-    """Return the interface of that name, that address or an address in that network.
+    """Return the interface that has this name, this address, or an address in this network.
 
-    Empty: the one that the system would send to ``group`` from.  ``OSError`` says what there is instead.
+    If ``wanted`` is empty: the one that the system would use for ``group``.  ``OSError`` lists the interfaces that exist.
     """
     if not wanted:
         wanted = str(_address_towards(group))
@@ -42,7 +42,7 @@ def find_interface(wanted: str, group: IpAddress) -> Interface:
 
 
 def interfaces() -> list[Interface]:
-    """Return all interfaces that have an address; one with an IPv4 and an IPv6 address stands there twice."""
+    """Return all interfaces that have an address; one with an IPv4 and an IPv6 address is in the list twice."""
     found: list[Interface] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for index, name in socket.if_nameindex():

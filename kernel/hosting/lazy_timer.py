@@ -1,4 +1,4 @@
-"""Lazy timer: one timer of a host for a deadline that mostly moves away, which then costs nothing."""
+"""Lazy timer: a timer for a deadline that mostly moves to later times, which costs nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernel.contracts.engine import Host
 
 
 class LazyTimer:
-    """Calls back at the deadline or before; who is called looks whether it is time, and arms it again."""
+    """Calls ``callback`` at the deadline or before it.  The callback has to check the time, and to arm the timer again."""
 
     __slots__ = ("_armed", "_callback", "_host")
 
@@ -18,13 +18,13 @@ class LazyTimer:
         self._armed: float | None = None
 
     def arm(self, deadline: float | None) -> None:
-        """See to it that the call does not come after ``deadline``; None: there is none for now."""
+        """Have the callback called at ``deadline`` at the latest; None does nothing."""
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._armed = deadline
             self._host.set_timer(deadline, self._on_time, self)
 
     def cancel(self) -> None:
-        """Do not call any more, until it is armed again."""
+        """Do not call, until the timer is armed again."""
         if self._armed is not None:
             self._armed = None
             self._host.set_timer(None, self._on_time, self)

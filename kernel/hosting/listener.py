@@ -1,7 +1,7 @@
-"""Listener: accepts connections, and survives running out of descriptors.
+"""Listener: accepts connections, and goes on when the process runs out of descriptors.
 
-``listen_on`` binds beforehand: an address that is taken is then the error of whoever asked for it, and not that of an engine
-in another thread.
+``listen_on`` binds an address before an engine exists.  So if the address is in use, the caller gets the error, and not an
+engine in another thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAUSE = 0.1
 """Seconds without accepting after the system had no descriptor left."""
 
 RESERVE = 32
-"""Descriptors that connections leave to the rest of the process (logs, segments, looks at /proc), or a quarter of a small limit."""
+"""Descriptors that are kept for the rest of the process (logs, segments, /proc).  A quarter of the limit if it is small."""
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -33,7 +33,7 @@ BACKLOG = 1024
 
 
 class Bound:
-    """Sockets that listen on one address (``BoundSockets``); connections wait in the backlog until a listener accepts them."""
+    """Sockets that listen on one address (``BoundSockets``).  Connections wait until a ``Listener`` accepts them."""
 
     def __init__(self, address: Address, backlog: int = BACKLOG) -> None:
         self._path = address.place if address.transport == "unix" else None
@@ -42,14 +42,14 @@ class Bound:
 
     @property
     def address(self) -> str:
-        """Where they listen, with the port that the system chose."""
+        """The address of the sockets, with the port that the system chose."""
         if self._path is not None:
             return self._path
         host, port = self.sockets[0].getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def close(self) -> None:
-        """Stop listening, and remove the file of a unix socket; harmless when done already.  Any thread."""
+        """Stop listening, and remove the file of a Unix socket; does nothing the second time.  Any thread."""
         for sock in self.sockets:
             sock.close()
         self.sockets = []
@@ -61,15 +61,15 @@ class Bound:
 
 
 def listen_on(address: str | Address, backlog: int = BACKLOG) -> Bound:
-    """Bind and listen; ``OSError`` says why that cannot be.  For ``Kernel.add_engine`` or a ``Listener``."""
+    """Bind an address and listen; ``OSError`` if that fails.  For ``Kernel.add_engine`` or a ``Listener``."""
     return Bound(parse_address(address) if isinstance(address, str) else address, backlog)
 
 
 class Listener:
-    """Listening sockets of one address, hosted passively.
+    """Accepts connections on the sockets of one address.  Called by the poller; it has no task.
 
-    Given ``bound`` sockets it accepts on these, and leaves them open at its end: an engine that lives again listens on
-    the same port, and connections wait meanwhile.
+    With ``bound`` it accepts on these sockets, and does not close them.  So an engine that is restarted listens on the same
+    port, and connections wait in the meantime.
     """
 
     def __init__(
@@ -89,17 +89,17 @@ class Listener:
         self._sockets = list(self._bound.sockets)
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
         self.refused: int = 0
-        """Connections that were turned away for want of a descriptor."""
+        """How often connections were refused because there was no descriptor."""
         for sock in self._sockets:
             self._watch(sock)
 
     @property
     def address(self) -> str:
-        """Where we listen, with the port that the system chose."""
+        """The address of the sockets, with the port that the system chose."""
         return self._bound.address
 
     def close(self) -> None:
-        """Stop accepting, and listening too on what it has bound itself."""
+        """Stop accepting.  Sockets that the listener has bound itself are closed."""
         for sock in self._sockets:
             if sock.fileno() >= 0:
                 self._host.poller.watch(sock.fileno(), readable=None, writable=None)
@@ -133,7 +133,10 @@ class Listener:
             self._on_accept(connection, _name(peer, connection))
 
     def _turn_away(self, sock: socket.socket, why: str) -> None:
-        """Use the spare descriptor to hang up on a waiting peer, rather than let it hang; then pause."""
+        """Close the connection of one waiting peer, so that it does not wait in vain; then pause.
+
+        Accepting it needs a descriptor: the spare one is given up for that and taken again.
+        """
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
@@ -148,7 +151,7 @@ class Listener:
         self._pause(sock, why)
 
     def _pause(self, sock: socket.socket, why: str) -> None:
-        """Accept nobody for a moment: closed connections give descriptors back meanwhile."""
+        """Accept nobody for ``PAUSE`` seconds.  Connections that close in this time free descriptors."""
         self.refused += 1
         self._host.poller.watch(sock.fileno(), readable=None, writable=None)
         self._host.set_timer(self._host.now() + PAUSE, lambda: self._watch(sock), sock)
@@ -157,10 +160,10 @@ class Listener:
 
 
 def _last_for_connections() -> int:
-    """Return the descriptor at which connections are turned away.
+    """Return the lowest descriptor number at which connections are refused.
 
-    The system gives out the lowest number that is free, so a high number says that those below it are taken.
-    Asked at each accept (0.3 us), since a program may change its limit.
+    The system always uses the lowest free number, so a high number means that nearly all are in use.  This is
+    computed at each accept (0.3 us), since a program may change its limit.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return limit - min(RESERVE, limit // 4) if limit != resource.RLIM_INFINITY else 1 << 62
@@ -195,12 +198,12 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
 
 
 def listen_unix(path: str, backlog: int) -> socket.socket:
-    """Bind a unix socket; one that a dead process has left is replaced, a living one is not."""
+    """Bind a Unix socket.  The file of a dead process is replaced; if a process listens there, ``OSError``."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.setblocking(False)  # somebody who does not accept may have no place for one more
+                probe.setblocking(False)  # the backlog of a process that does not accept may be full
                 try:
                     probe.connect(path)
                 except ConnectionRefusedError:
@@ -217,7 +220,7 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
 
 
 def _identity(path: str | None) -> tuple[int, int] | None:
-    """Return what tells this file from another one of its name."""
+    """Return device and inode of a file, to tell it from a later one with the same name."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Message reader: hands out what came in batches, one message or many at a time, without copying what is left each time."""
+"""Message reader: returns messages one by one, or many at a time, from batches, without copying the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernel.contracts.message import PLAIN, Batch, Envelope, Message, batch_of
 
 
 class MessageReader:
-    """Batches that were taken and not read yet.  One thread."""
+    """Batches that were received and not read yet.  One thread."""
 
     __slots__ = ("_batches", "_envelope", "_multipart", "_raw", "bodies")
 
@@ -25,7 +25,7 @@ class MessageReader:
         """The rest of the batch that is being read, body by body; the parts of a multi-part message are joined."""
 
     def add(self, batches: Iterable[Batch]) -> None:
-        """Put batches behind those that are here."""
+        """Append batches."""
         self._batches.extend(batch for batch in batches if batch.bodies)
 
     def __bool__(self) -> bool:
@@ -39,7 +39,7 @@ class MessageReader:
         return length_hint(self._raw) + sum(map(len, self._batches))
 
     def next_batch(self) -> None:
-        """Begin to read the next batch, of which there has to be one; what is left of this one is passed over."""
+        """Begin to read the next batch, which has to exist; the rest of the present one is skipped."""
         batch = self._batches.popleft()
         self._envelope = batch.envelope
         self._multipart = batch.multipart
@@ -49,12 +49,12 @@ class MessageReader:
     def run(self, most: int) -> Batch:
         """Return the next messages under one envelope, ``most`` at the most; there has to be one."""
         if not length_hint(self._raw) and len(self._batches[0]) <= most:
-            return self._batches.popleft()  # as it came
+            return self._batches.popleft()  # whole: nothing to slice
         self._reach()
         return batch_of(list(islice(self._raw, most)), self._envelope, multipart=self._multipart)
 
     def message(self) -> Message:
-        """Return the next message, of which there has to be one."""
+        """Return the next message, which has to exist."""
         self._reach()
         if self._multipart:
             parts = next(self._raw)

@@ -1,4 +1,4 @@
-"""Peer patterns: what a peer has subscribed to, over one conversation after the other."""
+"""Peer patterns: the subscriptions of a peer, through several conversations with it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kernel.contracts.engine import Port
 
 
 class PeerPatterns:
-    """Keeps a port's subscriptions in step with a peer that subscribes anew in each conversation.
+    """Makes a port's subscriptions follow those of a peer, which subscribes again in each conversation.
 
-    What a peer had subscribed to stays in force while it is away, so that messages wait for it.  What it subscribes to
-    again counts once; what it does not is taken back when the conversation after that begins.
+    The peer's subscriptions stay in force while it is away, so that messages wait for it.  If it subscribes to a pattern
+    again, that counts once.  If it does not, the port unsubscribes when the conversation after that begins.
     """
 
     __slots__ = ("_before", "_now")
@@ -21,13 +21,13 @@ class PeerPatterns:
         self._before: Counter[str] = Counter()
 
     def begin(self, port: Port) -> None:
-        """A conversation begins."""
+        """Begin a conversation."""
         for pattern in self._before.elements():
             port.unsubscribe(pattern)
         self._before, self._now = self._now, Counter()
 
     def ask(self, port: Port, verb: str, pattern: str) -> None:
-        """The peer says ``subscribe`` or ``unsubscribe``."""
+        """Apply ``subscribe`` or ``unsubscribe`` of the peer."""
         if verb == "subscribe":
             self._now[pattern] += 1
             if self._before[pattern]:

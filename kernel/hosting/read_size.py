@@ -1,31 +1,32 @@
-"""How many bytes to ask for in one read: few while the flow is thin, many while it is thick."""
+"""Read size: how many bytes to ask for in one read.  Few at a low data rate, many at a high one."""
 
 from __future__ import annotations
 
 READ_SIZE = 256 * 1024
-"""Bytes asked for in one read of a thick flow.  Fewer cost calls, more leave the cache."""
+"""Bytes asked for in one read at a high rate.  With fewer there are more calls; more do not fit the cache."""
 
 FIRST_READ_SIZE = 16 * 1024
-"""Bytes asked for in one read of a thin flow: a large buffer for a small message costs an mmap and a munmap."""
+"""Bytes asked for in one read at a low rate.  A large buffer for a small message costs an mmap and a munmap."""
 
 SMALLEST_READ = 4096
-"""Bytes asked for in one read, however long the owner needs for them.  Shorter reads are not timed."""
+"""Bytes asked for in one read at least, however long the owner needs for them.  Shorter reads are not timed."""
 
 TURN_SECONDS = 0.005
-"""How long the neighbours of a connection may have to wait for what one of its reads brings."""
+"""Seconds that the owner of a connection may need for the bytes of one read.  Other engines wait meanwhile."""
 
 
 def next_read_size(size: int, got: int, asked: int) -> int:
-    """Return how many bytes to ask for from now on: it was ``size``, and a read of ``asked`` has given ``got``."""
+    """Return the new read size: it was ``size``, and a read of ``asked`` bytes has returned ``got``."""
     if got == asked:
         return min(4 * size, READ_SIZE)
     return FIRST_READ_SIZE if got < FIRST_READ_SIZE // 4 else size
 
 
 def fair_read_size(size: int, got: int, asked: int, seconds: float) -> int:
-    """Do the same, and ask for no more than the owner deals with in ``TURN_SECONDS``: it needed ``seconds`` for ``got``.
+    """Return the new read size, but no more than the owner can process in ``TURN_SECONDS``.
 
-    256 KiB of equal AMQP messages take a millisecond; of methods, or of messages with a key each, a fifth of a second.
+    The owner needed ``seconds`` for ``got`` bytes.  256 KiB of equal AMQP messages take a millisecond; 256 KiB of methods,
+    or of messages with a different key each, take a fifth of a second.
     """
     following = next_read_size(size, got, asked)
     if seconds <= 0:

@@ -1,8 +1,12 @@
 """Stream host: the one place where a sans-I/O stream protocol meets a port.
 
-The wire, the descriptor and the timer are the connection's (``connection.py``, where the theory is).  The stream host
-passes bytes to the protocol and runs to the port, and the other way round.  While the socket is full nothing is
-taken from the pipes, and while a pipe is full nothing is read from the socket: back-pressure needs no more than that.
+The connection has the wire, the descriptor and the timer (``connection.py``, where the theory is).  The stream host passes
+bytes to the protocol and batches to the port, and back.  While the socket is full, nothing is taken from the pipes; while
+a pipe is full, nothing is read from the socket.  That is all of the back-pressure.
+
+Two numberings meet here.  The peer counts the messages of one conversation.  The port counts those of its whole life,
+which has many conversations at a dialler.  ``_base_in`` and ``_base_out`` convert between them; both are set anew in each
+conversation, since each has a stream host of its own.
 """
 
 from __future__ import annotations
@@ -43,22 +47,22 @@ from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
 
 BATCH_BYTES = 256 * 1024
-"""About how many bytes are taken from the pipes, encoded and written in one go."""
+"""About how many bytes are taken from the pipes, encoded and written at a time."""
 
 BATCHES_A_TURN = 8
-"""How many batches one connection may write before its neighbours have their turn."""
+"""How many times one connection may take and write before other engines have their turn."""
 
 
 Decide: TypeAlias = Callable[[str | None], None]
-"""Lets a peer in (None), or refuses it for a reason.  Once, from the host's thread, at once or later."""
+"""Accepts a peer (None), or refuses it for a reason.  To be called once, in the host's thread, at once or later."""
 
 
 StartTls: TypeAlias = Callable[[socket.socket], Awaitable[Wire]]
-"""Shakes hands on a connected socket in the middle of its conversation (``Handshakes.start_tls``)."""
+"""Does the TLS handshake on a socket in the middle of its conversation (``Handshakes.start_tls``)."""
 
 
 def _refuse_login(_: Login, decide: Decide) -> None:
-    decide("nobody here decides who is let in")
+    decide("this engine has no authentication")
 
 
 _offers: dict[tuple[type, type], bool] = {}
@@ -67,7 +71,7 @@ _offers: dict[tuple[type, type], bool] = {}
 def _offered(protocol: StreamProtocol, interface: type) -> Any:
     """Return the protocol if it offers an optional interface.
 
-    Asked once for each class of protocols: ``isinstance`` takes 10 us here, and a storm of connections would feel it.
+    The answer is cached for each class: ``isinstance`` takes 10 us here, which matters when many peers connect at once.
     """
     key = (type(protocol), interface)
     offers = _offers.get(key)
@@ -77,7 +81,7 @@ def _offered(protocol: StreamProtocol, interface: type) -> Any:
 
 
 class StreamHost(ConnectionOwner):
-    """One conversation.  ``on_end(reason)`` is called once, when it is over, for whatever reason.
+    """One conversation.  ``on_end(stream_host, reason)`` is called once, when it is over, for any reason.
 
     ``on_login(login, decide)`` is called when an ``Authenticating`` protocol has a login; without it every login is refused.
     ``start_tls`` is for a protocol that ``UpgradesToTls``, ``shared`` for one that is ``Told`` of its connection.
@@ -86,10 +90,10 @@ class StreamHost(ConnectionOwner):
 
     _received = 0  # messages, in this conversation
     _sent = 0  # messages, in this conversation
-    # Peers count the messages of a conversation, the port those of its whole life.  What has to be added
-    # to the port's position of what it sent, for the count of the messages received:
+    # The number of a received message in this conversation is ``_base_in`` + its position at the port.
     _base_in = 0
-    # to the count of the messages sent, for the port's position of what it took; None: nobody waits:
+    # The position of a taken message at the port is ``_base_out`` + its number in this conversation.
+    # None: no message that needs a confirmation was sent.
     _base_out: int | None = None
     _unwritten: int | None = None  # the position of what is encoded but not written
     _body_size = 128
@@ -133,14 +137,14 @@ class StreamHost(ConnectionOwner):
         self._observable: Observable | None = _offered(protocol, Observable)
         self._authenticating: Authenticating | None = _offered(protocol, Authenticating)
         self._on_login = on_login or _refuse_login
-        self._let_in = True  # False from the peer's login until it is accepted
+        self._accepted = True  # False from the peer's login until it is accepted
         self._upgrading: UpgradesToTls | None = _offered(protocol, UpgradesToTls)
         self._start_tls = start_tls
         self._shared = {} if shared is None else shared
         self._patterns = patterns or PeerPatterns()
         self._port: Port | None = None
-        self._held: list[Batch] = []  # received before the port was there
-        self._over_credit = NOTHING_TAKEN  # taken from the pipes, and the peer gives no credit for it
+        self._early: list[Batch] = []  # received before the port was opened
+        self._over_credit = NOTHING_TAKEN  # taken from the pipes; the peer has not given credit for it
         self._connection = Connection(host, wire, self, large=self._large)
 
     # ------------------------------------------------------------------ life
@@ -152,12 +156,12 @@ class StreamHost(ConnectionOwner):
 
     @property
     def peer_name(self) -> str:
-        """Who the peer says it is, else its address."""
+        """The name that the peer has given, or else its address."""
         return (self._named.peer_name if self._named is not None else "") or self.peer
 
     @property
     def peer_options(self) -> dict[str, Any]:
-        """What the peer has said of itself: options for its port."""
+        """Options for the port, from what the peer has said."""
         return dict(self._named.peer_options) if self._named is not None else {}
 
     def start(self) -> None:
@@ -170,7 +174,7 @@ class StreamHost(ConnectionOwner):
         self._after()
 
     def close(self, reason: str) -> None:
-        """Say good-bye and hang up."""
+        """End the conversation in good order."""
         if not self.ended:
             self._protocol.close(reason, self._host.now())
             self._close(reason)
@@ -182,7 +186,7 @@ class StreamHost(ConnectionOwner):
         return self._port is not None and self._port.has_input()
 
     def _close(self, reason: str) -> None:
-        """Write what the protocol has to say last, and end."""
+        """Write the last bytes of the protocol, and close the connection."""
         last_words = self._protocol.data_to_send()
         self._counters.bytes_out += sum(map(len, last_words))
         self._connection.close(reason, last_words)
@@ -190,13 +194,13 @@ class StreamHost(ConnectionOwner):
     def _fail(self, error: RemoteProtocolError) -> None:
         self._counters.protocol_errors += 1
         self._deliver(error.batches)
-        self._deliver_held()
+        self._deliver_early()
         self._close(f"protocol error: {error}")
 
     # ------------------------------------------------------------------ from the connection
 
     def on_data(self, data: bytes, now: float) -> None:
-        """Bytes have come."""
+        """Give bytes to the protocol, and its messages to the routes."""
         self._counters.bytes_in += len(data)
         try:
             batches = self._protocol.receive_data(data, now)
@@ -208,7 +212,7 @@ class StreamHost(ConnectionOwner):
         self._after()
 
     def on_filled(self, count: int, now: float) -> None:
-        """Bytes of a large body have come into its own buffer."""
+        """Tell the protocol that bytes were received into the buffer of a large body."""
         assert self._large is not None
         self._counters.bytes_in += count
         try:
@@ -221,7 +225,7 @@ class StreamHost(ConnectionOwner):
         self._after()
 
     def on_eof(self, now: float) -> None:
-        """The peer sends no more."""
+        """End the conversation, because the peer sends no more."""
         try:
             self._protocol.receive_eof(now)
         except RemoteProtocolError as error:
@@ -230,7 +234,7 @@ class StreamHost(ConnectionOwner):
             self._close("closed by the peer")
 
     def on_written(self) -> None:
-        """The socket has taken some of what waited."""
+        """Go on sending when all that waited was written."""
         if not self._connection.writing:
             self._written()
             self.on_output()
@@ -238,11 +242,11 @@ class StreamHost(ConnectionOwner):
                 self._look_for_upgrade(self._upgrading)
 
     def next_deadline(self) -> float | None:
-        """The protocol's."""
+        """Return the deadline of the protocol."""
         return self._protocol.next_deadline()
 
     def on_deadline(self, now: float) -> None:
-        """Something is due."""
+        """Let the protocol do what is due."""
         try:
             self._protocol.handle_timeout(now)
         except RemoteProtocolError as error:
@@ -251,11 +255,11 @@ class StreamHost(ConnectionOwner):
             self._after()
 
     def on_not_read(self, now: float) -> None:
-        """We are the ones who do not listen: the peer's silence means nothing."""
+        """Tell the protocol the time as if the peer had sent something: it is not the peer that is silent."""
         self.on_data(b"", now)
 
     def on_ended(self, reason: str) -> None:
-        """The connection is over."""
+        """Tell the engine that the conversation is over."""
         self._on_end(self, reason)
 
     def on_subscribed(self) -> None:
@@ -299,7 +303,7 @@ class StreamHost(ConnectionOwner):
         self._counters.messages_in += count
         port = self._port
         if port is None:
-            self._held += batches
+            self._early += batches
         elif batches:
             self._pass_on(port, batches)
 
@@ -311,29 +315,29 @@ class StreamHost(ConnectionOwner):
         if not port.send(batches):
             self._connection.pause(Pause.ROUTES_FULL)
         if not port.confirms:
-            self._protocol.confirm(self._received)  # nobody further on does: it is out of our hands
+            self._protocol.confirm(self._received)  # no route confirms: sending is all that can be done
             self._base_in = self._received - port.sent()
 
     def on_writable(self) -> None:
-        """The pipes have room again."""
+        """Read again: the pipes have room."""
         self._connection.resume(Pause.ROUTES_FULL)
 
     def on_confirmed(self, position: int) -> None:
-        """Every destination has confirmed."""
+        """Confirm to the peer what every destination has confirmed."""
         count = self._base_in + position
-        if not self.ended and count > 0:  # else it is of an earlier conversation
+        if not self.ended and count > 0:  # otherwise the messages are those of an earlier conversation
             self._protocol.confirm(count)
             self._flush()
 
     def _after(self) -> None:
-        """What follows input or a deadline: opening, subscriptions, confirmations, answers."""
+        """Do what may be possible after input or a deadline: open, subscribe, confirm, write answers."""
         protocol = self._protocol
         if self._authenticating is not None and self._port is None:
             self._look_for_login(self._authenticating)
         if self._port is None and protocol.ready_to_send():
             self._open()
         elif protocol.closed():
-            self._deliver_held()
+            self._deliver_early()
         port = self._port
         if protocol.subscriptions and port is not None:
             self._take_subscriptions(port)
@@ -359,7 +363,7 @@ class StreamHost(ConnectionOwner):
             self._told_of_subscriptions.subscribed(self._host.now())
 
     def _open(self) -> None:
-        """The handshake is over: join the dispatcher, or take over where an earlier conversation ended."""
+        """Open the port after the handshake, or go on with that of an earlier conversation."""
         self._on_open()
         port = self._port = self._open_port(self)
         self._base_in = -port.sent()
@@ -372,14 +376,14 @@ class StreamHost(ConnectionOwner):
             self._over_credit = again
         elif again:
             self._send(again)
-        self._deliver_held()
+        self._deliver_early()
         self.on_output()
 
     def _facts(self) -> ConnectionFacts:
         return facts_of(self._connection.wire, self.peer, self._shared)
 
     def _look_for_upgrade(self, protocol: UpgradesToTls) -> None:
-        """Begin TLS when the protocol wants it and what it has said before is written."""
+        """Begin TLS when the protocol wants it and all earlier bytes are written."""
         connection = self._connection
         if connection.ended or connection.writing or not protocol.wants_tls():
             return
@@ -394,7 +398,7 @@ class StreamHost(ConnectionOwner):
         connection = self._connection
         try:
             wire = await start_tls(connected)
-        except (ConnectionLost, OSError, ValueError) as error:  # the last two: no certificate to show
+        except (ConnectionLost, OSError, ValueError) as error:  # the last two: no usable certificate
             connection.end(f"no TLS: {error}")
             return
         if connection.ended:
@@ -407,7 +411,7 @@ class StreamHost(ConnectionOwner):
     def _look_for_login(self, protocol: Authenticating) -> None:
         login = protocol.login()
         if login is not None:
-            self._let_in = False
+            self._accepted = False
             decided = False
 
             def decide(reason: str | None) -> None:
@@ -423,16 +427,16 @@ class StreamHost(ConnectionOwner):
             return
         protocol.decide(reason, self._host.now())
         if reason is None:
-            self._let_in = True
+            self._accepted = True
             self._after()
         else:
             self._close(f"refused: {reason}")
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
-        """A reader of the peer's messages has subscribed or unsubscribed: the peer hears of the first and of the last."""
+        """Subscribe at the peer with the first reader of a pattern, and unsubscribe with the last."""
         port, protocol = self._port, self._subscribing
         if port is None or protocol is None or self.ended or not self._protocol.ready_to_send():
-            return  # at the beginning of a conversation the peer is told of all
+            return  # ``_open`` subscribes to all patterns at the beginning of a conversation
         count = port.asked.get(pattern, 0)
         if verb == "subscribe" and count == 1:
             protocol.subscribe(pattern)
@@ -442,15 +446,15 @@ class StreamHost(ConnectionOwner):
             return
         self._flush()
 
-    def _deliver_held(self) -> None:
-        """Pass on what came before there was a port, even if the conversation is over by now."""
-        if self._held:
-            held, self._held = self._held, []
-            if not self._let_in:
+    def _deliver_early(self) -> None:
+        """Pass on what came before the port was opened, even if the conversation is over by now."""
+        if self._early:
+            early, self._early = self._early, []
+            if not self._accepted:
                 return
             if self._port is None:
                 self._port = self._open_port(self)
-            self._pass_on(self._port, held)
+            self._pass_on(self._port, early)
 
     def _take_confirmations(self) -> None:
         port, base = self._port, self._base_out
@@ -462,7 +466,7 @@ class StreamHost(ConnectionOwner):
     # ------------------------------------------------------------------ to the wire
 
     def on_output(self) -> None:
-        """The pipes have something."""
+        """Take what is in the pipes, and send it."""
         port, connection, protocol = self._port, self._connection, self._protocol
         if port is None or connection.ended:
             return
@@ -486,7 +490,7 @@ class StreamHost(ConnectionOwner):
     def _take_on_credit(self, port: Port, most: int) -> Taken:
         """Take no more messages than the peer has given credit for.
 
-        The port gives whole batches, and so may give more than it was asked for.  The rest waits here.
+        The port does not divide batches, so it may return more than ``most``.  The rest waits in ``_over_credit``.
         """
         assert self._crediting is not None
         credit = self._crediting.may_send()
@@ -520,7 +524,7 @@ class StreamHost(ConnectionOwner):
             self._take_refusals(self._refusing.refused)
 
     def _take_refusals(self, refused: list[Refusal]) -> None:
-        """Count what was not sent, tell of it once, and wait for no confirmation of it."""
+        """Count the refused messages, report the first, and give them back to the port (``Port.refuse``)."""
         first = refused[0].reason
         port, base = self._port, self._base_out
         if port is not None and base is not None:
@@ -538,7 +542,7 @@ class StreamHost(ConnectionOwner):
                 self._written()
 
     def _flush(self) -> None:
-        """Write what the protocol has, as much as goes."""
+        """Write what the protocol has to send."""
         data = self._protocol.data_to_send()
         if data:
             self._counters.bytes_out += sum(map(len, data))
@@ -548,7 +552,7 @@ class StreamHost(ConnectionOwner):
                 self._written()
 
     def _written(self) -> None:
-        """All is with the operating system; for a peer that does not confirm this is all there will be."""
+        """The operating system has everything.  If the peer does not confirm, this counts as confirmed."""
         position, self._unwritten = self._unwritten, None
         if position is not None and self._port is not None and self._protocol.confirmed() is None:
             self._port.confirm_through(position)

@@ -1,4 +1,4 @@
-"""What a stream connection counts."""
+"""The counters of a stream connection."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class StreamStatistics:
         self.bytes_in = self.bytes_out = self.protocol_errors = 0
 
     def as_dict(self) -> dict[str, int]:
-        """The standard names."""
+        """Return the counters by their standard names."""
         return {name: getattr(self, name) for name in self.__slots__}

@@ -1,4 +1,4 @@
-"""TLS: contexts from options, and the handshake as a task."""
+"""TLS: makes contexts from options, and does the handshake as part of a trio task."""
 
 from __future__ import annotations
 
@@ -41,10 +41,13 @@ async def handshake(
     server_name: str | None,
     seconds: float,
 ) -> ssl.SSLSocket:
-    """Shake hands on a connected socket, which is closed if that fails (``ConnectionLost``)."""
+    """Do the TLS handshake on a connected socket, within ``seconds``.
+
+    If it fails, the socket is closed: ``ConnectionLost``.
+    """
     connected.setblocking(False)
     try:
-        connected.getpeername()  # a socket whose peer has reset it by now would be lost in the wrapping
+        connected.getpeername()  # raises if the peer has reset it; ``wrap_socket`` would lose the socket then
         wrapped = context.wrap_socket(
             connected,
             server_side=server_side,

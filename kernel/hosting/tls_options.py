@@ -1,4 +1,4 @@
-"""What can be set of TLS.  Apart from ``tls.py``, so that describing an engine imports nothing heavy."""
+"""The options of TLS.  They are not in ``tls.py``: registering an engine must not import ``ssl``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set of WebSocket.  Apart from ``web_socket.py``, so that describing an engine imports nothing heavy."""
+"""The options of WebSocket.  They are not in ``web_socket.py``: registering an engine must not import wsproto."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class WebOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """WebSocket (RFC 6455) of one engine."""
 
     subprotocols: tuple[str, ...] = ()
-    """What a dialler offers and a listener takes, the best first (``mqtt``, ``v12.stomp``).  A listener that names some refuses
-    clients that offer none of them; empty: any client, without a subprotocol."""
+    """The subprotocols that a dialler offers or a listener accepts, the best first (``mqtt``, ``v12.stomp``).  A listener
+    refuses clients that offer none of them.  Empty: it accepts any client, without a subprotocol."""
     origins: tuple[str, ...] = ()
-    """Pages whose scripts a listener serves (``https://example.org``); empty: all.  Clients that are no browsers name no origin
-    and are served in any case."""
+    """The origins of web pages from which a listener accepts connections (``https://example.org``); empty: all.  Clients that
+    are not browsers send no origin, and are always accepted."""
     max_message: Annotated[int, msgspec.Meta(ge=1)] = 16 * 1024 * 1024
-    """Bytes that one WebSocket message of the peer may have.  How bytes are cut into messages means nothing."""
+    """The largest WebSocket message that the peer may send, in bytes."""

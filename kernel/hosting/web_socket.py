@@ -1,8 +1,8 @@
 """WebSocket (RFC 6455): a wire over another wire, and the handshake that begins it.
 
-The bytes of the conversation are the payload of binary messages.  How they are cut into messages means nothing, so that a
-stream protocol needs to know nothing of it.  Text messages are taken as their UTF-8.  Pings are answered, a close is answered
-with a close.  Frames are wsproto's affair (extra ``web``).
+The bytes of the conversation are the payload of binary messages.  The borders between messages have no meaning, so a
+stream protocol does not need to know about WebSocket.  Text messages are read as their UTF-8 bytes.  A ping is answered
+with a pong, and a close with a close.  wsproto (extra ``web``) reads and writes the frames.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ except ImportError:
     raise ValueError("ws and wss addresses need wsproto: pip install messaging-kernel[web]") from None
 
 FRAME_BYTES = 256 * 1024
-"""About how many bytes go into one message of ours.  The rest of what there is goes into the next."""
+"""About how many bytes we put into one message."""
 
 UNREAD_CONTROL_BYTES = 64 * 1024
 """Bytes of answers to pings that may wait for a peer which does not read."""
@@ -47,7 +47,7 @@ READ_BYTES = 16 * 1024
 
 
 class WebSocketWire:
-    """A wire after the WebSocket handshake.  ``early``: payload that came with the handshake."""
+    """A wire after the WebSocket handshake.  ``early``: events that came together with the handshake."""
 
     __slots__ = ("_at_end", "_early", "_encoded", "_inner", "_max_message", "_message_size", "_ws")
 
@@ -62,7 +62,7 @@ class WebSocketWire:
 
     @property
     def connected(self) -> socket.socket | None:
-        """The socket under it."""
+        """The socket of the inner wire."""
         return self._inner.connected
 
     @property
@@ -72,7 +72,7 @@ class WebSocketWire:
 
     @property
     def has_early_data(self) -> bool:
-        """Whether something came together with the handshake, of which no descriptor tells."""
+        """Whether something came together with the handshake, for which the descriptor will not become readable."""
         return bool(self._early)
 
     def fileno(self) -> int:
@@ -80,7 +80,7 @@ class WebSocketWire:
         return self._inner.fileno()
 
     def receive(self, most: int) -> bytes | None:
-        """The payload of about ``most`` bytes of frames."""
+        """Read about ``most`` bytes of frames; return their payload."""
         if self._early:
             events, self._early = self._early, []
             return self._payload(iter(events))
@@ -100,40 +100,38 @@ class WebSocketWire:
         return payload
 
     def _payload(self, events: Iterator[Event]) -> bytes | None:
-        """Answer what is to be answered; return the bytes of the conversation, ``b""`` at its end."""
-        pieces: list[bytes] = []
+        """Answer pings and a close; return the payload, ``b""`` at the end, None if there is none yet."""
+        fragments: list[bytes] = []
         for event in events:
             if isinstance(event, (BytesMessage, TextMessage)):
-                piece = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
-                self._message_size += len(piece)
+                fragment = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+                self._message_size += len(fragment)
                 if self._message_size > self._max_message:
-                    self._say(CloseConnection(CloseReason.MESSAGE_TOO_BIG))
+                    self._send_control(CloseConnection(CloseReason.MESSAGE_TOO_BIG))
                     raise ConnectionAbortedError(
                         f"WebSocket: a message of more than {self._max_message} bytes (web.max_message)"
                     )
                 if event.message_finished:
                     self._message_size = 0
-                if piece:
-                    pieces.append(piece)
+                if fragment:
+                    fragments.append(fragment)
             elif isinstance(event, Ping):
-                self._say(event.response())
+                self._send_control(event.response())
             elif isinstance(event, CloseConnection) and not self._at_end:
                 self._at_end = True
                 self._answer_close(event)
-        if pieces:
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if fragments:
+            return fragments[0] if len(fragments) == 1 else b"".join(fragments)
         return b"" if self._at_end else None
 
     def _answer_close(self, event: CloseConnection) -> None:
-        """Answer the peer's close.  A peer that has hung up since needs no answer, and what it sent before still counts."""
+        """Answer the peer's close.  If the peer has gone already, ignore that: what it sent before is still valid."""
         try:
-            self._say(event.response())
-        except LocalProtocolError:  # it answers ours
-            pass
-        except OSError:
+            self._send_control(event.response())
+        except (LocalProtocolError, OSError):  # its close was the answer to ours, or the peer has gone
             pass
 
-    def _say(self, event: Event) -> None:
+    def _send_control(self, event: Event) -> None:
         """Write a control frame now, or with what is sent next."""
         self._encoded.append(self._ws.send(event))
         if (
@@ -143,32 +141,35 @@ class WebSocketWire:
             raise ConnectionAbortedError("WebSocket: the peer does not read the answers to its pings")
 
     def send(self, buffers: deque[Buffer]) -> bool:
-        """Write as much as goes.  Some of what was removed from ``buffers`` may wait here: True says that nothing does."""
+        """Write as much as the inner wire takes; return whether everything was written.
+
+        What was removed from ``buffers`` may still wait here, in a frame.
+        """
         inner, encoded = self._inner, self._encoded
         while inner.send(encoded):
             if not buffers:
                 return True
-            pieces, size = [], 0
+            fragments, size = [], 0
             while buffers and size < FRAME_BYTES:
                 first = buffers[0]
                 if len(first) > FRAME_BYTES:
-                    pieces.append(first[:FRAME_BYTES])
+                    fragments.append(first[:FRAME_BYTES])
                     buffers[0] = memoryview(first)[FRAME_BYTES:]
                     size += FRAME_BYTES
                 else:
-                    pieces.append(buffers.popleft())
+                    fragments.append(buffers.popleft())
                     size += len(first)
             try:
-                encoded.append(self._ws.send(BytesMessage(b"".join(pieces))))
-            except LocalProtocolError as error:  # the peer has closed; what it reads no more is lost
+                encoded.append(self._ws.send(BytesMessage(b"".join(fragments))))
+            except LocalProtocolError as error:  # the peer has closed: it will not read the rest
                 raise ConnectionAbortedError(f"WebSocket: {error}") from None
         return False
 
     def shut_down(self) -> None:
-        """Send a close frame, whose answer is the end of what ``receive`` gives."""
+        """Send a close frame.  When the peer answers it, ``receive`` returns the end."""
         try:
-            self._say(CloseConnection(CloseReason.NORMAL_CLOSURE))
-        except LocalProtocolError:  # the peer was first, and has its answer
+            self._send_control(CloseConnection(CloseReason.NORMAL_CLOSURE))
+        except LocalProtocolError:  # the peer has closed first, and was answered
             self._inner.shut_down()
 
     def close(self) -> None:
@@ -178,7 +179,7 @@ class WebSocketWire:
 
 
 class WebHandshake:
-    """The HTTP request and its answer, at one side of one address."""
+    """The HTTP request and its answer, for one side of one address."""
 
     def __init__(self, address: Address, options: WebOptions, *, server_side: bool) -> None:
         self._address = address
@@ -186,7 +187,7 @@ class WebHandshake:
         self._server_side = server_side
 
     async def shake(self, inner: Wire, seconds: float) -> WebSocketWire:
-        """Shake hands over a wire, which is closed if that fails (``ConnectionLost``)."""
+        """Do the handshake on a wire, within ``seconds``.  If it fails, the wire is closed: ``ConnectionLost``."""
         side = ConnectionType.SERVER if self._server_side else ConnectionType.CLIENT
         ws = WSConnection(side)
         try:
@@ -224,7 +225,7 @@ class WebHandshake:
     async def _serve(self, inner: Wire, ws: WSConnection) -> list[Event]:
         try:
             events = await _events(inner, ws)
-        except RemoteProtocolError as error:  # no request for a WebSocket
+        except RemoteProtocolError as error:  # the request is not one for a WebSocket
             if isinstance(error.event_hint, RejectConnection):
                 await _write(inner, ws.send(error.event_hint))
             raise
@@ -237,10 +238,10 @@ class WebHandshake:
             raise ConnectionResetError(why)
         chosen = next((each for each in self._options.subprotocols if each in request.subprotocols), None)
         await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)))
-        return events + list(ws.events())  # a client in a hurry may have sent frames by now
+        return events + list(ws.events())  # a client may send frames before it has our answer
 
     def _judge(self, request: Request) -> tuple[int, str]:
-        """Return the HTTP status of a refusal, 0 for none, and why."""
+        """Return the HTTP status of a refusal (0: the request is accepted) and the reason."""
         options = self._options
         path = request.target.partition("?")[0]
         if path != self._address.path:
@@ -254,7 +255,7 @@ class WebHandshake:
 
 
 async def _events(inner: Wire, ws: WSConnection) -> list[Event]:
-    """Read until there is an event; more may have come in the same read."""
+    """Read until there is at least one event; return all events of the last read."""
     while True:
         data = inner.receive(READ_BYTES)
         if data is None:

@@ -1,4 +1,4 @@
-"""Wire: a connected, non-blocking stream socket, plain or TLS, with one face."""
+"""Wire: one interface for connected, non-blocking stream sockets, plain or with TLS."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ BUFFERS_A_CALL = 512
 
 
 class Wire(Protocol):
-    """What a stream host needs of one.  ``OSError`` says that the connection is lost."""
+    """What a connection needs of a wire.  Methods raise ``OSError`` when the connection is lost."""
 
     @property
     def connected(self) -> socket.socket | None:
-        """The socket under it; None for a wire without one."""
+        """The socket; None for a wire without one."""
         ...
 
     @property
     def at_end(self) -> bool:
         """Whether the end of the stream came together with the last bytes received.
 
-        The descriptor tells nothing of such an end, and ``receive`` is not called for it.
+        Then the descriptor does not become readable because of the end, so ``receive`` would not be called for it.
         """
         ...
 
     @property
     def has_early_data(self) -> bool:
-        """Whether ``receive`` has something of which the descriptor does not tell, from a handshake before."""
+        """Whether ``receive`` has something from a handshake, for which the descriptor will not become readable."""
         ...
 
     def fileno(self) -> int:
@@ -39,15 +39,15 @@ class Wire(Protocol):
         ...
 
     def receive(self, most: int) -> bytes | None:
-        """Up to ``most`` bytes; ``b""`` at the end of the stream; None when there is nothing now."""
+        """Return about ``most`` bytes; ``b""`` at the end of the stream; None if there is nothing now."""
         ...
 
     def send(self, buffers: deque[Buffer]) -> bool:
-        """Write as much as goes, removing it from the left; True when all is written."""
+        """Write as much as the socket takes, and remove it from the left; return whether everything was written."""
         ...
 
     def shut_down(self) -> None:
-        """Send no more: the peer sees the end of the stream.  Receiving goes on, and what it gives is of no use."""
+        """Shut down the sending half: the peer sees the end of the stream.  ``receive`` may return anything after this."""
         ...
 
     def close(self) -> None:
@@ -72,21 +72,21 @@ class PlainWire:
         return self.connected.fileno()
 
     def receive(self, most: int) -> bytes | None:
-        """Up to ``most`` bytes."""
+        """Return up to ``most`` bytes."""
         try:
             return self.connected.recv(most)
         except (BlockingIOError, InterruptedError):
             return None
 
     def receive_into(self, room: memoryview) -> int | None:
-        """Receive into ``room``."""
+        """Receive into ``room``; return the number of bytes, 0 at the end of the stream, None if there are none now."""
         try:
             return self.connected.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return None
 
     def send(self, buffers: deque[Buffer]) -> bool:
-        """Write as much as goes; one buffer by send, several by sendmsg."""
+        """Write as much as the socket takes; one buffer with send, several with sendmsg."""
         sock = self.connected
         try:
             while buffers:
@@ -100,7 +100,7 @@ class PlainWire:
         return True
 
     def shut_down(self) -> None:
-        """Send no more."""
+        """Shut down the sending half."""
         self.connected.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -125,7 +125,10 @@ class TlsWire:
         return self.connected.fileno()
 
     def receive(self, most: int) -> bytes | None:
-        """Up to ``most`` bytes: everything that TLS has decrypted, since no descriptor tells of what it keeps."""
+        """Return about ``most`` bytes.
+
+        Nothing that TLS has decrypted may stay behind: the descriptor does not become readable because of it.
+        """
         received: list[bytes] = []
         size = 0
         try:
@@ -145,11 +148,11 @@ class TlsWire:
             pass
         except OSError:
             if not received:
-                raise  # else the next call finds the end, too
+                raise  # with data, return it: the next call finds the end again
         return b"".join(received)
 
     def send(self, buffers: deque[Buffer]) -> bool:
-        """Write as much as goes."""
+        """Write as much as the socket takes."""
         try:
             while buffers:
                 if len(buffers) > 1 and len(buffers[0]) < 16384:
@@ -162,7 +165,7 @@ class TlsWire:
         return True
 
     def shut_down(self) -> None:
-        """Send our close_notify (RFC 8446, section 6.1), and no more.  What is received from now on is ciphertext."""
+        """Send our close_notify (RFC 8446, section 6.1), and shut down.  ``receive`` returns ciphertext after this."""
         try:
             self.connected.unwrap()
         except OSError:  # it wants the peer's close_notify now; we do not wait for that
@@ -170,7 +173,7 @@ class TlsWire:
         self.connected.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Hang up, without waiting for the peer's close_notify."""
+        """Close the socket, without waiting for the peer's close_notify."""
         self.connected.close()
         self._begun.clear()
 
@@ -178,8 +181,8 @@ class TlsWire:
 def drop_sent(buffers: deque[Buffer], sent: int, begun: list[Buffer]) -> None:
     """Remove the first ``sent`` bytes.
 
-    ``begun`` keeps the buffer of which only the rest is still there: a slice does not keep the view that was lent, and
-    its owner would be told too early that it may change it.
+    ``begun`` keeps a reference to a buffer of which only a part was sent.  The slice that is left does not keep a view that
+    was lent (``kernel.contracts.loan``), so its owner would be told too early that it can be changed.
     """
     while sent:
         first = buffers[0]

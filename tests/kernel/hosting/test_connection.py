@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from kernel.contracts.message import Buffer
-from kernel.hosting import farewell
+from kernel.hosting import closing_wire
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.read_size import fair_read_size
 from kernel.hosting.wire import PlainWire
@@ -193,9 +193,9 @@ class TestGoodOrder:
     def test_a_peer_that_does_not_end_is_given_a_few_seconds(self) -> None:
         owner = Owner()
         owner.connection.close("enough")
-        owner.host.run(until=farewell.SECONDS - 0.1)
+        owner.host.run(until=closing_wire.SECONDS - 0.1)
         assert owner.wire.fileno() != -1
-        owner.host.run(until=farewell.SECONDS)
+        owner.host.run(until=closing_wire.SECONDS)
         assert owner.wire.fileno() == -1
 
     def test_a_peer_that_sends_without_end_is_read_so_far_and_no_further(

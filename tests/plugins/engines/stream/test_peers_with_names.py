@@ -205,7 +205,7 @@ def test_a_peer_that_leaves_before_the_decision_leaves_nothing_behind(kernel: Ke
 def test_without_somebody_who_decides_nobody_is_let_in(kernel_factory: KernelFactory) -> None:
     kernel = _make(kernel_factory, "")
     with _knock(kernel, b"anna right\n") as anna:
-        assert _read_line(anna) == b"sorry: nobody here decides who is let in\n"
+        assert _read_line(anna) == b"sorry: this engine has no authentication\n"
 
 
 def test_an_authenticator_that_is_not_there_lets_nobody_in(kernel_factory: KernelFactory) -> None:

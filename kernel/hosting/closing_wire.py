@@ -1,9 +1,9 @@
-"""Farewell: the last seconds of a wire that we close in good order.
+"""Closing wire: closes a wire in good order, in a few seconds.
 
-What is queued is written, then the sending half is shut down: the peer reads our last words and then the end.  What
-the peer still sends is read and thrown away until it closes too.  A socket that is closed with unread input sends a
-reset instead of an end, and a reset makes the peer's system drop what the peer has not read yet.  A client that
-writes a lot and then closes would never see our answer.
+What is queued is written, then the sending half is shut down.  So the peer reads our last bytes and then the end.  What
+the peer still sends is read and dropped until it closes, too.  The reason: if a socket is closed with unread input, the
+system sends a reset, and a reset makes the peer's system drop what the peer has not read yet.  A client that writes a
+lot and then closes would never see our answer.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from kernel.hosting.read_size import READ_SIZE
 from kernel.hosting.wire import Wire
 
 SECONDS = 3.0
-"""How long a peer may take to read our last words and to close its side."""
+"""How long a peer may take to read our last bytes and to close its side."""
 
 DISCARDED_BYTES = 64 * 1024 * 1024
-"""How much input is thrown away for it, at the most."""
+"""How much input is read and dropped in the meantime, at most."""
 
 
-class Farewell:
-    """A wire without an owner.
+class ClosingWire:
+    """A wire that has no owner any more.
 
-    Nobody holds it but the host, by its watch and its timer.  When the life of the engine ends, the host drops both,
-    and the wire is closed with the last reference.
+    Only the host has references to it: the watch of its descriptor and its timer.  When the engine ends, the host drops
+    both, and the wire is closed with the last reference.
     """
 
     def __init__(self, host: Host, wire: Wire, out: deque[Buffer]) -> None:
         self._host = host
         self._wire = wire
         self._out = out
-        self._timer_key = object()  # not the farewell itself: a cancelled timer may keep its key for a while
+        self._timer_key = object()  # not this object: a cancelled timer may keep its key for a while
         self._discarded = 0
         self._closed = False
         self._written = False
-        """Whether the wire has taken everything: one with frames of its own may hold some of what ``out`` had."""
+        """Whether everything was written.  A wire with frames of its own may still have some that left ``out``."""
 
     def __del__(self) -> None:
         self._wire.close()
 
     def begin(self) -> None:
-        """Write and read what goes at once; wait for the rest."""
+        """Write and read what is possible now, and continue when the descriptor is ready."""
         self._write()
         if not self._closed:
             self._host.set_timer(self._host.now() + SECONDS, self._close, self._timer_key)
@@ -55,7 +55,7 @@ class Farewell:
             self._written = self._wire.send(self._out)
             if self._written:
                 self._wire.shut_down()
-        except OSError:  # the peer is gone already
+        except OSError:  # the peer has gone already
             self._close()
             return
         self._host.poller.watch(
