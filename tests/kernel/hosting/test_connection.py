@@ -201,7 +201,7 @@ class TestGoodOrder:
     def test_a_peer_that_sends_without_end_is_read_so_far_and_no_further(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(farewell, "DISCARDED_BYTES", 1000)
+        monkeypatch.setattr(closing_wire, "DISCARDED_BYTES", 1000)
         owner = Owner()
         owner.connection.close("enough")
         owner.comes(b"x" * 1000)
