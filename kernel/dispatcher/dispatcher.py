@@ -200,7 +200,7 @@ class Dispatcher:
         """Disconnect two groups.  Readers still take what is in the pipes; other routes are not affected.  Any thread."""
         with self._lock:
             self._specs.remove(spec)
-            self._removed = [ends for ends in self._removed if not ends[0].settled()]
+            self._removed = [ends for ends in self._removed if not ends[0].all_confirmed()]
             for pipe in [pipe for pipe, ends in self._pipes.items() if ends[0] is spec]:
                 _, source, target = self._forget(pipe)
                 if spec.confirm:

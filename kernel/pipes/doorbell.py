@@ -1,9 +1,8 @@
-"""Doorbell: how a writer wakes a reading thread that sleeps, and never one that is awake.
+"""Doorbell: wakes a reading thread that sleeps.  For a thread that is awake it costs no system call.
 
-The reader sets ``sleeping`` *before* its last look at what it waits for; the writer appends first
-and looks at the flag afterwards.  Whichever order the two meet in, either the reader sees the item or
-the writer sees the flag.  ``Mailbox.may_sleep`` does the reader's part.
-A round trip between two threads takes 7.7 us by bells, and 23 us by ``queue.Queue``.
+The reader sets ``sleeping`` *before* its last look at what it waits for.  The writer appends first and looks at the flag
+afterwards.  In any order of events, either the reader sees the item or the writer sees the flag.  The reader's part is in
+``Mailbox.may_sleep``.  A round trip between two threads takes 7.7 us with doorbells, and 23 us with ``queue.Queue``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Doorbell:
     def __init__(self) -> None:
         self.sleeping: bool = False
         self.on_ring: Callable[[], Any] | None = None
-        """Called as well when the bell is rung, in the thread that rings; what it raises is logged."""
+        """A further callback for each ring, called by the thread that rings; what it raises is logged."""
         if hasattr(os, "eventfd"):
             self._read_fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC)
         else:  # macOS
@@ -39,28 +38,28 @@ class Doorbell:
         self._poll.register(self._read_fd, select.POLLIN)
 
     def fileno(self) -> int:
-        """The descriptor that is readable while the bell has been rung; -1 once closed."""
+        """Return the descriptor, which is readable from a ring until ``clear``; -1 when closed."""
         return self._read_fd
 
     def ring(self) -> None:
-        """Wake the reader.  Any thread; harmless on a bell that is closed."""
+        """Wake the reader.  Any thread; does nothing on a closed bell."""
         self.sleeping = False
         try:
             os.write(self._write_fd, _ONE)
         except BlockingIOError:  # its counter is full: the reader wakes in any case
             pass
-        except OSError:  # closed, between the writer's look and its ring
+        except OSError:  # closed after the writer saw the flag
             pass
         if self.on_ring is not None:
             try:
                 self.on_ring()
-            except Exception:  # the application's fault must not end a thread of the kernel
+            except Exception:  # a fault of the application must not end a thread of the kernel
                 _log.exception("a callback on arrival failed")
 
     def wait(self, timeout: float | None) -> bool:
-        """Sleep until rung, at most ``timeout`` seconds; the caller set ``sleeping`` and looked again.
+        """Sleep until rung, at most ``timeout`` seconds.  The caller has set ``sleeping`` and looked again.
 
-        False: nobody rang, though the time may not be up yet.
+        False: not rung.  This may be before ``timeout`` if that is very long.
         """
         if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
             self.sleeping = False
@@ -75,12 +74,14 @@ class Doorbell:
             os.read(self._read_fd, 4096)
 
     def silence(self) -> None:
-        """Forget it; the caller knows that it was rung."""
+        """Forget that the bell was rung; only for a bell that was rung, otherwise this waits."""
         os.read(self._read_fd, 4096)
 
     def close(self) -> None:
-        """Give the descriptors back.  The reader's thread."""
+        """Close the descriptors.  The reader's thread."""
         fds = {self._read_fd, self._write_fd} - {-1}
-        self._read_fd = self._write_fd = -1  # first: a late ring must not hit a descriptor used anew
+        self._read_fd = (
+            self._write_fd
+        ) = -1  # first: a late ring must not write to a descriptor that is reused
         for fd in fds:
             os.close(fd)

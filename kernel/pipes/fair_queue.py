@@ -1,7 +1,7 @@
 """Fair queue: reads many pipes in turn, at a cost that does not depend on how many are idle.
 
-The pipes stand in one array whose first part is the active ones; a pipe that becomes (in)active changes places
-with the one at the border: O(1) (the scheme is John Nagle's fair queueing, RFC 970, over libzmq's array).
+The pipes are in one array.  The active ones, which have something, are at its beginning.  A pipe that becomes active or
+inactive is swapped with the one at the border: O(1).  (Fair queueing is RFC 970; the array is libzmq's.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class FairQueue:
 
     def __init__(self) -> None:
         self.on_ended: Callable[[Pipe], Any] | None = None
-        """Called with a pipe that has been read to its end and has left."""
+        """Called with a pipe that has ended and was read to its end."""
         self._pipes: list[Pipe] = []
         self._at: dict[Pipe, int] = {}
         self._active = 0
@@ -36,7 +36,7 @@ class FairQueue:
 
     @property
     def active(self) -> int:
-        """How many pipes have something."""
+        """The number of pipes that have something."""
         return self._active
 
     def attach(self, pipe: Pipe) -> None:
@@ -45,7 +45,7 @@ class FairQueue:
         self._pipes.append(pipe)
 
     def detach(self, pipe: Pipe) -> None:
-        """Remove a pipe; harmless when it is not here."""
+        """Remove a pipe; does nothing if it is not here."""
         if pipe not in self._at:
             return
         self._deactivate(pipe)
@@ -54,7 +54,7 @@ class FairQueue:
         del self._at[pipe]
 
     def activate(self, pipe: Pipe) -> bool:
-        """The pipe has something; False when it is not (or no longer) one of ours."""
+        """Mark a pipe as active; False if it is not (or no longer) here."""
         at = self._at.get(pipe)
         if at is None:
             return False
@@ -64,9 +64,9 @@ class FairQueue:
         return True
 
     def take(self, most: int) -> tuple[Pipe, list[Batch], int] | None:
-        """Take from the pipe whose turn it is, its fair share of ``most``; None when all are idle.
+        """Take from the next active pipe, at most about ``most`` divided by the number of active pipes.
 
-        Return the pipe, the batches, and how many messages they are.
+        Returns the pipe, the batches and their number of messages; None if all pipes are idle.
         """
         while self._active:
             if self._next >= self._active:
@@ -74,7 +74,7 @@ class FairQueue:
             pipe = self._pipes[self._next]
             before = pipe.taken
             batches = pipe.take(max(most // self._active, 1))
-            ended = pipe.ended  # looked at first: what is written before the end is there by now
+            ended = pipe.ended  # before ``more``: what was written before the end is in the pipe by now
             if pipe.more():
                 self._next += 1
             else:

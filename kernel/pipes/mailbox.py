@@ -1,4 +1,4 @@
-"""Mailbox: what other threads ask of this one: to read a pipe that has something, or to run a command."""
+"""Mailbox: calls that other threads leave for a thread: a pipe that has something, or a command."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kernel.pipes.doorbell import Doorbell
 
 
 class Mailbox:
-    """Many writers, one reading thread; a post is one atomic append and, for a sleeper, one ring.
+    """Many threads write, one reads.  A post is one atomic append, and one ring of the bell if the reader sleeps.
 
-    An item is called by the reading thread with no arguments: a command, or the ``ready`` method of
-    whatever has news.  ``posted`` is public so that its owner can test it in a hot path.
+    The reading thread calls each item without arguments.  ``posted`` is public so that its owner can test it on a hot
+    path.
     """
 
     __slots__ = ("bell", "posted", "rings")
@@ -23,19 +23,19 @@ class Mailbox:
         self.posted: deque[Callable[[], Any]] = deque()
         self.bell: Doorbell = Doorbell()
         self.rings: list[Doorbell] | None = None
-        """Bells that the thread of this mailbox has still to ring (``ring_all``); None: it rings at once."""
+        """Bells that the thread of this mailbox will ring later (``ring_all``); None: it rings at once."""
 
     def post(self, item: Callable[[], Any]) -> None:
-        """Leave an item.  Any thread."""
+        """Append an item, and wake the reading thread if it sleeps.  Any thread."""
         self.posted.append(item)
         if self.bell.sleeping:
             self.bell.ring()
 
     def poster_to(self, other: Mailbox) -> Callable[[Callable[[], Any]], Any]:
-        """Return what posts to ``other`` from the thread of this mailbox.
+        """Return a function that posts to ``other``; only the thread of this mailbox may call it.
 
-        A loop rings other threads last, when it is about to sleep: a thread that is woken earlier would only
-        fight it for the interpreter's lock.  To itself a thread just appends: no synchronisation of any sort.
+        A loop rings other threads last, before it sleeps: a thread that is woken earlier would only compete for the
+        interpreter's lock.  To its own mailbox a thread just appends, since it is awake.
         """
         if other is self:
             return self.posted.append
@@ -48,20 +48,22 @@ class Mailbox:
             if self.rings is None:
                 bell.ring()
             else:
-                bell.sleeping = False  # nobody else need ring it: this thread will, at the end of its turn
+                bell.sleeping = (
+                    False  # other threads need not ring it: this thread will, at the end of its turn
+                )
                 self.rings.append(bell)
 
     def ring_all(self) -> None:
-        """Ring the bells that were put off.  This mailbox's thread."""
+        """Ring the bells in ``rings``.  This mailbox's thread."""
         if self.rings:
             for bell in self.rings:
                 bell.ring()
             self.rings.clear()
 
     def may_sleep(self) -> bool:
-        """Set the flag of the bell, then look once more; False: there is something, so do not sleep.
+        """Set the flag of the bell, then look at the mailbox once more; False: there is something, so do not sleep.
 
-        The reading thread.  The flag stays set either way: whoever posts from now on rings.
+        The reading thread.  The flag stays set in both cases: every later post rings.
         """
         self.bell.sleeping = True
         # Takes the lock of the deque, as the writer's append does.  Without the interpreter's lock the flag could

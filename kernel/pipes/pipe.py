@@ -19,11 +19,11 @@ atomic, so the two never get the same item.
 Counts are positions: message number n of a pipe is written when ``written >= n`` and safe when
 ``confirmed >= n`` (see ``kernel.dispatcher.ack_tracker``).
 
-News, once a batch
-------------------
-The reader takes everything that has come since its last look.  ``signalled`` is set by the writer when it
-posts the pipe to the reading thread, and cleared by the reader before it takes.  So a pipe is posted once
-a batch, however many writes the batch had.  In the other direction ``blocked`` is set by a writer that has
+One post for many writes
+------------------------
+The reader takes everything that was written since it last took.  ``signalled`` is set by the writer when it
+posts the pipe to the reading thread, and cleared by the reader before it takes.  So a pipe is posted only once
+for all writes between two takes.  In the other direction ``blocked`` is set by a writer that has
 to wait; the reader that gets down to the low mark clears it and posts ``on_writable``.  A pipe whose ends live
 in one thread uses the same code: its ``post`` is then a plain append to that thread's own list.
 
@@ -67,21 +67,21 @@ FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class _Answered:
-    """Stands among the retained batches for messages that the reader has answered for out of order."""
+    """A gap among the retained batches: messages that the reader has confirmed or refused out of order."""
 
     __slots__ = ("count", "refused")
 
     def __init__(self, count: int, *, refused: bool) -> None:
         self.count = count
         self.refused = refused
-        """Whether the writer has still to say that it knows of the refusal."""
+        """Whether they were refused and the writer has not called ``refusal_known`` yet."""
 
     def __len__(self) -> int:
         return self.count
 
 
 class PipeStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipe at one moment.  All figures are messages, but for the bytes."""
+    """A pipe at one moment.  All figures are in messages, except the bytes."""
 
     name: str
     depth: int
@@ -92,10 +92,10 @@ class PipeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: int
     dropped: int
     refused: int
-    """What its reader has refused, single messages of it."""
+    """Messages that its reader has refused."""
     blocked: bool
     suspended: bool
-    """Its writer no longer waits for it: what meets it full is dropped."""
+    """Whether its writer no longer waits for it: messages that find it full are dropped."""
     bytes: int
     """Bytes of the bodies that its reader has taken."""
 
@@ -154,12 +154,12 @@ class Pipe:
         self._answered = 0  # how many of these are no batches
         self._post_to_reader = post_to_reader
         self._post_to_writer = post_to_writer
-        self.on_ready: Callable[[], Any] = _nobody
-        self.on_writable: Callable[[], Any] = _nobody
-        self.on_confirmed: Callable[[], Any] = _nobody
-        self.on_asked: Callable[[str, str], Any] = _nobody
+        self.on_ready: Callable[[], Any] = _ignore
+        self.on_writable: Callable[[], Any] = _ignore
+        self.on_confirmed: Callable[[], Any] = _ignore
+        self.on_asked: Callable[[str, str], Any] = _ignore
         self.on_refused: Callable[[int, int, list[tuple[int, Batch]], str], Any] | None = None
-        self.on_answered: Callable[[], Any] = _nobody
+        self.on_answered: Callable[[], Any] = _ignore
         self.target: str = name  # the name of the port at the reading end
         self.engine: str = name  # of the engine that this port belongs to
         self.origin: tuple[str, str] = (name, "")  # of the port at the writing end, and of the route
@@ -184,11 +184,11 @@ class Pipe:
     # ------------------------------------------------------------------ writing
 
     def depth(self) -> int:
-        """Messages that wait, or have a place already."""
+        """Return the messages in the pipe, and those for which ``credit`` was given."""
         return self.written - self.taken
 
     def waiting(self) -> int:
-        """Messages that wait, without the places that a ``credit`` has taken in advance.  Any thread; for figures."""
+        """Return the messages in the pipe, without those for which ``credit`` was given.  Any thread; for statistics."""
         return sum(len(item) if type(item) is Batch else 1 for item in list(self._items))
 
     def full(self) -> bool:
@@ -216,16 +216,16 @@ class Pipe:
         return not self.full() or self.marks.when_full != "block" or self._block()
 
     def signal(self) -> None:
-        """Tell the reading thread that there is something.  After an append."""
+        """Tell the reading thread that there is something.  To be called after the append."""
         self.signalled = True
         self._post_to_reader(self.on_ready)
 
     def append_bare(self) -> Callable[[Any], None]:
-        """The bare append of a bare body, for a writer that keeps to its ``credit``."""
+        """Return the function that appends a bare body.  The writer may not append more than its ``credit``."""
         return self._items.append
 
     def credit(self) -> int:
-        """How many bare bodies may be appended before asking again; counted as written at once.
+        """Return how many bare bodies may be appended before asking again.  They count as written at once.
 
         0: the pipe is full, and ``on_writable`` will be called.
         """
@@ -236,11 +236,11 @@ class Pipe:
         return room
 
     def give_back(self, grant: int) -> None:
-        """Return the unused part of a grant."""
+        """Return the unused part of a credit."""
         self.written -= grant
 
     def end(self) -> None:
-        """Append the delimiter: nothing will be written after it."""
+        """Mark the end: nothing will be written any more."""
         self.ended = True
         self._items.rotate(0)  # the reader clears ``signalled``, then looks at ``ended``
         if not self.signalled:
@@ -311,7 +311,7 @@ class Pipe:
         return self._count(taken)
 
     def _take_singly(self, most: int, waiting: int) -> list[Any]:
-        """Take one item after the other; keep what was taken when the writer drops the rest meanwhile."""
+        """Take the items one by one.  The writer may drop items at the same time (``drop-oldest``)."""
         pop = self._items.popleft
         taken: list[Any] = []
         while most > 0 and waiting:
@@ -325,11 +325,11 @@ class Pipe:
         return taken
 
     def more(self) -> bool:
-        """Whether something waits."""
+        """Return whether something waits."""
         return bool(self._items)
 
     def _count(self, items: list[Any]) -> list[Batch]:
-        """Make batches of what was taken and count it.  Bare bodies are counted in messages only, on both sides."""
+        """Make batches of what was taken, and count it.  The bytes of bare bodies do not count for the marks."""
         if self.batches_written == self.batches_taken:
             batches = [batch_of(items)]
             self.taken += len(items)
@@ -353,11 +353,11 @@ class Pipe:
         return batches
 
     def confirm(self, count: int) -> None:
-        """The reader takes the responsibility for ``count`` more messages; tells the writer."""
+        """Confirm ``count`` more messages, and tell the writer."""
         self.confirm_through(self.confirmed + count)
 
     def confirm_through(self, number: int) -> None:
-        """The reader takes the responsibility for all messages up to ``number``; tells the writer."""
+        """Confirm all messages up to ``number``, and tell the writer: the reader takes the responsibility for them."""
         if not self.confirms or number <= self.confirmed:
             return
         if self._answered:
@@ -377,14 +377,14 @@ class Pipe:
         self._post_to_writer(self.on_confirmed)
 
     def confirm_only(self, first: int, last: int) -> None:
-        """The reader takes the responsibility for these messages, whatever becomes of those before them."""
+        """Confirm messages ``first`` to ``last`` only, out of order."""
         if self.confirms:
             self._answer(first, last, refused=False)
 
     def refuse(self, first: int, last: int, reason: str) -> None:
-        """The reader will not have these messages; the writer gets them back, and says when it knows.
+        """Refuse messages ``first`` to ``last``: the writer gets them back (``on_refused``).
 
-        Until then they are not confirmed, so that the source is not told too early.
+        They count as confirmed when the writer has called ``refusal_known``, so that the source is not told too early.
         """
         if not self.confirms:
             return
@@ -394,14 +394,14 @@ class Pipe:
             self._post_to_writer(lambda: self._take_refused(first, last, batches, reason))
 
     def _take_refused(self, first: int, last: int, batches: list[tuple[int, Batch]], reason: str) -> None:
-        """In the writing thread."""
+        """Take back refused messages.  In the writing thread."""
         if self.on_refused is None:
             self.refusal_known(first, last)
         else:
             self.on_refused(first, last, batches, reason)
 
     def refusal_known(self, first: int, last: int) -> None:
-        """The writer has dealt with a refusal, and counts these messages as confirmed.  In the writing thread."""
+        """Take notice that the writer has processed a refusal.  The messages now count as confirmed.  Writing thread."""
         self._post_to_reader(lambda: self._confirm_refused(first, last))
 
     def _confirm_refused(self, first: int, last: int) -> None:
@@ -416,9 +416,9 @@ class Pipe:
         self.on_answered()
 
     def _answer(self, first: int, last: int, *, refused: bool) -> list[tuple[int, Batch]]:
-        """Put marks in the place of messages ``first`` to ``last``; return what was there, with its numbers.
+        """Replace messages ``first`` to ``last`` by gaps; return them, each batch with the number of its first message.
 
-        The cost grows with what lies before ``last``, so it is small when answers come nearly in order.
+        The cost grows with the number of retained batches before ``last``, so it is small if answers come nearly in order.
         """
         retained = self._retained
         passed: list[Batch | _Answered] = []
@@ -453,7 +453,7 @@ class Pipe:
             self._answered += 1
 
     def _move_up(self) -> None:
-        """Count as confirmed what is answered for from the front on; tell the writer."""
+        """Remove the gaps at the front, count them as confirmed, and tell the writer."""
         before, retained = self.confirmed, self._retained
         while retained:
             item = retained[0]
@@ -466,7 +466,7 @@ class Pipe:
             self._post_to_writer(self.on_confirmed)
 
     def ask_writer(self, verb: str, pattern: str, then: Callable[[], Any] | None = None) -> None:
-        """Have the writing thread ``subscribe`` or ``unsubscribe`` this pipe, and call ``then`` in the reading one after it."""
+        """Have the writing thread apply ``subscribe`` or ``unsubscribe``; then call ``then`` in the reading thread."""
         self._post_to_writer(partial(self._asked, verb, pattern, then))
 
     def _asked(self, verb: str, pattern: str, then: Callable[[], Any] | None) -> None:
@@ -475,11 +475,11 @@ class Pipe:
             self._post_to_reader(then)
 
     def unconfirmed(self) -> list[Batch]:
-        """What was taken and not answered for: what a new conversation has to send again, in order."""
+        """Return what was taken and not confirmed, in order.  A new conversation has to send it again."""
         return [batch for _, batch in self.numbered()]
 
     def numbered(self) -> Iterator[tuple[int, Batch]]:
-        """The same, each batch with the number of its first message."""
+        """Yield what ``unconfirmed`` returns, each batch with the number of its first message."""
         at = self.confirmed + 1
         for item in self._retained:
             if type(item) is Batch:
@@ -487,15 +487,18 @@ class Pipe:
             at += len(item)
 
     def awaits(self) -> bool:
-        """Whether something was taken and is not confirmed."""
+        """Return whether something was taken and is not confirmed."""
         return bool(self._retained)
 
-    def settled(self) -> bool:
-        """Whether it has ended and all is confirmed.  Any thread."""
+    def all_confirmed(self) -> bool:
+        """Return whether the pipe has ended and everything written was confirmed.  Any thread."""
         return self.ended and self.confirmed >= self.written
 
     def drain(self) -> list[Batch]:
-        """Take out all that was not confirmed, taken or not, to be handed over to somebody else.  No way back."""
+        """Remove and return everything that is not confirmed, taken or not, for another destination.
+
+        Called in the writing thread, after the reader has left.
+        """
         batches = [
             *self.unconfirmed(),
             *_batches_of([self._items.popleft() for _ in range(len(self._items))]),
@@ -504,7 +507,7 @@ class Pipe:
         return batches
 
     def statistics(self) -> PipeStatistics:
-        """The figures of this moment.  Any thread."""
+        """Return the figures of this moment.  Any thread."""
         depth = self.waiting()
         return PipeStatistics(
             name=self.name,
@@ -527,7 +530,7 @@ class Pipe:
 
 
 def _batches_of(items: list[Any]) -> list[Batch]:
-    """Put batches around the bare bodies, in order."""
+    """Make batches of the bare bodies among the items, in order."""
     kinds = list(map(type, items))
     bare = kinds.count(bytes)  # 12 ns an item, in C; a set of them takes 19
     if not bare:
@@ -545,5 +548,5 @@ def _is_batch(item: Any) -> bool:
     return type(item) is Batch
 
 
-def _nobody(*_: object) -> None:
-    """Stand-in until a port is plugged in."""
+def _ignore(*_: object) -> None:
+    """Do nothing: what a callback is until a port sets it."""

@@ -1,7 +1,7 @@
-"""From a topology file to a plan: every mistake at once, each with its file, its line and a hint.
+"""Makes a plan of a topology file, or reports all its mistakes at once, each with file, line and a hint.
 
-What an options class says is checked in ``option_check.py``; here is what concerns several parts of a file: names that lead
-nowhere, and routes that contradict themselves.
+``option_check.py`` checks tables against their options classes.  This module checks what concerns several parts of a
+file: names that do not exist, and routes whose options contradict each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECTIONS = ("threads", "engines", "routes")
 
 
 class _RouteTable(msgspec.Struct, kw_only=True):
-    """What a ``[[routes]]`` table may hold."""
+    """The keys of a ``[[routes]]`` table."""
 
     source: str = msgspec.field(name="from")
     to: str | tuple[str, ...]
@@ -42,7 +42,7 @@ class _RouteTable(msgspec.Struct, kw_only=True):
 
 
 def load_plan(path: str | FilePath, registry: PluginRegistry) -> Plan:
-    """Read and check a topology file.  ``PlanError`` has all that is wrong with it."""
+    """Read and check a topology file.  ``PlanError`` has all its mistakes."""
     return make_plan(read_file(path), registry)
 
 
@@ -52,7 +52,7 @@ def plan_of_text(text: str, registry: PluginRegistry, name: str = "<topology>") 
 
 
 def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
-    """Turn what was read into a plan that can be started, or complain about all of it."""
+    """Return the plan of a file that was read; ``PlanError`` has all mistakes."""
     plan = Checker(file, registry).plan()
     if not file.complaints:
         file.complaints += [f"{file.name}: {text}" for text in registry.check_plan(plan)]
@@ -67,7 +67,7 @@ def _line_of(complaint: str) -> int:
 
 
 class Checker:
-    """What is wrong with the values of a file."""
+    """Checks the values of a file; adds complaints to it."""
 
     def __init__(self, file: TopologyFile, registry: PluginRegistry) -> None:
         self._file = file
@@ -76,7 +76,7 @@ class Checker:
         self._engines = self._tables("engines")
 
     def plan(self) -> Plan:
-        """Return what is right of it; the file has the complaints."""
+        """Return a plan of everything that has no mistake.  Look at the file's complaints before using it."""
         file = self._file
         for key in file.values:
             if key not in _SECTIONS:
@@ -138,7 +138,7 @@ class Checker:
         options = self._options(path, table, installed.kind.options, {"kind", "thread"})
         if (
             "protocol" in installed.kind.options.__struct_fields__
-        ):  # else the engine has a protocol of its own
+        ):  # otherwise the engine has a built-in protocol
             self._check_protocol(path, options)
         for tables in getattr(installed.kind, "kind_tables", ()):
             self._check_kind_tables(path, options, tables)
@@ -179,11 +179,11 @@ class Checker:
             )
 
     def _check_kind_tables(self, path: Path, options: dict[str, Any], tables: KindTables) -> None:
-        """Check each table of a list as the options of the kind that it names."""
+        """Check each table of a list against the options of the kind that it names."""
         known = self._registry.kinds(tables.group)
         listed = options.get(tables.field)
         if not isinstance(listed, list) or not all(isinstance(table, dict) for table in listed):
-            return  # not given, or complained of as a whole
+            return  # missing, or reported already
         checked: list[dict[str, Any]] = []
         for number, table in enumerate(listed):
             place = (*path, tables.field, number)
@@ -229,7 +229,7 @@ class Checker:
         before = len(self._file.complaints)
         checked = check_options(self._file, path, table, _RouteTable, "[[routes]]")
         if len(self._file.complaints) > before:
-            self._check_ends(path, table)  # the rest of it may be wrong as well
+            self._check_ends(path, table)  # report mistakes in the names as well
             return None
         read = msgspec.convert(checked, _RouteTable)
         self._check_ends(path, checked)
@@ -313,14 +313,14 @@ class Checker:
 
     def _check_end(self, path: Path, verb: str, name: str) -> None:
         if self._file.from_python:
-            return  # it may be opened or added later
+            return  # in Python an engine may be opened or added later
         engines = self._file.values.get("engines")
         if name not in self._engines and not (isinstance(engines, dict) and name in engines):
             shown = self._file.shown(path, name)
             hint = nearest(name, self._engines)
             self._file.complain(path, f"this route {verb} {shown}, which is no engine; {hint}")
 
-    # ------------------------------------------------------------------ small change
+    # ------------------------------------------------------------------ helpers
 
     def _options(
         self, path: Path, table: dict[str, Any], options: type[msgspec.Struct], own: set[str]

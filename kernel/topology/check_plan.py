@@ -1,7 +1,7 @@
-"""A plan made in Python, held against what is installed: the checks of a topology file, without a file.
+"""Checks a plan made in Python as a topology file is checked.
 
-One thing is allowed that is a mistake in a file: a route may begin or end at a name that the plan has no engine for.  In Python
-it may be opened (``kernel.open(name)``) or added (``kernel.add_engine``) at any time.
+There is one difference: a route may begin or end at a name that is not an engine of the plan.  In a file that is a
+mistake.  In Python the name may be opened (``kernel.open(name)``) or added (``kernel.add_engine``) later.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from kernel.topology.toml_lines import Path
 
 
 class _PlanAsFile(TopologyFile, kw_only=True):
-    """A plan as the values that a file would have; complaints have no line, but the name of their route."""
+    """A plan in the form of a file's values.  Complaints have the name of their route instead of a line."""
 
     labels: list[str]
 
     def complain(self, path: Path, text: str) -> None:
-        """Note what is wrong."""
+        """Add a complaint."""
         if len(path) > 1 and path[0] == "routes" and isinstance(path[1], int):
             text = f"route {self.labels[path[1]]}: {text}"
         self.complaints.append(text)
 
 
 def check_plan(plan: Plan, registry: PluginRegistry) -> None:
-    """Raise ``PlanError`` with all that is wrong with a plan."""
+    """Raise ``PlanError`` with all mistakes of a plan, if there are any."""
     file = _PlanAsFile(
         name="",
         values=_values(plan),

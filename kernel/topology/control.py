@@ -1,8 +1,9 @@
-"""Control: a local socket at which an operator asks a running system how it is; one JSON line each way.
+"""Control: a local socket for operators of a running system.  Request and answer are one line of JSON each.
 
-A request is ``{"what": NAME}``, with the name of a table that an engine kind announces; the answer has ``at`` (this system's
-monotonic clock, for rates) and ``rows``, or for ``status`` the statistics, or else ``error``.  One with ``engine`` and ``argument`` as well has that engine do
-something (``Kernel.operate``); what came of it is ``done``.  File permissions say who may ask: the owner of the system.
+A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and ``at``, the time of
+this system's monotonic clock, so that a client can compute rates.  For ``status`` it has the statistics instead.
+A request that also has ``engine`` and ``argument`` calls an operation of that engine (``Kernel.operate``); the answer has
+its result, ``done``.  If a request fails, the answer has ``error``.  File permissions allow requests of the owner only.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     from kernel.topology.system import Kernel
 
 TIMEOUT = 2.0
-"""Seconds that one who asks may take for it, and that the engines may take to answer."""
+"""Seconds that a client may need to send its request, and that the engines may need to answer."""
 LONGEST_REQUEST = 64 * 1024 * 1024
-"""Bytes: the definitions of a large broker are one request."""
+"""Bytes.  It is large because the definitions of a large broker are one request."""
 LONGEST_OPERATION = 30.0
-"""Seconds that an engine may take for what it is to do."""
+"""Seconds that an operation may take."""
 
 
 class ControlServer:
-    """Answers in a thread of its own, one at a time: a system that is busy answers late, but works on."""
+    """Answers requests one after the other, in a thread of its own.  A busy system answers late."""
 
     def __init__(self, kernel: Kernel, path: str | Path) -> None:
         self.path: str = str(path)
@@ -46,7 +47,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering; leave no file, thread or descriptor."""
+        """Stop answering; close the socket, remove its file and end the thread."""
         if self._closing:
             return
         self._closing = True
@@ -55,7 +56,7 @@ class ControlServer:
         self._thread.join()
         self._socket.close()
         with contextlib.suppress(OSError):
-            if os.stat(self.path).st_ino == self._inode:  # not another's, who took the path over
+            if os.stat(self.path).st_ino == self._inode:  # the file may be that of another process by now
                 os.unlink(self.path)
 
     def __enter__(self) -> ControlServer:
@@ -70,7 +71,7 @@ class ControlServer:
                 connection, _ = self._socket.accept()
             except OSError:
                 if not self._closing:
-                    time.sleep(0.1)  # out of descriptors: others may give some back
+                    time.sleep(0.1)  # out of descriptors: try again when some may be free
                 continue
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(TIMEOUT)
@@ -81,13 +82,13 @@ class ControlServer:
             asked = msgspec.json.decode(request, type=dict[str, Any])
             what, engine = asked.get("what"), asked.get("engine")
             answer = self._look(what) if engine is None else self._do(engine, what, asked.get("argument"))
-        except Exception as error:  # whatever it is, it must not end this thread
+        except Exception as error:  # no request may end this thread
             answer = {"error": f"{type(error).__name__}: {error}"}
         answer = {"at": time.monotonic(), **answer}
         try:
             return msgspec.json.encode(answer, enc_hook=str)
-        except Exception:  # JSON has no way to say something in it: a client's name that is not UTF-8
-            return msgspec.json.encode(_sayable(answer))
+        except Exception:  # the answer has something that JSON cannot express, as a name that is not Unicode
+            return msgspec.json.encode(_as_json(answer))
 
     def _look(self, what: Any) -> dict[str, Any]:
         if what == "status":
@@ -105,14 +106,14 @@ class ControlServer:
             return {"error": str(error)}
 
 
-def _sayable(value: Any) -> Any:
-    """Return a value that JSON can say: of text that is not Unicode, the rest with escapes."""
+def _as_json(value: Any) -> Any:
+    """Return the value in a form that JSON can express: what is not Unicode is escaped."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, dict):
-        return {_sayable(str(name)): _sayable(each) for name, each in value.items()}
+        return {_as_json(str(name)): _as_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_sayable(each) for each in value]
+        return [_as_json(each) for each in value]
     if (
         value is None
         or isinstance(value, bool | float)
@@ -142,7 +143,7 @@ def ask(path: str | Path, what: str, stall_timeout: float = 3 * TIMEOUT, **more:
 
 
 def default_path() -> Path:
-    """Where this process listens unless told otherwise; what others have left there that were killed is taken away."""
+    """Return the default path of this process's control socket; remove the files of processes that were killed."""
     folder = _folders()[0]
     for path in filter(_is_left, folder.glob("kernel-*.sock")):
         path.unlink(missing_ok=True)
@@ -150,7 +151,10 @@ def default_path() -> Path:
 
 
 def _is_left(path: Path) -> bool:
-    """Whether the process that a socket is named after is no more.  One that begins may have bound it, and not listen yet."""
+    """Return whether the process in a socket's file name has ended.
+
+    Nobody listening is not enough: a process that is starting may have bound the socket and not listen yet.
+    """
     try:
         os.kill(int(path.stem.removeprefix("kernel-")), 0)
     except ProcessLookupError:
@@ -192,9 +196,9 @@ def _listen(path: str) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     try:
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode) and not _somebody_listens(path):
-            os.unlink(path)  # a dead process has left it
+            os.unlink(path)  # left by a process that has ended
         listening.bind(path)
-        os.chmod(path, 0o600)  # before ``listen``: nobody has been let in until here
+        os.chmod(path, 0o600)  # before ``listen``: until then nobody can connect
         listening.listen()
     except OSError as error:
         listening.close()
@@ -207,7 +211,7 @@ def _somebody_listens(path: str | Path) -> bool:
         probe.settimeout(TIMEOUT)
         try:
             probe.connect(str(path))
-        except (BlockingIOError, TimeoutError):  # somebody does, who is busy with others
+        except (BlockingIOError, TimeoutError):  # a process listens, but is busy
             return True
         except OSError:
             return False
@@ -215,12 +219,12 @@ def _somebody_listens(path: str | Path) -> bool:
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    line = b"".join(_pieces(connection))
+    line = b"".join(_chunks(connection))
     return line.partition(b"\n")[0]
 
 
-def _pieces(connection: socket.socket) -> Iterator[bytes]:
-    """Receive until the line ends, the peer hangs up, or it has had time and room enough."""
+def _chunks(connection: socket.socket) -> Iterator[bytes]:
+    """Receive until the line ends, the peer closes, or the limit of time or size is reached."""
     deadline = time.monotonic() + TIMEOUT
     size = 0
     while size < LONGEST_REQUEST and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
-"""A topology file, read: its values, where each of them stands, and what came from the environment.
+"""Reads a topology file: its values, the line of each value, and which values came from the environment.
 
-In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default when the variable is
-not set or empty, as in a shell; ``$$`` is a dollar.  What the values mean is not known here (see ``check.py``).
+In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default if the variable is not
+set or empty, as in a shell; ``$$`` is a dollar.  ``check.py`` checks the values.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)\s*$")
 
 
 class TopologyFile(msgspec.Struct, kw_only=True):
-    """The values of a file, still as they were written."""
+    """The values of a file as they were written, not checked yet."""
 
     name: str
-    """How complaints call it: the path that the user gave."""
+    """The name in complaints: the path that the user gave."""
     values: dict[str, Any]
     lines: dict[Path, int]
     from_environment: set[Path]
-    """Strings that are one variable and nothing else: they may stand for a number or a truth value."""
+    """Strings that consist of one variable only.  They may be converted to a number or a truth value."""
     complaints: list[str]
     with_variables: set[Path] = set()
-    """Strings that a variable is at least a part of: never shown, for they may be secrets."""
+    """Strings with a variable in them.  They are never shown, because they may be secrets."""
     from_python: bool = False
-    """It is no file at all: what was written down in Python may be of any type that converts."""
+    """Whether the values come from a plan made in Python.  They may then be of any type that can be converted."""
 
     def line(self, path: Path) -> int:
         """Return the line of a value, or of the nearest table around it."""
@@ -48,7 +48,7 @@ class TopologyFile(msgspec.Struct, kw_only=True):
         return 1
 
     def at(self, path: Path) -> str:
-        """Return the text that stands there."""
+        """Return the value at a path, as text."""
         value: Any = self.values
         for name in path:
             value = value[name]
@@ -59,12 +59,12 @@ class TopologyFile(msgspec.Struct, kw_only=True):
         return "(from the environment)" if path in self.with_variables else repr(value)
 
     def complain(self, path: Path, text: str) -> None:
-        """Note what is wrong with a value."""
+        """Add a complaint about a value."""
         self.complaints.append(f"{self.name}:{self.line(path)}: {text}")
 
 
 def read_file(path: str | FilePath, environ: Mapping[str, str] = os.environ) -> TopologyFile:
-    """Read a topology file; ``PlanError`` when it is not there, or not TOML."""
+    """Read a topology file; ``PlanError`` if it cannot be read or is not TOML."""
     try:
         text = FilePath(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -75,7 +75,7 @@ def read_file(path: str | FilePath, environ: Mapping[str, str] = os.environ) -> 
 
 
 def read_text(text: str, name: str = "<topology>", environ: Mapping[str, str] = os.environ) -> TopologyFile:
-    """Read a topology from a text; ``name`` stands for the file in complaints."""
+    """Read a topology from a text; ``name`` is used in complaints instead of a path."""
     text = text.replace("\r\n", "\n")
     try:
         values, lines = tomllib.loads(text), lines_of(text)

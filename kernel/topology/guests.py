@@ -1,4 +1,4 @@
-"""Guests: threads that live in the application's own trio run, from the beginning to the end of ``async with kernel``."""
+"""Guests: threads that run in the application's own trio run, inside ``async with kernel``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kernel.topology.plan import ThreadPlan
 
 
 def is_guest(thread: ThreadPlan, registry: PluginRegistry) -> bool:
-    """Whether a planned thread is a guest."""
+    """Return whether a planned thread is a guest."""
     kind: ThreadKind = registry.kind("thread_kinds", thread.kind)
     return kind.guest
 
 
 def refuse_guests(threads: Iterable[ThreadPlan], registry: PluginRegistry, file: str = "") -> None:
-    """Raise ``PlanError`` for threads that nothing but ``async with`` begins and ends: their engines would never run."""
+    """Raise ``PlanError`` if one of the threads is a guest: without ``async with`` its engines would never run."""
     complaints = [
         f"{_place(file, thread)}thread {thread.name!r} is of kind {thread.kind!r}: it lives in the application's own trio "
         "run, from the beginning to the end of 'async with kernel'; elsewhere take kind 'poll'"

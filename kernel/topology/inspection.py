@@ -1,4 +1,4 @@
-"""Inspection: asks the engines of a running system what they have to show, each in its own thread."""
+"""Inspection: asks the engines of a running system for the rows of a table, each in its own thread."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kernel.contracts.thread import EngineThread, Rows, Shown
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engines had to show."""
+    """The answers of all engines."""
 
     rows: tuple[dict[str, Any], ...] = ()
-    """Each begins with the name of its engine."""
+    """The rows; each begins with the name of its engine."""
     failed: tuple[str, ...] = ()
-    """Which thread did not answer in time and which engine could not, in words."""
+    """A sentence for each thread that did not answer in time and each engine that could not answer."""
 
 
 def inspect(threads: Sequence[EngineThread], what: str, timeout: float) -> Inspection:
-    """Ask all threads at once; wait ``timeout`` seconds for all of them.
+    """Ask all threads at the same time; wait at most ``timeout`` seconds for their answers.
 
-    Not for a thread that is asked itself: see ``inspect_soon``.
+    Not for a thread that is asked, which would wait for itself: see ``inspect_soon``.
     """
     answers: SimpleQueue[Shown] = SimpleQueue()
     collected = _Collected(threads, timeout)
@@ -48,7 +48,10 @@ def inspect_soon(
     host: Host,
     on_answer: Callable[[Inspection], Any],
 ) -> None:
-    """Ask all threads; call back in the thread of ``host``, which is the caller's, in ``timeout`` seconds at the latest."""
+    """Ask all threads; call ``on_answer`` in the thread of ``host``, after ``timeout`` seconds at the latest.
+
+    The caller has to be in the thread of ``host``.
+    """
     collected = _Collected(threads, timeout)
 
     def done() -> None:

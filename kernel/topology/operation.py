@@ -1,4 +1,4 @@
-"""Operation: has one engine of a running system do something, in the engine's own thread."""
+"""Operation: calls an operation of an engine in a running system, in the engine's own thread."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from kernel.contracts.thread import Done, EngineThread
 
 
 def operate(threads: Sequence[EngineThread], engine: str, what: str, argument: Any, timeout: float) -> Any:
-    """Return what came of it; ``KernelError`` if the engine is not there, cannot do it, refuses, or takes too long.
+    """Wait for the operation; return its result.
 
-    Not for a thread that is asked itself: see ``operate_soon``.
+    Raises ``KernelError`` if the engine does not exist, has no such operation, refuses, or takes longer than ``timeout``
+    seconds.  Not for the thread of an engine, which would wait for itself: see ``operate_soon``.
     """
     answers: SimpleQueue[Done] = SimpleQueue()
     _ask(threads, engine, what, argument, answers.put)
@@ -37,7 +38,10 @@ def operate_soon(
     host: Host,
     on_done: Callable[[Any, KernelError | None], Any],
 ) -> None:
-    """Call back in the thread of ``host``, which is the caller's, in ``timeout`` seconds at the latest."""
+    """Start the operation; call ``on_done`` in the thread of ``host``, after ``timeout`` seconds at the latest.
+
+    The caller has to be in the thread of ``host``.
+    """
     over = False
     key = object()
 
@@ -61,7 +65,7 @@ def operate_soon(
 def _ask(
     threads: Sequence[EngineThread], engine: str, what: str, argument: Any, reply: Callable[[Done], Any]
 ) -> None:
-    """Post the request to the engine's thread; ``KernelError`` if there is nobody to ask."""
+    """Post the request to the engine's thread; ``KernelError`` if there is no such engine."""
     thread = next((thread for thread in threads if engine in thread.states), None)
     if thread is None:
         raise KernelError(f"there is no engine {engine!r}")

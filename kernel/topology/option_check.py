@@ -1,7 +1,7 @@
-"""Options as written in a file, held against the options class of their kind: all complaints, each with its place.
+"""Checks the options in a file against the options class of their kind; reports all mistakes, each with its line.
 
-``msgspec.convert`` stops at the first mistake and knows no lines, so structs are walked here, field by field, and only the
-values at the leaves are left to it.
+``msgspec.convert`` stops at the first mistake and does not know lines.  So this module goes through structs field by field,
+and uses ``msgspec.convert`` for single values only.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ def check_options(
     where: str,
     others: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Complain about ``values`` as options of that class; return them with the environment's strings converted.
+    """Check ``values`` against an options class; return them, with strings from the environment converted.
 
-    ``where`` opens each complaint: ``[engines.link]``; ``others`` are keys that could have been meant as well.
+    Complaints go to ``file``.  ``where`` is the beginning of each: ``[engines.link]``.  ``others`` are further keys that
+    hints may suggest.
     """
     before = len(file.complaints)
     checked = _struct(file, path, values, options, where, others)
     if len(file.complaints) == before:
-        try:  # what only the class itself can tell, in __post_init__
+        try:  # for the checks of the class itself, in ``__post_init__``
             msgspec.convert(checked, options, strict=False)
         except msgspec.ValidationError as error:
             place, text = _placed(file, path, values, _PLACE.sub("", str(error)))
@@ -56,9 +57,10 @@ def check_options(
 
 
 def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -> tuple[Path, str]:
-    """Return where a complaint of a class belongs, that of a key beginning with its name: ``address: ...``.
+    """Return the path and the text of a complaint that an options class has raised.
 
-    What came from the environment may be secret, and is not repeated.
+    A text that begins with the name of a key, as in ``address: ...``, belongs to that key.  A text with a value from the
+    environment is replaced, since the value may be secret.
     """
     key, colon, _ = text.partition(":")
     place = (*path, key) if colon and key in values else path
@@ -97,13 +99,13 @@ def _struct(
             meant.update(difflib.get_close_matches(key, fields, n=1))
     for name, field in fields.items():
         required = field.default is _REQUIRED and field.default_factory is _REQUIRED
-        if required and name not in values and name not in meant:  # a misspelt one is not missing as well
+        if required and name not in values and name not in meant:  # a misspelt key is not reported as missing
             file.complain(path, f"{where} lacks {name!r}, {_described(field.type)}")
     return checked
 
 
 def _value(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) -> Any:
-    """Check one value; go into structs, and into tables and lists of them."""
+    """Check one value, recursively for structs and for tables and lists of them."""
     wanted = _bare(wanted)
     arguments = get_args(wanted)
     if isinstance(value, dict):

@@ -1,8 +1,7 @@
-"""Plan: a whole system as data: threads, engines, routes.  No file, no plugin and no thread in here.
+"""Plan: a whole system as data: threads, engines, routes.
 
-A plan comes from a topology file (``file.py``), or from Python: every struct can simply be written down.
-Two plans are compared by ``diff``, which says what to do in a running system to get from one to the other.
-Where something stands in its file (``line``) is part of its history, not of its meaning: it is never compared.
+A plan comes from a topology file (``check.py``), or is made in Python from these structs.  ``diff`` compares two plans and
+says how to change a running system from one to the other.  ``line``, the line in the file, is not compared.
 """
 
 from __future__ import annotations
@@ -28,38 +27,38 @@ class ThreadPlan(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str = "poll"
     options: dict[str, Any] = {}
-    """As written; they become the kind's options class when the thread is made."""
+    """As in the file; converted to the kind's options class when the thread is made."""
     line: int = 0
 
 
 class EnginePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine, or one name that application code will open (``kind`` is then an API's)."""
+    """One engine, or one name that application code will open (``kind`` is then the name of an API)."""
 
     name: str
     kind: str
     thread: str | None = None
     """None: the least loaded poll thread."""
     options: dict[str, Any] = {}
-    """As written; they become the kind's options class when the engine is made."""
+    """As in the file; converted to the kind's options class when the engine is made."""
     line: int = 0
 
 
 class RoutePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """From one engine to others.  All targets share one router: it chooses between them."""
+    """A route from one engine to one or more others.  One router chooses between all targets."""
 
     source: str
     targets: tuple[str, ...]
     match: tuple[str, ...] = ()
-    """Key patterns of which one has to fit; empty: every key does."""
+    """Key patterns, one of which has to match; empty: all messages."""
     exchange: str | None = None
     """Only messages of this exchange; None: of any."""
     router: str = "fan-out"
     router_options: dict[str, Any] = {}
     confirm: bool = False
     echo: bool = False
-    """Whether a route back to its own engine brings messages also to the connection that they came from."""
+    """Whether a route from an engine to itself also brings messages back to the connection they came from."""
     dead_letters: str | None = None
-    """The engine that gets what targets refuse; None: that is counted and dropped.  Needs ``confirm``."""
+    """The engine that gets messages that targets refuse; None: they are counted and dropped.  Needs ``confirm``."""
     marks: WaterMarks = _DEFAULT_MARKS
     line: int = 0
 
@@ -71,7 +70,7 @@ class RoutePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """How drawings, logs and errors call the route."""
+        """The name of the route in drawings, logs and errors."""
         text = f"{self.source} -> {', '.join(self.targets)}"
         return f"{text} [{' '.join(self.match)}]" if self.match else text
 
@@ -103,10 +102,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What leads from one plan to another; to be applied in the order of the fields.
+    """The changes from one plan to another, to be applied in the order of the fields.
 
-    What is changed is taken away and added anew.  A route goes with an engine that goes, and an engine
-    with its thread, so that applying never meets a route without its ends.
+    Something that differs is removed and added again.  If a thread is removed, so are its engines; if an engine is
+    removed, so are its routes.  So there is never a route without its engines.
     """
 
     routes_removed: tuple[RoutePlan, ...] = ()
@@ -132,9 +131,9 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff(old: Plan, new: Plan, homes: Mapping[str, str] = _NOWHERE) -> PlanChange:
-    """Return what to do to get from ``old`` to ``new``; what both have is not touched.
+    """Return the changes from ``old`` to ``new``; what both have in common is not in them.
 
-    ``homes``: the threads of engines for which ``old`` says none, as a running system has chosen them.
+    ``homes``: the threads that a running system has chosen for engines without a thread in ``old``.
     """
     threads_removed, threads_added = _compare(old.threads, new.threads)
     gone = {thread.name for thread in threads_removed}
@@ -159,9 +158,10 @@ _Item = TypeVar("_Item", ThreadPlan, EnginePlan, RoutePlan)
 def _compare(
     old: Iterable[_Item], new: Iterable[_Item], uprooted: Any = lambda item: False
 ) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
-    """Return what is only in ``old`` and only in ``new``; an item that is uprooted is in neither.
+    """Return what is only in ``old``, and what is only in ``new``.
 
-    Equal items are paired off one to one: two routes may well be written down twice.
+    An item for which ``uprooted`` is true counts as different, even if both have it.  Equal items are paired one to one,
+    because a plan may have two equal routes.
     """
     unmatched = [(item, _meaning(item)) for item in new]
     removed: list[_Item] = []

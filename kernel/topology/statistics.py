@@ -1,4 +1,4 @@
-"""Statistics: the figures of a running system, put together when somebody asks."""
+"""Statistics: the figures of a running system, collected when they are asked for."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
     last_failure: str
     next_try: float | None
-    """Seconds that it waits, after a failure, before it is tried again."""
+    """Seconds from a failure until the engine is started again."""
     counters: dict[str, Any]
-    """What it counts itself, by the standard names; empty while it does not live."""
+    """Its own counters, by the standard names; empty while it is not running."""
 
 
 class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """All ports of one engine or API: its face towards the routes.  Messages, past connections included."""
+    """The sums of all ports of one engine or API, in messages.  Closed connections are included."""
 
     name: str
     ports: int
-    """How many there are now: one, or one for each connection."""
+    """The number of ports now: one, or one for each connection."""
     unrouted: int
-    """Sent, but there was no route, or none whose filter let them pass."""
+    """Sent, but there was no route, or no route whose filter accepted them."""
     abandoned: int
-    """Left behind by a destination that went, where nobody could take them over."""
+    """Left by a destination that was closed, and not taken over by another one."""
 
 
 class RouteStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """One route, over all its pipes and source ports, past ones included.  Messages, but for the bytes."""
+    """The sums of all pipes and source ports of one route, closed ones included.  In messages, except ``bytes``."""
 
     name: str
     pipes: int
     depth: int
-    """Waiting in its pipes now."""
+    """Messages in its pipes now."""
     written: int
     bytes: int
-    """Taken out of its pipes."""
+    """Bytes of the messages that were taken from its pipes."""
     dropped: int
-    """Thrown away because a pipe was full (``when_full``)."""
+    """Dropped because a pipe was full (``when_full``)."""
     unrouted: int
-    """Its router found nobody for them."""
+    """Dropped because its router found no destination."""
     refused: int
-    """Refused by a destination: passed on to the dead letters, or dropped."""
+    """Refused by a destination, and sent to the dead letters or dropped."""
     held: int
-    """Waiting for a pipe that can take them now."""
+    """Messages that wait now for a pipe that can take them: pending and deferred ones."""
 
 
 class ThreadStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class ThreadStatistics(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     """Messages that wait for it."""
     turns: int
-    """How often it was awake and looked around; 0 for a thread of the application."""
+    """Turns of its loop so far; 0 for a thread of the application."""
 
 
 class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> SystemStatistics:
-    """Ask everybody.  Any thread; the figures of busy pipes are a moment apart."""
+    """Collect all figures.  Any thread.  They are not all of exactly the same moment, because nothing is stopped."""
     pipes = dispatcher.pipes()
     return SystemStatistics(
         engines=tuple(
@@ -134,7 +134,7 @@ def _threads(
 ) -> tuple[ThreadStatistics, ...]:
     sums: list[Counter[str]] = [Counter() for _ in dispatcher.threads]
     for writer, reader, _, pipe in pipes:
-        if writer < len(sums) and reader < len(sums):  # a thread may have come since
+        if writer < len(sums) and reader < len(sums):  # a thread may have joined in the meantime
             sums[writer]["pipes_out"] += 1
             sums[reader].update({"pipes_in": 1, "depth": pipe.waiting()})
     hosts = {thread.number: thread for thread in threads.values()}
@@ -148,7 +148,7 @@ def _threads(
 
 
 def _filled(kind: type[_Figures], name: str, figures: Mapping[str, int], **others: Any) -> _Figures:
-    """Return figures with 0 for those that were not counted."""
+    """Make a struct of figures, with 0 for those that are missing."""
     own = [field for field in kind.__struct_fields__ if field != "name" and field not in others]
     return kind(name=name, **others, **{field: figures.get(field, 0) for field in own})
 

@@ -1,4 +1,10 @@
-"""Kernel: a running system.  Puts a plan together, changes it while messages flow, and takes it down."""
+"""Kernel: a running system.  Builds it from a plan, changes it while messages flow, and closes it.
+
+States: ``new``, ``running``, ``closing`` (after ``close``), ``closed`` (after ``join``).
+
+``plan`` is at any moment what is running: ``_start`` begins with an empty plan and adds each part as it is started.  The
+methods that change it may be called by any thread, engines' threads included, so they take the lock ``_changing``.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +52,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LINGER = 5.0
-"""Seconds that a closing kernel may take to write out what is queued."""
+"""Seconds that a closing kernel may take to write what is queued."""
 
 
 def _one_at_a_time(method: Callable[Concatenate[Kernel, P], T]) -> Callable[Concatenate[Kernel, P], T]:
-    """Keep the plan in step with what stands for it: engines change it from their threads (``contracts.system``)."""
+    """Hold the lock ``_changing`` in a method: engines change the kernel from their threads (``contracts.system``)."""
 
     @wraps(method)
     def alone(self: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -63,8 +69,8 @@ def _one_at_a_time(method: Callable[Concatenate[Kernel, P], T]) -> Callable[Conc
 class Kernel:
     """Threads, engines and routes.  No global state: two kernels in one process share nothing.
 
-    ``with Kernel(plan) as kernel:`` starts it and leaves nothing behind: no thread, no descriptor, no task.
-    A plan with mistakes is refused when the kernel is made: ``PlanError`` has all of them.
+    ``with Kernel(plan) as kernel:`` starts it.  After the block no thread, descriptor or task is left.
+    The constructor raises ``PlanError`` with all mistakes of a plan.
     """
 
     def __init__(self, plan: Plan | None = None, registry: PluginRegistry | None = None) -> None:
@@ -73,24 +79,24 @@ class Kernel:
         self._check(self.plan)
         self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
-        """Called with what engines report, in their threads: connected, failed, retrying ..."""
+        """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines' threads."""
         self._threads: dict[str, EngineThread] = {}
         self._homes: dict[str, EngineThread] = {}
         self._bound: dict[str, BoundSockets] = {}
-        """What the engines listen on that somebody bound for them, by name."""
+        """Listening sockets that the application has bound for engines, by the engine's name."""
         self._released: list[BoundSockets] = []
-        """The same of engines that were removed and have not gone yet."""
+        """The same for engines that were removed and have not ended yet."""
         self._apis: list[Api] = []
         self._specs: list[tuple[RoutePlan, RouteSpec]] = []
         self._state = "new"
         self._guests: Any = None
         self._lock = threading.Lock()
         self._changing = threading.RLock()
-        """Held while the plan and what stands for it are changed: engines may do that from their threads."""
+        """Held while the plan and the running system are changed.  Reentrant: ``_start`` calls ``add_route``."""
         self._for_engines = SystemForEngines(self, lambda: list(self._threads.values()))
 
     def _check(self, plan: Plan) -> None:
-        """Raise ``PlanError`` with all that is wrong with a plan made in Python; one from a file has been checked."""
+        """Raise ``PlanError`` for mistakes of a plan made in Python.  A plan from a file was checked when it was read."""
         if not plan.file and (plan.engines or plan.routes or plan.threads):
             from kernel.topology.check_plan import check_plan
 
@@ -104,12 +110,12 @@ class Kernel:
         registry = registry or PluginRegistry.load()
         return cls(load_plan(path, registry), registry)
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and close
 
     def start(self) -> Kernel:
-        """Start the threads and engines of the plan; engines come up in the background (see ``wait_running``).
+        """Start the threads and engines of the plan.  Does not wait until engines run (see ``wait_running``).
 
-        A plan with guests needs ``async with``, and is refused here with ``PlanError``.
+        Raises ``PlanError`` for a plan with guest threads, which need ``async with``.
         """
         refuse_guests(self.plan.threads, self.registry, self.plan.file)
         return self._start()
@@ -122,7 +128,7 @@ class Kernel:
         try:
             for thread in plan.threads or (ThreadPlan(name=DEFAULT_THREAD),):
                 self._add_thread(thread)
-            for route in plan.routes:  # before the engines: not a message is there that could miss one
+            for route in plan.routes:  # before the engines: their first messages already need the routes
                 self.add_route(route)
             for engine in plan.engines:
                 self.add_engine(engine)
@@ -134,7 +140,10 @@ class Kernel:
         return self
 
     def close(self, linger: float = LINGER, reason: str = "the kernel was closed") -> None:
-        """Begin to close; returns at once.  Waiting calls wake with ``KernelClosed``; queued output has ``linger`` seconds."""
+        """Begin to close; returns at once.  Any thread.
+
+        Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write what is queued.
+        """
         with self._lock:
             if self._state in ("closing", "closed"):
                 return
@@ -149,7 +158,7 @@ class Kernel:
                 thread.stop()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until everything is gone after ``close``; False when it is not within ``timeout`` seconds."""
+        """Wait after ``close`` until all threads have ended; False if a thread has not within ``timeout`` seconds."""
         if not all(thread.join(timeout) for thread in self._threads.values()):
             return False
         for bound in (*self._bound.values(), *self._released):
@@ -171,7 +180,7 @@ class Kernel:
         self.join()
 
     async def __aenter__(self) -> Kernel:
-        """As ``with``, in a trio task: threads of kind ``guest`` live in this task's trio run."""
+        """Start as ``with`` does, in a trio task.  Threads of kind ``guest`` run in this task's trio run."""
         import trio
 
         if self._state == "new":
@@ -182,7 +191,7 @@ class Kernel:
             for thread in self.plan.threads:
                 if is_guest(thread, self.registry):
                     await nursery.start(cast("GuestThread", self._threads[thread.name]).serve)
-        except BaseException as error:  # nobody leaves a block that was not entered
+        except BaseException as error:  # ``__aexit__`` is not called if ``__aenter__`` raises
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
@@ -207,19 +216,19 @@ class Kernel:
             thread.join()
 
     def _written_out(self) -> bool:
-        """Whether there is nothing left to write.  Asked by every closing thread after each of its turns."""
+        """Return whether nothing is left to write.  Every closing thread calls this after each of its turns."""
         homes = {thread.number for thread in self._threads.values()}
         for _, reader, _, pipe in self.dispatcher.pipes():
             if reader in homes and pipe.more():
                 return False
         if any(thread.pending() for thread in self._threads.values()):
             return False
-        for thread in self._threads.values():  # the others, which may have nothing to do and not have looked
+        for thread in self._threads.values():  # the others may be asleep and would not ask
             thread.stop()
         return True
 
     def wait_running(self, timeout: float | None = 10.0) -> None:
-        """Wait until every engine is running, or has run to its end; ``KernelError`` names those that are not."""
+        """Wait until every engine is running or has ended without a failure; ``KernelError`` names the others."""
         changed = threading.Event()
 
         def told(_: EngineEvent) -> None:
@@ -268,11 +277,11 @@ class Kernel:
     def open(self, name: str, api: str, **options: Any) -> Any: ...
 
     def open(self, name: str, api: str | type[Api] | None = None, **options: Any) -> Any:
-        """Open an API by its name in the topology (one object a thread); options may override the plan's.
+        """Open an API by its name in the topology, for use in the calling thread.  ``options`` override the plan's.
 
-        ``api`` is the name of its kind, ``native`` if neither it nor the plan says otherwise; or the class that is
-        expected, for the sake of type checkers, of the kind that the plan says.  ``UnknownName`` if neither an engine of
-        the plan nor a route has the name: what has no route would wait for ever.
+        ``api`` is the name of its kind; without it, the plan's kind is used, or else ``native``.  It may also be the
+        expected class, for type checkers: the kind is then that of the plan.  ``UnknownName`` if neither the plan's
+        engines nor a route has the name, since an API without a route would wait for ever.
         """
         self._running()
         planned = self.plan.engine(name)
@@ -311,10 +320,10 @@ class Kernel:
                 f"nothing is called {name!r}, and no route leads there or begins there; {nearest(name, known)}"
             )
 
-    # ------------------------------------------------------------------ change while running
+    # ------------------------------------------------------------------ changes while running
 
     def add_thread(self, plan: ThreadPlan) -> None:
-        """Start one more thread that hosts engines."""
+        """Start a thread that hosts engines.  Any thread; ``KernelClosed`` if the kernel is not running."""
         self._running()
         refuse_guests((plan,), self.registry)
         self._add_thread(plan)
@@ -332,10 +341,10 @@ class Kernel:
 
     @_one_at_a_time
     def add_engine(self, plan: EnginePlan, bound: BoundSockets | None = None) -> None:
-        """Start an engine, or make a name known that applications may open.
+        """Start an engine, or add a name that applications may open.  Any thread.
 
-        ``bound`` is where a listener is to listen, bound by the caller (``kernel.hosting.listener.listen_on``), so that
-        an address that is taken is an error there.  It belongs to the kernel from now on.
+        ``bound`` has listening sockets for the engine (``kernel.hosting.listener.listen_on``).  If the address is in use,
+        the caller gets the error there.  The kernel closes the sockets when the engine is removed.
         """
         self._running()
         self._refuse_known(plan.name)
@@ -355,11 +364,11 @@ class Kernel:
         thread: str | None = None,
         bound: BoundSockets | None = None,
     ) -> None:
-        """Start an engine that the caller makes, of no kind that a plan could name.
+        """Start an engine that the caller makes, without a kind.  Any thread.
 
-        ``make_engine`` is called in the thread (of that name, else the one with the fewest engines), again for each new
-        life after a failure.  Routes lead to and from ``name`` as to any engine.  The engine is not part of ``plan``, so
-        ``apply`` leaves it alone as long as its thread stays; ``remove_engine`` lets it go.  ``bound``: as for ``add_engine``.
+        ``make_engine`` is called in the thread with the name ``thread`` (or in the one with the fewest engines), and again
+        after each failure.  Routes lead to and from ``name`` as to any engine.  The engine is not part of ``plan``: ``apply``
+        does not touch it unless its thread is removed, and ``remove_engine`` removes it.  ``bound``: as for ``add_engine``.
         """
         self._running()
         self._refuse_known(name)
@@ -396,10 +405,10 @@ class Kernel:
 
     @_one_at_a_time
     def remove_engine(self, name: str, linger: float = 0.0, on_gone: Callable[[], Any] | None = None) -> None:
-        """Let an engine go; the routes stay, for others or for its return.  Returns at once.
+        """Stop an engine; returns at once.  Its routes stay.  Any thread.
 
-        The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called when it has gone, in
-        its thread; it may not wait or raise.
+        The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called in its thread when it has
+        ended; it must not wait or raise.
         """
         self._running()
         if self.plan.engine(name) is None and name not in self._homes:
@@ -425,7 +434,7 @@ class Kernel:
 
     @_one_at_a_time
     def add_route(self, plan: RoutePlan) -> None:
-        """Connect engines; applies to those that are there and those that will come."""
+        """Connect engines: those that are running, and those that will be added.  Any thread."""
         self._running()
         kind = self.registry.kind("routers", plan.router)
         options = msgspec.convert(plan.router_options, kind.options, strict=False)
@@ -459,9 +468,9 @@ class Kernel:
 
     @_one_at_a_time
     def remove_route(self, plan: RoutePlan) -> None:
-        """Disconnect; what is in its pipes is still delivered.
+        """Remove a route; what is in its pipes is still delivered.  ``UnknownName`` if there is none.  Any thread.
 
-        Routes that look alike may differ in what their label does not say: of those, the one that is just like ``plan``.
+        Several routes may have the label of ``plan``.  The one that is equal to ``plan`` is removed, or else the first.
         """
         self._running()
         alike = [pair for pair in self._specs if pair[0].label == plan.label]
@@ -477,7 +486,10 @@ class Kernel:
         self.plan = msgspec.structs.replace(self.plan, routes=tuple(routes))
 
     def apply(self, plan: Plan) -> list[str]:
-        """Become what ``plan`` says without touching what does not change; return what was done, a line each."""
+        """Change the running system to ``plan``, without touching what both have in common.
+
+        Returns a line for each change.  Raises ``PlanError`` before any change if the plan has mistakes.
+        """
         self._check(plan)
         new = plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
         change = diff(self.plan, new, {name: thread.name for name, thread in self._homes.items()})
@@ -491,7 +503,7 @@ class Kernel:
             gone.stop()
             gone.join()
             gone.dispose()
-            for name in [name for name, home in self._homes.items() if home is gone]:  # made by code
+            for name in [name for name, home in self._homes.items() if home is gone]:  # started with ``host``
                 del self._homes[name]
             with self._changing:
                 kept = tuple(kept for kept in self.plan.threads if kept.name != thread.name)
@@ -504,29 +516,32 @@ class Kernel:
             self.add_engine(engine)
         return change.lines()
 
-    # ------------------------------------------------------------------ for people
+    # ------------------------------------------------------------------ for operators
 
     def engine_states(self) -> list[EngineStatus]:
-        """How each engine is doing."""
+        """Return the state of each engine.  Any thread."""
         return [state for thread in self._threads.values() for state in list(thread.states.values())]
 
     def address_of(self, name: str) -> str:
-        """Where an engine listens, with the port that the system chose."""
+        """Return the address at which an engine listens, with the port that the system chose."""
         for state in self.engine_states():
             if state.name == name:
                 return state.address
         raise UnknownName(f"there is no running engine {name!r}")
 
     def statistics(self) -> SystemStatistics:
-        """The figures of this moment: engines, ports, routes, pipes, threads (``docs/figures.md``)."""
+        """Return the figures of engines, ports, routes, pipes and threads (``docs/figures.md``).  Any thread."""
         return gather(self.dispatcher, self._threads)
 
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
-        """Ask every engine for its ``queues``, ``connections`` ...; a thread too busy to answer is named instead."""
+        """Ask every engine for its rows of a table: ``queues``, ``connections`` ...
+
+        Threads that do not answer within ``timeout`` seconds are named in ``failed``.  Not for an engine's thread.
+        """
         return inspect(list(self._threads.values()), what, timeout)
 
     def operate(self, engine: str, what: str, argument: Any = None, timeout: float = 30.0) -> Any:
-        """Have one engine do something (``kernel.contracts.engine.Operable``), and return what came of it."""
+        """Call an operation of an engine (``kernel.contracts.engine.Operable``); return its result."""
         return operate(list(self._threads.values()), engine, what, argument, timeout)
 
     def _running(self) -> None:
@@ -540,12 +555,12 @@ class Kernel:
         for listener in list(self.events):
             try:
                 listener(event)
-            except Exception:  # the application's own fault: no engine and no thread pays for it
+            except Exception:  # a fault of the application must not stop an engine or a thread
                 _log.exception("a listener of kernel.events failed at %s", event)
 
 
 def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:
-    """Return a maker of the test that a message's envelope has to pass; None when all pass."""
+    """Return a function that makes the filter of a route (``RouteSpec.make_filter``); None for a route without one."""
     if not plan.match and plan.exchange is None:
         return None
     exchange = plan.exchange

@@ -1,4 +1,4 @@
-"""System for engines: the kernel as the engines that it hosts see it."""
+"""System for engines: what an engine may read and change in the kernel that hosts it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SystemForEngines:
-    """``kernel.contracts.system.System``."""
+    """Implements ``kernel.contracts.system.System``."""
 
     def __init__(self, kernel: Kernel, threads: Callable[[], list[EngineThread]]) -> None:
         self._kernel = kernel
@@ -27,17 +27,17 @@ class SystemForEngines:
 
     @property
     def plan(self) -> Plan:
-        """What there is at this moment."""
+        """Threads, engines and routes at this moment."""
         return self._kernel.plan
 
     def statistics(self) -> SystemStatistics:
-        """The figures of this moment."""
+        """Return the statistics of this moment."""
         return self._kernel.statistics()
 
     def inspect(
         self, what: str, host: Host, on_answer: Callable[[Inspection], Any], timeout: float = 2.0
     ) -> None:
-        """Ask all engines; the answer comes in a later turn."""
+        """Ask all engines for a table; ``on_answer`` is called in a later turn."""
         inspect_soon(self._threads(), what, timeout, host, on_answer)
 
     def operate(
@@ -49,7 +49,7 @@ class SystemForEngines:
         on_done: Callable[[Any, KernelError | None], Any],
         timeout: float = 30.0,
     ) -> None:
-        """Have an engine do something; what came of it comes in a later turn."""
+        """Call an operation of an engine; ``on_done`` is called in a later turn."""
         operate_soon(self._threads(), engine, what, argument, timeout, host, on_done)
 
     def add_route(self, plan: RoutePlan) -> None:
@@ -61,21 +61,21 @@ class SystemForEngines:
         self._kernel.remove_route(plan)
 
     def subscribe(self, host: Host, on_event: Callable[[EngineEvent], Any]) -> Callable[[], None]:
-        """Pass events on to the thread of ``host``, until what is returned is called."""
+        """Pass events on to the thread of ``host``, until the function that is returned is called."""
         ended = False
 
         def deliver(event: EngineEvent) -> None:
             if not ended:
                 on_event(event)
 
-        def told(event: EngineEvent) -> None:
+        def pass_on(event: EngineEvent) -> None:
             host.post(partial(deliver, event))
 
         def end() -> None:
             nonlocal ended
             if not ended:
                 ended = True
-                self._kernel.events.remove(told)
+                self._kernel.events.remove(pass_on)
 
-        self._kernel.events.append(told)
+        self._kernel.events.append(pass_on)
         return end
