@@ -1,7 +1,11 @@
-"""Store: the seam behind which durable definitions and persistent messages are written down.
+"""Store: the interface through which the broker stores durable definitions and persistent messages.
 
-The broker calls it in the order in which things happened; the store decides how they get to disk.
-``EmptyStore`` keeps nothing: a broker whose durable queues last as long as its process.
+The broker calls it in the order in which things happen; the store decides when and how they are written.
+``EmptyStore`` stores nothing: durable queues then end with the process.
+
+The store counts groups of writes.  ``mark`` is the number of the group that has everything the store was told so far,
+and ``safe`` the last group that is durable on disk.  So a caller keeps ``mark``, and answers its client when ``safe``
+has reached it; ``when_safe`` says when to look again.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ UNLIMITED = 1 << 62
 
 
 class Store(Interface):
-    """What the broker tells a store.  Called by the broker's thread; only reading waits, only checks raise."""
+    """Called by the broker's thread.  Only ``read`` waits for the disk, and only the ``check_*`` methods raise."""
 
     definition_version: int
     """Counts the definitions that were written or dropped.
@@ -35,40 +39,40 @@ class Store(Interface):
 
     @property
     def mark(self) -> int:
-        """What ``safe`` reaches when all that was told so far is safe."""
+        """The value of ``safe`` from which on everything up to now is durable."""
         ...
 
     @property
     def safe(self) -> int:
-        """How far what was told is safe."""
+        """The last group that is durable on disk."""
         ...
 
     def demand(self) -> int:
-        """Return ``mark``; a client is told when it is reached, also if all that was told are acknowledgements.
+        """Return ``mark``, and have everything up to now synced because a client waits for it.
 
-        Those that nobody waits for are written at once, too, but need not outlive a power cut.
+        Acknowledgements that no client waits for are written at once, too, but are not synced at once.
         """
         ...
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for the disk that publishers have to."""
+        """Whether so much waits for the disk that publishers have to wait."""
         ...
 
     def when_safe(self, callback: Callable[[], None]) -> None:
-        """Call back once, when ``safe`` has moved."""
+        """Call ``callback`` once, when ``safe`` has changed next."""
         ...
 
     def flush(self) -> None:
-        """The end of a turn: what was told may be on its way."""
+        """The turn ends: start to write, unless a write is under way."""
         ...
 
     def check_envelope(self, envelope: Envelope) -> None:
-        """Refuse (``PreconditionFailed``) an envelope that could not be written; asked before messages are taken."""
+        """Raise ``PreconditionFailed`` for an envelope that cannot be written; called before its messages are accepted."""
         ...
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments of a durable thing that could not be written; asked before it is made."""
+        """Raise ``PreconditionFailed`` for arguments that cannot be written; called before a durable thing is created."""
         ...
 
     def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
@@ -84,44 +88,44 @@ class Store(Interface):
         ...
 
     def drop_queue(self, queue: Queue) -> None:
-        """A queue, durable or not, was deleted with all that was in it."""
+        """A queue, durable or not, was deleted with its messages."""
         ...
 
     def keep_binding(self, vhost: str, binding: Binding) -> None:
-        """A binding between durable ends was made."""
+        """A durable binding was added."""
         ...
 
     def drop_binding(self, binding: Binding) -> None:
-        """A binding between durable ends was taken away."""
+        """A durable binding was removed."""
         ...
 
     def keep_messages(self, queue: Queue, span: Span) -> None:
-        """Persistent messages entered a durable queue; their positions are their names there."""
+        """Persistent messages were published to a durable queue.  Queue and position identify each of them."""
         ...
 
-    def drop_messages(self, queue: Queue, held: Item) -> None:
-        """Messages that are written down were acknowledged, dropped, or went elsewhere."""
+    def drop_messages(self, queue: Queue, item: Item) -> None:
+        """Stored messages were acknowledged, dropped or dead-lettered."""
         ...
 
     def most_resident(self, policy: QueuePolicy) -> int:
-        """Return how many octets of waiting bodies a queue may have in memory."""
+        """Return how many octets of ready bodies a queue with this policy may have in memory."""
         ...
 
     def page_out(self, queue: Queue) -> None:
-        """A queue has more than that."""
+        """A queue has more bodies in memory than ``Queue.most_resident``: write its tail to disk and replace it by pages."""
         ...
 
     def share_memory(self, queues: Collection[Queue]) -> None:
-        """Divide anew among all queues what they may have in memory together; to be called now and then."""
+        """Divide the memory among all queues again; called from time to time."""
         ...
 
     def read(self, page: Paged, following: Item | None) -> list[Span]:
-        """Return a page's messages; ``following`` is what will be wanted next."""
+        """Return the messages of a page; ``following`` is the item that will be read next."""
         ...
 
 
 class EmptyStore:
-    """Keeps nothing, and so is always done."""
+    """Stores nothing, so everything is always as durable as it will be."""
 
     definition_version = 0
     mark = 0
@@ -129,11 +133,11 @@ class EmptyStore:
     full = False
 
     def demand(self) -> int:
-        """Nothing is waited for."""
+        """There is nothing to wait for."""
         return 0
 
     def when_safe(self, callback: Callable[[], None]) -> None:
-        """All is as safe as it will ever be: nobody asks."""
+        """Never called: no mark is ahead of ``safe``."""
 
     def flush(self) -> None:
         """Write nothing."""
@@ -145,38 +149,38 @@ class EmptyStore:
         """Nothing is written."""
 
     def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def drop_exchange(self, exchange: Exchange) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def keep_queue(self, queue: Queue) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def drop_queue(self, queue: Queue) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def keep_binding(self, vhost: str, binding: Binding) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def drop_binding(self, binding: Binding) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def keep_messages(self, queue: Queue, span: Span) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
-    def drop_messages(self, queue: Queue, held: Item) -> None:
-        """Keep nothing."""
+    def drop_messages(self, queue: Queue, item: Item) -> None:
+        """Store nothing."""
 
     def most_resident(self, policy: QueuePolicy) -> int:
-        """All: there is no other place for them."""
+        """There is no limit, because there is no disk."""
         return UNLIMITED
 
     def page_out(self, queue: Queue) -> None:
-        """There is nowhere to go."""
+        """There is no disk."""
 
     def share_memory(self, queues: Collection[Queue]) -> None:
-        """There is nothing to divide."""
+        """There is no limit to divide."""
 
     def read(self, page: Paged, following: Item | None) -> list[Span]:
         """Nothing was paged out."""

@@ -1,9 +1,13 @@
-"""Compactor: keeps a log from growing beyond about twice what lives in it.
+"""Compactor: limits a log to about twice the size of its live messages.
 
-The oldest segment goes as soon as nothing in it lives.  When most of the log is dead, but something in the
-oldest segment is not, then what lives there is written again with the next groups, a piece each.
+The oldest segment is deleted as soon as no message in it is live.  When most of the log is dead, and the oldest
+segment has live messages, these are written again, a part of them with each of the next groups.
 
-It changes nothing by itself: it says which segments to forget and what to write again, and the log does that.
+The compactor writes and deletes nothing itself: it tells the log what to write again and which segments to delete.
+
+Course: ``wanted`` chooses the oldest segment as the source.  ``step`` returns live messages of the source for the next
+group.  ``has_moved`` notes where they are when that group is written; after the last group it changes the extents of
+the pages and returns the source, which the log deletes.
 """
 
 from __future__ import annotations
@@ -25,21 +29,21 @@ from plugins.engines.broker.storage.segment import Reader, Segment
 from plugins.engines.broker.storage.stored_queue import StoredQueue
 
 _FEWEST_SEGMENTS = 4
-"""With fewer there is nothing to gain."""
+"""With fewer segments, compaction is not worth it."""
 _LOOK_AFTER_GROUPS = 100
-_PIECE = 256 * 1024
-"""Octets that are looked through with a small group; with a large one, twice its size."""
+_LEAST_READ = 256 * 1024
+"""Octets of the source that are read for a small group; for a large group, twice its size."""
 _NEAR = 64 * 1024
-"""Octets between two places that are still read in one go."""
+"""Two extents with at most so many octets between them are joined, and read at once."""
 
 
-class _Home(NamedTuple):
+class _NewExtent(NamedTuple):
     old_start: int
     extent: Extent
 
 
 class Survivors(NamedTuple):
-    """What lives of one message record: to be written again as these records."""
+    """The live messages of one message record, to be written again as these records."""
 
     old_start: int
     """Where the record begins in its segment."""
@@ -71,11 +75,11 @@ class Compactor:
         self._counters = counters
         self._on_damage = on_damage
         self.compacted = 0
-        """Segments that were written again."""
+        """Segments whose live messages were written again."""
         self._source: Segment | None = None
         self._records: Iterator[Record | Damage] = iter(())
         self._exhausted = False
-        self._homes: list[_Home] = []
+        self._new_places: list[_NewExtent] = []
         self._saved = 0
         """Octets written again so far."""
         self._groups = 0
@@ -84,7 +88,7 @@ class Compactor:
         self._unreadable: Segment | None = None
 
     def wanted(self, *, closing: bool) -> bool:
-        """Whether the next group is to take something along; nothing new is begun while ``closing``."""
+        """Whether to call ``step`` for the next group.  While ``closing``, no new source is begun."""
         segments = self._segments
         if self._source is not None:
             return True
@@ -99,17 +103,17 @@ class Compactor:
             return False
         source = self._source = segments[0]
         self._exhausted = False
-        self._homes = []
+        self._new_places = []
         self._saved = 0
         self._records = iter(RecordReader(self._read, self._marker, 0, source.size))
         return True
 
     def step(self, group_bytes: int) -> list[Survivors]:
-        """Return what the next group, which has so many octets, is to take along of the segment that is compacted."""
+        """Return live messages of the source for the next group, which has ``group_bytes`` octets without them."""
         source = self._source
-        assert source is not None, "asked for only when wanted"
+        assert source is not None, "called only if ``wanted`` returned True"
         survivors: list[Survivors] = []
-        budget = max(_PIECE, 2 * group_bytes)
+        budget = max(_LEAST_READ, 2 * group_bytes)
         try:
             for record in self._records:
                 if isinstance(record, Damage):
@@ -127,16 +131,18 @@ class Compactor:
         return survivors
 
     def has_moved(self, group: Group, segment: Segment, at: int) -> Segment | None:
-        """A group is safe, at this offset of a segment; return the segment that is to be forgotten, if one is."""
+        """A group was written at offset ``at`` of a segment; return the source if it can be deleted now."""
         if self._source is None:
             return None
         for moved in group.moved:
-            self._homes.append(_Home(moved.old_start, Extent(segment, at + moved.start, at + moved.stop)))
+            self._new_places.append(
+                _NewExtent(moved.old_start, Extent(segment, at + moved.start, at + moved.stop))
+            )
             self._saved += moved.stop - moved.start
         return self._finish(self._source) if self._exhausted else None
 
     def dead(self) -> list[Segment]:
-        """Return the segments at the front that nothing lives in; the last of all is never among them."""
+        """Return the oldest segments as far as they have no live message; never the last segment."""
         dead: list[Segment] = []
         for segment in self._segments[:-1]:
             if segment is self._source or self._lives(segment):
@@ -149,7 +155,7 @@ class Compactor:
         return self._files.read(self._source.name, offset, length)
 
     def _survivors(self, record: Record) -> list[Survivors]:
-        """Return what lives of a message record, each stretch of it as a record of its own."""
+        """Return the live messages of a record, each range of them as a record of its own."""
         queues = self._queues
         alive = [
             (entry, first - entry.base, stop - entry.base)
@@ -172,17 +178,17 @@ class Compactor:
         return [Survivors(record.start, records)]
 
     def _finish(self, source: Segment) -> Segment:
-        """All that lives of a segment is safe elsewhere: the pages learn where."""
-        starts = [home.old_start for home in self._homes]
+        """All live messages of the source are written elsewhere: change the extents of their pages."""
+        starts = [new_place.old_start for new_place in self._new_places]
         for page in list(source.pages):
             page.detach()
             page.extents = self._new_extents(page, source, starts)
             page.attach()
         self._source = None
-        self._homes = []
+        self._new_places = []
         self._witness = None
         self.compacted += 1
-        if 2 * self._saved < source.content:  # it was worth it: the next one may be, too
+        if 2 * self._saved < source.content:  # little had to be written: look at the next segment at once
             self._groups = _LOOK_AFTER_GROUPS
         return source
 
@@ -193,8 +199,8 @@ class Compactor:
                 extents.append(extent)
                 continue
             low, high = bisect_left(starts, extent.start), bisect_left(starts, extent.stop)
-            for home in self._homes[low:high]:
-                new = home.extent
+            for new_place in self._new_places[low:high]:
+                new = new_place.extent
                 last = extents[-1] if extents else None
                 if last and last.segment is new.segment and 0 <= new.start - last.stop <= _NEAR:
                     extents[-1] = Extent(new.segment, last.start, new.stop)
@@ -203,7 +209,7 @@ class Compactor:
         return extents
 
     def _lives(self, segment: Segment) -> bool:
-        """Whether anything in a segment may live; the queue that said so last is asked first."""
+        """Whether a segment may have live messages.  The queue that had one at the last call is checked first."""
         stored = self._queues
         if self._witness is not None and self._witness[0] is segment:
             queue = self._witness[1]
@@ -216,7 +222,7 @@ class Compactor:
         return False
 
     def _pays(self) -> bool:
-        """Whether most of the log is dead, or in many small files."""
+        """Whether most of the log is dead, or the log has many small segments."""
         segments, segment_bytes = self._segments, self._segment_bytes
         size = sum(segment.content for segment in segments)
         if len(segments) > 2 * _FEWEST_SEGMENTS + 4 * size // segment_bytes:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class LogCounters(msgspec.Struct):
-    """What an operator wants to know."""
+    """Counters for operators.  Other threads read them."""
 
     syncs: int = 0
     last_sync_seconds: float = 0.0

@@ -1,7 +1,7 @@
-"""Definition records: exchanges, queues and bindings, and what of them was dropped.
+"""Definition records: exchanges, queues and bindings, and which of them were dropped.
 
-Each definition has a number of its own for ever, by which other records speak of it.  Its record is a MessagePack
-array (``values.py``): which sort of definition it is, and its fields in order.
+Each definition has a number, which is never used again and by which other records refer to it.  Its record is a
+MessagePack array (``values.py``): the sort of definition, and its fields in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.values import decode_value, encode_value
 
 FORMAT = 2
-"""The version of the store's format.  1: envelopes and arguments were in AMQP's encodings; it is read still."""
+"""The version of the store's format.  In format 1, which can still be read, envelopes and arguments were in
+AMQP's encodings."""
 _SETTLED = Struct(">QQQ")
 
 

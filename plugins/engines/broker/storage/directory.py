@@ -1,7 +1,7 @@
-"""Directory: what a store finds and makes where it is told to keep things.
+"""Directory: the files of a store.
 
-``lock`` is held by the broker that uses it, ``marker`` says how records are found, ``000000000001.log``
-and its successors are the log, and ``paged/`` holds what did not fit into memory and dies with the process.
+The broker that uses the directory has locked ``lock``.  ``marker`` has the octets with which each record begins.
+``000000000001.log`` and its successors are the durable log.  ``paged/`` has the overflow log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MARKER_NAME = "marker"
 
 
 def lock_directory(directory: Path) -> FileLock:
-    """Keep other brokers out of a store, or raise ``CannotOpen``."""
+    """Lock a directory; raise ``CannotOpen`` if another broker uses it."""
     try:
         return FileLock(directory / "lock")
     except Locked as holder:
@@ -32,7 +32,7 @@ def lock_directory(directory: Path) -> FileLock:
 
 
 def read_marker(files: Files) -> bytes:
-    """Return the directory's marker; if its file is damaged or missing, what the segments begin with.
+    """Return the directory's marker.  If its file is damaged or missing, take the marker from the segments.
 
     A directory without segments gets a new marker.
     """

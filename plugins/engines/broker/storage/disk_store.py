@@ -1,7 +1,7 @@
-"""Disk store: the broker's store on a disk.  Durable things are safe there, and long queues fit into memory.
+"""Disk store: the broker's store in a directory.
 
-Two logs: the durable log for what has to survive, synced group by group, and the overflow log for messages that
-need not survive and are too many for the memory.
+There are two logs.  The durable log has what must survive a restart, and is synced group by group.  The overflow log
+has messages that need not survive and for which there is no room in memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Report = Callable[[str, str], None]
 
 
 class DiskStore:
-    """The store of one directory.  Called by the broker's thread."""
+    """The store of one directory; see ``Store`` for the contract.  Called by the broker's thread."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class DiskStore:
         on_done: Callable[[], None],
         report: Report,
     ) -> None:
-        """``on_done`` is called after each group, when those that wait have been called."""
+        """``on_done`` is called after each group, after the callbacks of ``when_safe``."""
         self.options = options
         self._codecs = codecs
         self.definition_version = 0
@@ -122,7 +122,7 @@ class DiskStore:
         self._drop(exchange)
 
     def keep_queue(self, queue: Queue) -> None:
-        if queue.exclusive:  # goes with its connection, and so with this process
+        if queue.exclusive:  # deleted with its connection, and so with this process
             return
         number = self._number_of(queue)
         queue.stored = self.log.stored.get(number) or self.log.open_queue(number)
@@ -132,7 +132,7 @@ class DiskStore:
     def drop_queue(self, queue: Queue) -> None:
         if queue.overflow is not None:
             self.overflow.close_queue(queue.overflow)
-            self.overflow.forget_dead()  # nothing is written about it that would have it look
+            self.overflow.forget_dead()  # nothing is written now, so no group would do this later
             queue.overflow = None
         if queue.stored is not None:
             self.queues.pop(queue.stored.number, None)
@@ -154,7 +154,7 @@ class DiskStore:
 
     @contextmanager
     def restoring(self, number: int) -> Iterator[None]:
-        """What is kept now has this number, and is on disk already."""
+        """Definitions that are kept now have this number and are on disk already, so they are not written again."""
         self._restoring = number
         try:
             yield
@@ -162,11 +162,11 @@ class DiskStore:
             self._restoring = None
 
     def remember(self, definition: Definition) -> None:
-        """Keep what cannot be made of a definition now."""
+        """Keep a definition that could not be restored, so that it is written into new segments."""
         self._definitions[definition.number] = definition
 
     def begin_numbers(self, after: int) -> None:
-        """Give new things numbers that no record has."""
+        """Number new definitions from ``after`` + 1 on: no record has these numbers."""
         self._next_number = max(self._next_number, after + 1)
 
     def _number_of(self, thing: object) -> int:
@@ -214,16 +214,16 @@ class DiskStore:
         if queue.stored is not None:
             self.log.keep(queue.stored, span)
 
-    def drop_messages(self, queue: Queue, held: Span | Paged) -> None:
-        if isinstance(held, Page):
-            held.detach()
-            log = self._log_of(held.stored)
-            for first, stop in held.ranges:
-                log.settle(held.stored, first, stop)
-        elif isinstance(held, Span) and held.location is not None:
-            stored = queue.stored if held.location.durable else queue.overflow
+    def drop_messages(self, queue: Queue, item: Span | Paged) -> None:
+        if isinstance(item, Page):
+            item.detach()
+            log = self._log_of(item.stored)
+            for first, stop in item.ranges:
+                log.settle(item.stored, first, stop)
+        elif isinstance(item, Span) and item.location is not None:
+            stored = queue.stored if item.location.durable else queue.overflow
             if stored is not None:
-                self._log_of(stored).settle(stored, held.base + held.start, held.base + held.stop)
+                self._log_of(stored).settle(stored, item.base + item.start, item.base + item.stop)
 
     def most_resident(self, policy: QueuePolicy) -> int:
         return self.options.lazy_bytes if policy.lazy else self.options.queue_bytes
@@ -254,7 +254,7 @@ class DiskStore:
         self._look_at_memory()
 
     def _look_at_memory(self) -> None:
-        """Count what queues hold beyond what they may; it is on its way to the disk."""
+        """Add up the octets by which queues exceed their limits.  They are being written to disk."""
         self._excess = sum(
             max(0, queue.backlog.size - queue.backlog.paged - queue.most_resident) for queue in self._over
         )
@@ -313,7 +313,7 @@ class DiskStore:
     # The end
 
     def close(self, delivered: Iterable[tuple[int, int, int]]) -> None:
-        """Write what is left, and which messages had been delivered before: (queue, first, stop) of each."""
+        """Write what is left, and which messages had been delivered: ``delivered`` has (queue, first, stop)."""
         self._on_done = _nothing
         self._waiting.clear()
         self._over.clear()
@@ -321,7 +321,7 @@ class DiskStore:
         self.overflow.close(None)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters of this moment; any thread."""
+        """Return the present counters.  Called from any thread."""
         log, overflow = self.log, self.overflow
         return {
             "bytes": log.bytes_on_disk(),
@@ -340,11 +340,11 @@ class DiskStore:
 
 
 def _nothing() -> None:
-    """Nobody is told any more."""
+    """After ``close`` nobody is called."""
 
 
 def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Paged]) -> Iterator[tuple[int, int, int]]:
-    """Return (queue, first, stop) of those messages of a backlog that were delivered before."""
+    """Return (queue, first, stop) for the messages of a backlog that were delivered before."""
     for item in items:
         if not item.redelivered:
             continue

@@ -1,4 +1,4 @@
-"""Envelopes as the store writes them, in a form that is no protocol's.
+"""Envelopes as the store writes them, in a form that is independent of protocols.
 
     length of a codec's name 1 · name · MessagePack array:
         key, exchange, reply_to, persistent, priority, expiration, properties
@@ -23,7 +23,7 @@ from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.values import decode_value, encode_value
 
 _MOST_ENVELOPES = 1000
-"""How many are remembered each way."""
+"""Entries of each cache."""
 _encode_fields = msgspec.msgpack.Encoder().encode
 _NO_CODEC = b"\0"
 
@@ -38,7 +38,7 @@ class PropertiesCodec(Interface):
 
     @property
     def properties_type(self) -> type[Mapping[str, Any]]:
-        """The class of the properties that it encodes; subclasses are not meant."""
+        """The class of the properties that it encodes; not its subclasses."""
         ...
 
     def encode(self, properties: Any) -> bytes:
@@ -106,7 +106,7 @@ class Codecs:
 
 
 class Envelopes:
-    """Encodes and decodes envelopes, and remembers the last so that messages which shared one do so again."""
+    """Encodes and decodes envelopes.  Caches them, so that messages that shared an envelope share one again."""
 
     def __init__(self, codecs: Codecs) -> None:
         self._codecs = codecs
@@ -188,7 +188,7 @@ class Envelopes:
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> Any:
-    """Keep a value under a key, and return it.  What is known is forgotten when it is too much."""
+    """Cache a value under a key, and return it.  A full cache is cleared."""
     if len(known) >= _MOST_ENVELOPES:
         known.clear()
     known[key] = value

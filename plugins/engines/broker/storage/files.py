@@ -1,4 +1,4 @@
-"""Files: the few things that a store asks of a directory, so that tests can lose power and fill disks."""
+"""Files: the file operations that a store needs, as an interface, so that tests can simulate a loss of power or a full disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Protocol as Interface
 from kernel.hosting.disk import reserve, sync_data, sync_directory, will_read
 
 _MOST_OPEN = 32
-_PIECE = 1 << 20
-"""Octets that go to the operating system in one call."""
+_CHUNK = 1 << 20
+"""Octets of one system call."""
 _RESERVED = 1 << 20
-"""Octets that a file is made larger by at a time.  A sync that has not to tell of a new size takes 95 µs instead of 155
-(ext4, 2026-11-21): the file system's own journal stays out of it."""
+"""Octets that a file is made larger by at a time.  If the size of the file does not change, a sync takes 95 µs instead
+of 155 (ext4, 2026-11-21), because the file system writes nothing to its own journal."""
 
 
 class Writable(Interface):
@@ -35,11 +35,11 @@ class Writable(Interface):
         ...
 
     def end(self) -> None:
-        """Nothing more is to be written: cut off the zeros behind it."""
+        """Nothing more will be written: cut off the reserved zeros at the end."""
         ...
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         ...
 
 
@@ -47,7 +47,7 @@ class Files(Interface):
     """The files of one directory, by name.  Everything but ``names`` may raise ``OSError``."""
 
     def names(self) -> list[str]:
-        """Return what files there are, sorted."""
+        """Return the names of the files, sorted."""
         ...
 
     def size(self, name: str) -> int:
@@ -55,7 +55,7 @@ class Files(Interface):
         ...
 
     def create(self, name: str) -> Writable:
-        """Make a file, empty if it was there; its name is safe after ``sync_directory``."""
+        """Create an empty file, or empty an existing one.  Its name is durable after ``sync_directory``."""
         ...
 
     def read(self, name: str, offset: int, length: int) -> bytes:
@@ -63,27 +63,27 @@ class Files(Interface):
         ...
 
     def will_read(self, name: str, offset: int, length: int) -> None:
-        """Have the operating system fetch octets before they are asked for."""
+        """Tell the operating system that these octets will be read soon."""
         ...
 
     def end_reading(self, name: str) -> None:
-        """Nobody reads a file any more: give its descriptor back, or its octets stay on the disk."""
+        """The file will not be read any more: close its descriptor, or its octets stay on the disk."""
         ...
 
     def truncate(self, name: str, size: int) -> None:
-        """Cut a file, safely."""
+        """Truncate a file, durably."""
         ...
 
     def remove(self, name: str) -> None:
-        """Delete a file, safely; one that is not there is no fault."""
+        """Delete a file, durably.  It is no error if it does not exist."""
         ...
 
     def set_aside(self, name: str) -> None:
-        """Rename a file so that nobody takes it for one of ours."""
+        """Rename a file so that it is not taken for a segment."""
         ...
 
     def replace(self, name: str, data: bytes) -> None:
-        """Write a small file whole, safely: the old or the new one is there, never a part."""
+        """Replace a small file atomically and durably."""
         ...
 
     def sync_directory(self) -> None:
@@ -91,7 +91,7 @@ class Files(Interface):
         ...
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close all descriptors."""
         ...
 
 
@@ -109,7 +109,7 @@ class _AppendedFile:
         if end > self._reserved:
             self._reserved = reserve(self._descriptor, max(self._size, self._reserved), end + _RESERVED)
         while data:
-            written = os.write(self._descriptor, data[:_PIECE])
+            written = os.write(self._descriptor, data[:_CHUNK])
             self._size += written
             data = data[written:]
 
@@ -215,15 +215,19 @@ class DirectoryFiles:
         return descriptor
 
     def _open_to_read(self, path: Path) -> int:
-        """Open a file, in the place of another of ours if the process may have no more: messages would count as lost."""
+        """Open a file to read.
+
+        If the process may have no more descriptors, close another one of this store: otherwise messages would be
+        counted as lost.
+        """
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._give_one_back():
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._close_one():
                 raise
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _give_one_back(self) -> bool:
+    def _close_one(self) -> bool:
         if self._reading:
             os.close(self._reading.popitem(last=False)[1])
         elif self._spare is not None:
@@ -234,7 +238,7 @@ class DirectoryFiles:
         return True
 
     def _keep_spare(self) -> None:
-        """Have a descriptor to give back for the first file that is read."""
+        """Keep a spare descriptor, which can be closed if there is none for the first file that is read."""
         if self._spare is None and not self._reading:
             with suppress(OSError):
                 self._spare = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,9 +1,9 @@
-"""Framing: records in a file, found again whatever happens to the file between them.
+"""Framing: records in a file, which can be found even if octets between them are damaged.
 
     marker 8 · CRC-32 4 · payload length 4 · kind 1 · payload
 
-The CRC covers all that follows it.  The marker is chosen by chance for each store, so that no message
-body can pretend to be a record: a reader that has lost its way looks for the next marker.
+The CRC covers all that follows it.  The marker is random for each store, so that no message body
+can look like a record.  After damaged octets, a reader searches for the next marker.
 Integers are big-endian throughout the store.
 """
 
@@ -46,7 +46,7 @@ class Kind(IntEnum):
 
 
 class Record(NamedTuple):
-    """A record, and where it lies."""
+    """A record, and its offsets in the file."""
 
     start: int
     stop: int
@@ -55,14 +55,14 @@ class Record(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Octets that are no record, between two that are (or before the end of the file)."""
+    """Octets between two records, or before the end of the file, that are no record."""
 
     start: int
     stop: int
 
 
 def header_of(marker: bytes, kind: int, payload: Buffer) -> bytes:
-    """Return what stands before a payload."""
+    """Return the header of a record."""
     size = len(payload)
     return _HEADER.pack(marker, crc32(payload, crc32(_CHECKED.pack(size, kind))), size, kind)
 
@@ -73,7 +73,7 @@ def frame(marker: bytes, kind: int, payload: bytes) -> bytes:
 
 
 class RecordReader:
-    """Reads records from ``start`` to ``stop`` of a file, and says what is none."""
+    """Reads the records from ``start`` to ``stop`` of a file, and returns damaged ranges as ``Damage``."""
 
     def __init__(self, read: Read, marker: bytes, start: int, stop: int) -> None:
         self._read = read

@@ -1,4 +1,4 @@
-"""Group: what goes to disk together, with one sync for all of it."""
+"""Group: records that are written together, with one sync for all of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from plugins.engines.broker.storage.framing import HEADER_BYTES, Kind, header_of
 from plugins.engines.broker.storage.location import Location
 from plugins.engines.broker.storage.message_records import Entry, encode_messages
 
-_SLIGHT = 4096
-"""Octets that the operating system takes in some 10 us; the writer needs 80 to wake, write and tell."""
+_SHORT = 4096
+"""Octets.  The operating system takes so many in about 10 us; the writer's thread needs 80 us to wake, write and tell."""
 
 
 class Moved(NamedTuple):
@@ -22,7 +22,7 @@ class Moved(NamedTuple):
 
 
 class Group:
-    """Encoded records, and what is to be told where they went.  Offsets count from the group's start."""
+    """Encoded records, and the objects that have to know where they were written.  Offsets are from the group's start."""
 
     def __init__(self, number: int, marker: bytes) -> None:
         self.number = number
@@ -33,9 +33,9 @@ class Group:
         """(queue, first, stop) of all messages in it."""
         self.moved: list[Moved] = []
         self.demanded = False
-        """Whether somebody waits until it is safe, whatever is in it."""
+        """Whether somebody waits until the group is synced."""
         self.compacts = False
-        """Whether it looks for what lives in a segment: then the next one, which does, too, follows at once."""
+        """Whether the compactor reads a segment with this group.  Then the next group follows at once."""
         self.attempts = 0
         self._marker = marker
 
@@ -44,13 +44,13 @@ class Group:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether it has to outlive a power cut; what only settles messages has not: they would come twice."""
+        """Whether it has to survive a loss of power.  SETTLED records alone need not: the messages would come again."""
         return self.demanded or bool(self.positions)
 
     @property
-    def is_slight(self) -> bool:
-        """Whether it has no messages, and is short: it is written where it is made, unless it is to be synced."""
-        return not (self.positions or self.compacts) and self.size <= _SLIGHT
+    def is_short(self) -> bool:
+        """Whether it is short and has no messages.  The broker's thread writes such a group itself, unless it is synced."""
+        return not (self.positions or self.compacts) and self.size <= _SHORT
 
     def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:
         """Add a record; return where it begins and ends."""
@@ -67,6 +67,6 @@ class Group:
         return self.add(Kind.MESSAGES, encode_messages(entries, batch, envelope, priority))
 
     def repeat(self, group: Group) -> None:
-        """Add what another group, which has no messages, has settled."""
+        """Add the records of another group, which has no messages."""
         self.chunks += group.chunks
         self.size += group.size

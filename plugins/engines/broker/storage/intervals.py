@@ -1,7 +1,7 @@
 """Intervals: a set of positions, as sorted ranges that neither overlap nor touch.
 
-A queue's positions come in order and mostly go in order, so that there are few ranges whatever the
-number of messages; both ends are found without a search.
+A queue's positions are added in order and mostly removed in order.  So there are few ranges whatever the number of
+messages, and both ends are found without a search.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Intervals:
         stops[low:high] = [stop]
 
     def remove(self, first: int, stop: int) -> None:
-        """Remove the numbers from ``first`` up to ``stop``; those that are not there are no fault."""
+        """Remove the numbers from ``first`` up to ``stop``; numbers that are not in the set are ignored."""
         starts, stops = self.starts, self.stops
         if not starts or first >= stop:
             return
-        if first <= starts[0] < stop < stops[0]:  # from the front: what consumers in order do
+        if first <= starts[0] < stop < stops[0]:  # from the front: the usual case
             starts[0] = stop
             return
         low = bisect_right(stops, first)

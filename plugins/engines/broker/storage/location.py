@@ -1,4 +1,4 @@
-"""Location: where in a log something lies."""
+"""Location: where in a log a batch is stored."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ class Extent(NamedTuple):
 
 
 class Location(msgspec.Struct, eq=False, gc=False):
-    """Where a stored batch lies, once that is known; shared by all spans of the batch in all queues.
+    """Where a stored batch is; all spans of the batch in all queues share it.
 
-    Octets ``start`` up to ``stop`` of a segment; no segment: not safe on disk yet.
+    Octets ``start`` up to ``stop`` of a segment; without a segment: it is not written yet.
     """
 
     durable: bool
-    """Whether that is the durable log, or the overflow log."""
+    """Whether it is in the durable log; otherwise it is in the overflow log."""
     segment: Segment | None = None
     start: int = 0
     stop: int = 0
 
     @property
     def readable(self) -> bool:
-        """Whether the batch can be read back from here (it may be on its way, or have been moved)."""
+        """Whether the batch can be read from here: not before it is written, and not after the compactor has moved it."""
         return self.segment is not None and not self.segment.gone
 
     @property
     def extent(self) -> Extent:
-        """The same, of what is readable."""
+        """The location as an extent.  Only if it is readable."""
         assert self.segment is not None
         return Extent(self.segment, self.start, self.stop)

@@ -19,7 +19,7 @@ So a record that settles a message is never deleted before one that stores it, a
 
 **What is promised when.**  What the broker tells in a turn is pending.  When the writer is free, all that
 is pending becomes a group, is written in the writer's thread, and is synced if a message is in it, or
-somebody has demanded it. What comes meanwhile is the next group: the slower the disk, the larger the
+somebody has demanded it.  What comes meanwhile is the next group: the slower the disk, the larger the
 groups.  ``safe`` is the number of the last group that was written and synced as it had to be.  It moves
 once a group, in order, and after nothing less than the whole group.  A client is told of what it published
 when ``safe`` has reached the ``mark`` of that moment.  What could not be encoded has been refused before
@@ -76,10 +76,10 @@ RETRY_SECONDS = 1.0
 _MOST_UNSYNCED_SECONDS = 1.0
 """As long as more comes, acknowledgements that nobody waits for are synced after so long."""
 _MOST_RANGES = 1000
-"""Ranges in one record: so many are lost if it is damaged."""
+"""Ranges in one record.  If the record is damaged, so many are lost."""
 
 Preamble: TypeAlias = Callable[[], Iterable[tuple[Kind, bytes]]]
-"""What each segment begins with, so that those before it are not needed for it."""
+"""The definitions that each segment begins with, so that it needs no segment before it."""
 
 
 class Log:
@@ -112,9 +112,9 @@ class Log:
         self.codecs = codecs
         self.envelopes = Envelopes(codecs)
         self.safe = 0
-        """The last group that is safe, as far as anybody waits for it."""
+        """The last group that is written, and synced if it had to be."""
         self.waiting_bytes = 0
-        """Bodies that are not safe yet."""
+        """Octets of bodies that are in no group yet, or in a group that is being written."""
         self.closing = False
         self.durable = durable
         self.counters = LogCounters()
@@ -138,27 +138,27 @@ class Log:
         self._next_segment = 1
         self._current: Segment | None = None
         self._file: Writable | None = None
-        self._unsynced: list[Group] = []  # written since the last sync: they only settle messages
+        self._unsynced: list[Group] = []  # written and not synced; they have SETTLED records only
         self._busy = False
-        self._cannot_remove = False  # that is tried again when there is something to write, too
+        self._cannot_remove = False  # then it is tried again with the next group, and not at once
         self._pending = Pending()
         self._removals: list[Segment] = []
 
     # What the broker tells
 
     def open_queue(self, number: int) -> StoredQueue:
-        """Store messages of a queue from now on."""
+        """Return the object under which messages of a queue are stored from now on."""
         stored = self.stored[number] = StoredQueue(number, durable=self.durable)
         return stored
 
     def close_queue(self, stored: StoredQueue) -> None:
-        """Forget a queue and all that is stored of it."""
+        """Forget a queue and all its stored messages."""
         self.stored.pop(stored.number, None)
         self._pending.settling.pop(stored, None)
         stored.live = Intervals()
 
     def note(self, kind: Kind, payload: bytes) -> None:
-        """Write down a definition.  Twice: without its queue a message is nobody's."""
+        """Write a definition with the next group.  It is written twice: if it is damaged, the messages of the queue are lost."""
         self._pending.notes += ((kind, payload), (kind, payload))
 
     def keep(self, stored: StoredQueue, span: Span) -> None:
@@ -177,7 +177,7 @@ class Log:
         stored.live.add(base + start, base + stop)
 
     def settle(self, stored: StoredQueue, first: int, stop: int) -> None:
-        """Write down that messages are not needed any more."""
+        """Write that messages are settled: acknowledged or dropped, and so not needed any more."""
         stored.live.remove(first, stop)
         settled = stored.settled
         if settled and settled[-1][1] == first:
@@ -188,23 +188,23 @@ class Log:
 
     @property
     def mark(self) -> int:
-        """The number that ``safe`` has reached when all so far is safe."""
+        """The number of the group that has everything up to now, see ``Store.mark``."""
         return self._next_group if self.dirty else self._next_group - 1
 
     def demand(self) -> int:
-        """Return ``mark``, and have all so far synced even if it only settles messages, or was written before."""
+        """Return ``mark``, and have everything up to now synced, including groups that were written without a sync."""
         self._pending.demanded = True
         return self.mark
 
     @property
     def dirty(self) -> bool:
-        """Whether something is in no group yet."""
+        """Whether something is to be written or synced that is in no group yet."""
         return bool(self._pending) or (self._pending.demanded and bool(self._unsynced))
 
     # Groups
 
     def flush(self) -> None:
-        """Have written what was collected, unless the writer is busy."""
+        """Write what is pending as a group, unless the writer is busy: then it is written with the next group."""
         if self._busy:
             return
         compacting = self.compactor.wanted(closing=self.closing)
@@ -237,7 +237,9 @@ class Log:
 
     def _add_batch(self, group: Group, joined: JoinedBatch) -> None:
         envelope = joined.batch.envelope
-        octets = self.envelopes.encode(envelope)  # it was checked when the messages were published
+        octets = self.envelopes.encode(
+            envelope
+        )  # cannot fail: ``check`` was called when the messages were published
         start, stop = group.add_messages(joined.entries, joined.batch, octets, envelope.priority)
         group.locations += [(location, start, stop) for location in joined.locations]
 
@@ -257,7 +259,7 @@ class Log:
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
         write = Write(self.files, group, segment, file, head, removals, before=before, sync=sync)
-        if group.is_slight and not (sync or head or removals or group.attempts):
+        if group.is_short and not (sync or head or removals or group.attempts):
             write.run(self._on_write_done)()
         else:
             delay = RETRY_SECONDS if group.attempts else 0.0
@@ -270,7 +272,7 @@ class Log:
         write.group.attempts += 1
         if write.error is not None:
             if write.head is not None:
-                # Were it not deleted at once, it would outlive what settles its messages.
+                # Delete it as soon as possible, or it outlives the records that settle its messages (rule 2).
                 self._removals.append(write.segment)
             self._on_failed(write.group, write.error)
             return
@@ -293,12 +295,12 @@ class Log:
 
     def _on_failed(self, group: Group, error: OSError) -> None:
         self.counters.last_error = str(error)
-        self.counters.write_failures += 1  # last: who sees that there is one more finds why
+        self.counters.write_failures += 1  # last: another thread that sees the new count finds the error
         if group.attempts == 1:
             self._report("cannot write", f"{error}; publishers wait, and it is tried again each second")
-        # What a failed sync leaves in a file nobody can say: the file is not appended to any more.
+        # After a failed sync the content of the file is unknown, so it is not appended to any more.
         self._current = self._file = None
-        for unsynced in self._unsynced:  # nor synced
+        for unsynced in self._unsynced:  # their sync has failed, too
             group.repeat(unsynced)
         self._unsynced = []
         if not (self.closing and group.attempts > 1):
@@ -325,7 +327,7 @@ class Log:
     # The end
 
     def close(self, last: bytes | None) -> None:
-        """Write what is left, behind it a record that all is well (CLEAN, with this payload), and end."""
+        """Write what is left and a CLEAN record with the payload ``last`` (None: no such record), and close the files."""
         self.closing = True
         self._writer.wait()
         self.flush()
@@ -340,30 +342,30 @@ class Log:
         self.files.close()
 
     def resume(self, segments: list[Segment]) -> None:
-        """Go on after these segments, which were read from the directory."""
+        """Continue after these segments, which were read from the directory."""
         self.segments[:] = segments
         self._next_segment = segments[-1].number + 1 if segments else 1
 
     def forget_dead(self) -> None:
-        """Have the segments at the front go that nothing lives in."""
+        """Delete the oldest segments as far as no message in them is live."""
         for segment in self.compactor.dead():
             self._forget(segment)
 
     def _forget(self, segment: Segment) -> None:
-        """Nothing that is needed is in the oldest segment: it goes with the next group."""
+        """Delete a segment that has no live message, with the next group."""
         self.segments.remove(segment)
         segment.gone = True
         self.files.end_reading(segment.name)
         self._removals.append(segment)
 
     def has_damage(self, segment: Segment, damage: Damage) -> None:
-        """Octets of a segment are not what was written there.  Told once."""
+        """Octets of a segment are damaged.  Each damage is counted and reported once."""
         if (segment.number, damage.start) not in self.counters.damaged:
             self.counters.damaged.add((segment.number, damage.start))
             self._report("damaged", f"{segment.name}: no record in octets {damage.start} to {damage.stop}")
 
     def has_lost(self, stored: StoredQueue, lost: Intervals, why: str) -> None:
-        """Messages cannot be read back."""
+        """Messages cannot be read: count and report them."""
         for first, stop in lost.ranges():
             stored.live.remove(first, stop)
         self.counters.lost_messages += len(lost)

@@ -1,4 +1,4 @@
-"""Message records: one batch, written once, with the places that its messages have in queues.
+"""Message records: one batch, written once, with the positions of its messages in all queues.
 
     number of entries 2 · number of messages 4 · length of the envelope 4 · size of each body 4 · priority 1
     entries: queue 8 · base 8 · start 4 · stop 4 · expiry 8       message i has position base + i, start <= i < stop
@@ -27,7 +27,7 @@ MESSAGE_KINDS = (Kind.MESSAGES, Kind.MESSAGES_1)
 
 
 class Entry(NamedTuple):
-    """Where messages of a batch are: ``start`` up to ``stop`` of it, from ``base + start`` on in a queue."""
+    """Messages ``start`` up to ``stop`` of a batch have the positions ``base + start`` up to ``base + stop`` in a queue."""
 
     queue: int
     base: int
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class Head(NamedTuple):
-    """All of a message record but the bodies."""
+    """A message record without its bodies."""
 
     entries: list[Entry]
     messages: int
@@ -75,7 +75,7 @@ def encode_messages(entries: Sequence[Entry], batch: Batch, envelope: bytes, pri
 
 
 def decode_head(payload: memoryview) -> Head:
-    """Read what recovery wants to know."""
+    """Read what recovery needs, without the bodies."""
     entry_count, count, envelope_size, size, priority = _HEAD.unpack_from(payload)
     at = _HEAD.size
     end = at + entry_count * _ENTRY.size
@@ -113,6 +113,6 @@ def decode_messages(payload: memoryview) -> Messages:
     return Messages(entries, bodies, envelope, priority)
 
 
-def in_one_piece(batch: Batch) -> Batch:
+def single_part(batch: Batch) -> Batch:
     """Return a batch whose messages have one part each."""
     return batch_of([b"".join(parts) for parts in batch.bodies], batch.envelope) if batch.multipart else batch

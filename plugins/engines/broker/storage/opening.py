@@ -1,4 +1,4 @@
-"""Opening: from a directory to a broker that has everything in it."""
+"""Opening: opens a directory, restores a broker from it, and closes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class OpenStore:
-    """A directory in use: its lock, its thread, and the store."""
+    """An open directory: its lock, the writer's thread and the store."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class OpenStore:
             raise
 
     def restore(self, broker: Broker, now: float) -> None:
-        """Give a broker what is in the directory; if that fails, nothing is ever written there."""
+        """Restore a broker from the directory.  If that fails, the directory is closed and nothing is written to it."""
         try:
             restore(self.store, broker, now)
         except BaseException:
@@ -77,7 +77,7 @@ class OpenStore:
             raise
 
     def close(self, broker: Broker) -> None:
-        """Write what is left, and let others in."""
+        """Write what is left, and unlock the directory."""
         if not self._closed:
             close(self.store, broker)
             self._release()
@@ -91,7 +91,7 @@ class OpenStore:
 
 
 def restore(store: DiskStore, broker: Broker, now: float) -> None:
-    """Read a store's log, and give the broker what it says."""
+    """Read a store's log, and declare in the broker what it has."""
     recovery = Recovery(store.log, store.report)
     recovery.read()
     found = recovery.found
@@ -102,7 +102,9 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
         try:
             with store.restoring(number):
                 _define(broker.add_vhost(definition.vhost), definition, recovery, now)
-        except BrokerError as refusal:  # a plugin is missing, say: with it, the next start will do better
+        except (
+            BrokerError
+        ) as refusal:  # for example, a plugin is missing; it is tried again at the next start
             store.report("not restored", f"{definition.vhost}: {refusal.text}")
             store.remember(definition)
             if number in store.log.stored:
@@ -114,7 +116,7 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
 
 
 def close(store: DiskStore, broker: Broker) -> None:
-    """Close a store; what clients have seen of the broker's messages is noted."""
+    """Close a store, and note which messages of the broker were delivered before."""
     queues = [queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()]
     store.close(
         one
@@ -151,10 +153,10 @@ def _define_queue(vhost: VirtualHost, definition: QueueDefinition, recovery: Rec
         auto_delete=definition.auto_delete,
         arguments=definition.arguments,
     )
-    assert queue.stored is not None, "the store keeps what it restores"
+    assert queue.stored is not None, "a restored queue is durable"
     pages, next_position = recovery.backlog_of(queue.stored)
     if queue.policy.max_length_bytes is not None:
-        # By an estimate it would shed, or refuse, what it has room for.
+        # With an estimated size, the queue could drop or refuse messages that are within its limit.
         for _, page in pages:
             page.size = weigh(recovery.log, page)
     queue.restore(pages, max(next_position, definition.next_position))

@@ -1,7 +1,7 @@
-"""Page: messages of a queue that lie on disk, standing in their place in the backlog.
+"""Page: an item of a backlog whose messages are on disk only (see ``Paged``).
 
-A page is a range of a segment and the positions that are to be read from it, however many records
-that is: a million stored messages are a few thousand pages.  It turns into spans at the front of the queue.
+A page has the extents of segments to read, and the positions of its messages there.  It covers many records: a
+million stored messages are a few thousand pages.  When it is at the front of the queue, spans replace it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from plugins.engines.broker.storage.stored_queue import StoredQueue
 LARGEST = 256 * 1024
 """Octets of a segment that one page may cover (a single larger record is a page by itself)."""
 _WORTH_READING = 4096
-"""Octets that are read whatever there is of use in them."""
+"""Octets that may be read however few of them are needed."""
 _OVERHEAD = 64
-"""What a message is worth besides its body."""
+"""Octets that a message counts besides its body, when a page is extended."""
 
 
 class Page:
@@ -23,7 +23,7 @@ class Page:
     __slots__ = ("count", "expires_at", "extents", "may_expire", "ranges", "redelivered", "size", "stored")
 
     batch: None = None
-    """What tells it from a span."""
+    """This tells a page from a span."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Page:
         self.count = sum(stop - first for first, stop in ranges)
         self.size = size
         self.expires_at = expires_at
-        """When the first of the messages expires; 0: not known, read it and see."""
+        """When the first message expires; None: none does; 0: not known until it is read."""
         self.may_expire = expires_at is not None
         """Whether any of the messages expires."""
         self.redelivered = redelivered
@@ -63,7 +63,7 @@ class Page:
         return self.ranges[-1][1]
 
     def extend(self, extent: Extent, first: int, stop: int, size: int, *, may_expire: bool) -> bool:
-        """Take in messages that follow, if it pays to read them together; return whether they were taken."""
+        """Add messages that follow, if it is worth reading them together; return whether they were added."""
         (segment, start, end) = self.extents[-1]
         if extent.segment is not segment or extent.start < start or first < self.stop:
             return False
@@ -101,11 +101,11 @@ class Page:
         return page
 
     def attach(self) -> None:
-        """Have the segments know of this page, so that it hears when they are moved."""
+        """Register with the segments, so that the compactor changes the extents when it moves the messages."""
         for extent in self.extents:
             extent.segment.pages[self] = None
 
     def detach(self) -> None:
-        """The page has been read, or is not wanted any more."""
+        """Unregister: the page was read, or is not needed any more."""
         for extent in self.extents:
             extent.segment.pages.pop(self, None)

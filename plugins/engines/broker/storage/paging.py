@@ -1,7 +1,7 @@
-"""Paging: messages of a long queue make room in memory, and come back at the front of the queue.
+"""Paging: replaces the tail of a long queue by pages on disk, and reads them at the front of the queue.
 
-What goes is what will be wanted last: the tail.  Reading is done in the broker's thread, a page at a time,
-and the operating system is told which page comes next, so that it mostly is in its cache by then.
+The tail is what will be needed last.  The broker's thread reads one page at a time.  It tells the operating system
+which page is next, so that this one is mostly in the cache when it is read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.stored_queue import StoredQueue
 
 Found: TypeAlias = "tuple[int, list[bytes], bytes, float, Extent]"
-"""First position, bodies, envelope, expiry (time of day; 0: never), and where it was."""
+"""First position, bodies, envelope, expiry (time of day; 0: never), and where it was read."""
 
 
 def read_page(log: Log, page: Page) -> list[Span]:
-    """Return a page's messages; those that cannot be read any more are missing, and reported."""
+    """Return the messages of a page.  Messages that cannot be read are missing in the result, and reported."""
     stored = page.stored
     wanted = Intervals(page.ranges)
     found: list[Found] = []
@@ -47,23 +47,23 @@ def read_page(log: Log, page: Page) -> list[Span]:
 
 
 def weigh(log: Log, page: Page) -> int:
-    """Return how large the bodies of a page's messages are together; if they cannot be read, what it says itself."""
+    """Read a page and return the octets of its bodies; if it cannot be read, return its estimate."""
     wanted = Intervals(page.ranges)
     try:
         found = [one for extent in page.extents for one in _found_in(log, extent, page.stored, wanted)]
     except OSError:
-        return page.size  # told when it is read
+        return page.size  # reported when the page is read
     return sum(len(body) for _, bodies, *_ in found for body in bodies)
 
 
 def will_read(log: Log, page: Page) -> None:
-    """Have the operating system fetch a page."""
+    """Tell the operating system that a page will be read soon."""
     files = log.files
     try:
         for segment, start, stop in page.extents:
             files.will_read(segment.name, start, stop - start)
     except OSError:
-        return  # told when it is read
+        return  # reported when the page is read
 
 
 def _found_in(log: Log, extent: Extent, stored: StoredQueue, wanted: Intervals) -> list[Found]:
@@ -95,7 +95,7 @@ def _found_in(log: Log, extent: Extent, stored: StoredQueue, wanted: Intervals) 
 
 
 def _joined(found: list[Found]) -> list[Found]:
-    """Make one of neighbours that have everything in common: single messages become batches again."""
+    """Join consecutive messages with the same envelope and expiry, so that single messages become batches again."""
     joined: list[Found] = []
     for one in found:
         first, bodies, envelope, expires, extent = one
@@ -124,9 +124,10 @@ def _spans(log: Log, page: Page, found: list[Found]) -> list[Span]:
 
 
 def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
-    """Turn the tail of a queue into pages; return whether there will be more to do once the logs have written.
+    """Replace the tail of a queue by pages; return whether to call this again when the logs have written.
 
-    ``write`` writes down what is on no disk yet, or cannot be found there any more (it was moved while a client had it).
+    ``write`` writes messages that are not on disk, or whose location is unknown because the compactor moved them while
+    a client had them.
     """
     backlog = queue.backlog
     excess = backlog.size - backlog.paged - queue.most_resident
@@ -148,7 +149,7 @@ def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
 
 
 def _put_back(level: deque[Span | Page], tail: list[Span | Page], queue: Queue) -> int:
-    """Return to a level what was taken off its end, as pages where it can be; return the octets in new pages."""
+    """Put items back at the end of a level, as pages if they can be read from disk; return the octets in new pages."""
     paged = 0
     for item in reversed(tail):
         if isinstance(item, Page) or not _readable(item):
@@ -179,7 +180,7 @@ def _extend(page: Page, span: Span, size: int) -> bool:
 def _page_of(span: Span, size: int, queue: Queue) -> Page:
     assert span.location is not None
     stored = queue.stored if span.location.durable else queue.overflow
-    assert stored is not None, "what has a location has been stored"
+    assert stored is not None, "a span with a location is stored"
     return Page(
         stored,
         span.location.extent,

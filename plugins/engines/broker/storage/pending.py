@@ -1,4 +1,4 @@
-"""Pending: what was told to a log and is in no group yet."""
+"""Pending: what a log was told to write and what is in no group yet."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ import msgspec
 from kernel.contracts.message import Batch
 from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.location import Location
-from plugins.engines.broker.storage.message_records import Entry, in_one_piece
+from plugins.engines.broker.storage.message_records import Entry, single_part
 from plugins.engines.broker.storage.stored_queue import StoredQueue
 
-Held: TypeAlias = tuple[StoredQueue, Entry]
+StoredEntry: TypeAlias = tuple[StoredQueue, Entry]
 
 _MOST_JOINED = 256
 _MOST_JOINED_BYTES = 64 * 1024
-"""Messages and octets that single messages make a batch of: so much is lost if its record is damaged."""
+"""Messages and octets up to which single messages are joined to one record.  If it is damaged, so many are lost."""
 
 
 class Pending(msgspec.Struct):
     """Definitions, batches and settled messages, in the order in which they came."""
 
     notes: list[tuple[Kind, bytes]] = []
-    batches: list[tuple[Batch, list[Held], Location]] = []
+    batches: list[tuple[Batch, list[StoredEntry], Location]] = []
     last_batch: Batch | None = None
     settling: dict[StoredQueue, None] = {}
     demanded: bool = False
-    """Whether somebody waits for it, whatever it is."""
+    """Whether somebody waits until it is synced."""
 
     def __bool__(self) -> bool:
         return bool(self.batches or self.settling or self.notes)
 
     def joined(self) -> Iterator[JoinedBatch]:
-        """Return what still lives of the batches, neighbours as one that have everything in common."""
+        """Return the batches that still have live messages.  Consecutive batches of one queue and envelope are joined."""
         last: JoinedBatch | None = None
-        for batch, held, location in self.batches:
-            # What has gone already need not be written.
-            entries = [entry for stored, entry in held if stored.live.overlaps(entry.first, entry.last)]
+        for batch, stored_entries, location in self.batches:
+            # Messages that were acknowledged meanwhile need not be written.
+            entries = [
+                entry for stored, entry in stored_entries if stored.live.overlaps(entry.first, entry.last)
+            ]
             if not entries or (last is not None and last.take(batch, entries, location)):
                 continue
             if last is not None:
@@ -54,14 +56,14 @@ class JoinedBatch:
     __slots__ = ("_open", "batch", "entries", "locations")
 
     def __init__(self, batch: Batch, entries: list[Entry], location: Location) -> None:
-        self.batch = in_one_piece(batch)
+        self.batch = single_part(batch)
         self.entries = entries
         self.locations = [location]
         entry = entries[0]
         self._open = len(entries) == 1 and entry.start == 0 and entry.stop == len(batch.bodies)
 
     def take(self, batch: Batch, entries: list[Entry], location: Location) -> bool:
-        """Take in the batch that follows, if it can be; return whether it was."""
+        """Join the next batch if it directly follows; return whether it was joined."""
         if not self._open or batch.envelope is not self.batch.envelope or len(entries) != 1:
             return False
         mine, other = self.entries[0], entries[0]
@@ -71,9 +73,9 @@ class JoinedBatch:
             return False
         if mine.stop + count > _MOST_JOINED or self.batch.size + batch.size > _MOST_JOINED_BYTES:
             return False
-        if len(self.locations) == 1:  # what was handed to us must not change
+        if len(self.locations) == 1:  # the batch is shared with queues, so extend a copy
             self.batch = msgspec.structs.replace(self.batch, bodies=list(self.batch.bodies))
-        self.batch.extend(in_one_piece(batch))
+        self.batch.extend(single_part(batch))
         self.entries = [mine._replace(stop=mine.stop + count)]
         self.locations.append(location)
         return True

@@ -1,7 +1,7 @@
-"""Recovery: what a log's segments say, read from the oldest on.
+"""Recovery: reads the segments of a log, from the oldest on.
 
-Bodies are not kept: a queue comes back as pages.  What lives is what was kept less what was settled, so
-the order of records matters to nothing but the order of pages, and that is the order of positions.
+Bodies are not kept in memory: queues are restored as pages.  Live messages are those that were stored and not settled,
+so the order of the records does not matter.  Pages are sorted by position.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _HEAD_KINDS = (Kind.SEGMENT, Kind.DEFINITION, *DEFINITION_KINDS_1)
 
 
 class CannotOpen(Exception):
-    """The directory cannot be used; the text says why and what to do."""
+    """The directory cannot be used.  The text says why, and what to do."""
 
 
 class Recovered(msgspec.Struct):
-    """What was found."""
+    """What the segments say."""
 
     definitions: dict[int, Definition] = {}
     dropped: set[int] = set()
     settled: dict[int, Intervals] = {}
     pages: dict[int, list[tuple[int, Page]]] = {}
-    """By queue, as they were written: priority and page."""
+    """By queue: priority and page, in the order of writing."""
     clean: dict[int, Intervals] | None = None
-    """After a clean end: which messages had been delivered before, by queue."""
+    """After a clean end: the messages that had been delivered, by queue.  None: the end was not clean."""
     records: int = 0
 
 
 class Backlogs(NamedTuple):
-    """The messages of one queue."""
+    """The live messages of one queue."""
 
     pages: list[tuple[int, Page]]
     """Priority and page, in the order of positions."""
@@ -69,12 +69,12 @@ class Recovery:
         self._report = report
         self._latest: dict[tuple[int, int], Page] = {}
         self._end: tuple[Segment, int] | None = None
-        """Where the last record of a clean end is."""
+        """Where the CLEAN record is."""
         self._highest: dict[int, int] = {}
-        """By queue: the highest priority that it tells from others, where that is known."""
+        """By queue: its highest priority (x-max-priority), if its definition was read."""
 
     def read(self) -> None:
-        """Read all segments; the log goes on after them."""
+        """Read all segments; the log continues after them."""
         segments = [Segment(number) for number in segment_numbers(self.log.files.names())]
         for segment in segments:
             try:
@@ -88,14 +88,14 @@ class Recovery:
         self.log.resume(segments)
 
     def _begin_again(self) -> None:
-        """Take the clean end away: what is delivered from here on is not written down, and after a crash nobody knows it."""
-        assert self._end is not None, "it was read"
+        """Remove the CLEAN record: from now on it is not known which messages were delivered, if the process crashes."""
+        assert self._end is not None, "there is a CLEAN record"
         segment, start = self._end
         self.log.files.truncate(segment.name, start)
         segment.size = start
 
     def _set_aside(self, segments: list[Segment]) -> None:
-        """Nothing can be read: the first write of all was torn, or this is not what it seems to be."""
+        """No record can be read: the very first write was interrupted, or these are no segments."""
         if len(segments) > 1:
             raise CannotOpen(
                 f"none of {len(segments)} segments has a record that can be read; nothing was changed. "
@@ -128,7 +128,7 @@ class Recovery:
         if damage is None:
             return
         if last and not read(damage.start, damage.stop - damage.start).strip(b"\0"):
-            files.truncate(segment.name, damage.start)  # reserved, and never written
+            files.truncate(segment.name, damage.start)  # reserved and never written
             segment.size = damage.start
         elif not last:
             self.log.has_damage(segment, damage)
@@ -139,7 +139,7 @@ class Recovery:
 
     def _take(self, segment: Segment, record: Record) -> None:
         found, kind = self.found, record.kind
-        found.clean = None  # unless this is the last record
+        found.clean = None  # the end is clean only if CLEAN is the last record
         if kind in MESSAGE_KINDS:
             self._take_messages(segment, record)
         elif kind == Kind.SETTLED:
@@ -196,11 +196,11 @@ class Recovery:
             self.found.pages.setdefault(queue, []).append((priority, page))
 
     def backlog_of(self, stored: StoredQueue) -> Backlogs:
-        """Return the messages of a queue that live; the log knows them then."""
+        """Return the live messages of a queue, and set ``stored.live``."""
         gone = self.found.settled.get(stored.number) or Intervals()
         highest = self._highest.get(stored.number, 0)
         living: list[tuple[int, Page]] = []
-        # The latest first: of a message that was written again, this is the one.
+        # The latest first: if a message was written again, its last copy counts.
         for priority, page in reversed(self.found.pages.get(stored.number, [])):
             ranges = [gap for first, stop in page.ranges for gap in gone.missing(first, stop)]
             for first, stop in page.ranges:
@@ -214,11 +214,11 @@ class Recovery:
         return Backlogs(living, gone.stops[-1] if gone else 0)
 
     def _parts(self, page: Page, ranges: list[tuple[int, int]]) -> list[Page]:
-        """Return a page of these messages only; two of them if some were delivered before and others not."""
+        """Return a page of these messages only; two pages if some were delivered before and others were not."""
         if not ranges:
             return []
         page = page.of(ranges, redelivered=True)
-        if self.found.clean is None:  # nobody knows what a client has seen
+        if self.found.clean is None:  # it is not known which messages clients have seen
             return [page]
         seen = self.found.clean.get(page.stored.number) or Intervals()
         again = [one for first, stop in ranges for one in seen.within(first, stop)]
@@ -232,7 +232,7 @@ def _first(one: tuple[int, Page]) -> int:
 
 
 def _untangled(pages: list[tuple[int, Page]]) -> list[tuple[int, Page]]:
-    """Make pages of single ranges of those that lie between each other, so that order is the order of pages."""
+    """Split pages whose ranges interleave into pages of single ranges, so that the pages can be sorted by position."""
     tangled: set[Page] = set()
     by_priority: dict[int, Page] = {}
     for priority, page in pages:

@@ -1,4 +1,4 @@
-"""Segment: one file of a log, and what is known of it without reading it."""
+"""Segment: one file of a log, with what the log knows of it without reading it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ _SUFFIX = ".log"
 
 
 class Reader(Interface):
-    """What is to be read from segments, a page of a queue, and hears when they are moved."""
+    """A page of a queue, which is to be read from segments and has to know when its messages are moved."""
 
     extents: list[Any]
 
     def attach(self) -> None:
-        """Have the segments of the extents know of it."""
+        """Register with the segments of the extents."""
         ...
 
     def detach(self) -> None:
-        """Have them forget it."""
+        """Unregister from them."""
         ...
 
 
 class Segment:
-    """One file.  It is appended to while it is the last, and only deleted after all before it."""
+    """One file.  Only the last one is appended to.  Segments are deleted in order, the oldest first."""
 
     __slots__ = ("entries", "gone", "head", "number", "pages", "ranges", "size")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.size = 0
-        """Octets that are safe."""
+        """Octets that are written."""
         self.head = 0
-        """How many of them only repeat what definitions there are."""
+        """Octets at its beginning that only repeat the definitions."""
         self.entries = 0
-        """Messages in it, counted once a queue."""
+        """Messages in it; a message counts once for each queue."""
         self.ranges: dict[int, tuple[int, int]] = {}
-        """By queue: a range that all positions of its messages here lie in; others may, too."""
+        """By queue: a range that has the positions of all its messages in this segment, and possibly others."""
         self.pages: dict[Reader, None] = {}
-        """What is to be read from it; moves with the messages."""
+        """The pages that are to be read from it.  When messages are moved, their pages are changed."""
         self.gone = False
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ class Segment:
 
     @property
     def content(self) -> int:
-        """Octets that are in no other segment."""
+        """Octets without the repeated definitions."""
         return self.size - self.head
 
     @property
@@ -55,7 +55,7 @@ class Segment:
         return f"{self.number:012}{_SUFFIX}"
 
     def has(self, queue: int, first: int, stop: int) -> None:
-        """Note that messages of a queue are here."""
+        """Note that messages of a queue are in this segment."""
         self.entries += stop - first
         known = self.ranges.get(queue)
         if known is not None:

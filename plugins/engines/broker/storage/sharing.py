@@ -1,6 +1,6 @@
-"""Sharing: how much of the memory each queue may have, so that all together have no more than there is for them.
+"""Sharing: divides ``all_queues_bytes`` of memory among the queues.
 
-The longest give way first: all queues are cut at one height, and what is below it stays as it is.
+The longest queues give memory up first: there is one limit for all queues, and shorter queues are not affected.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from plugins.engines.broker.store import Store
 
 LEAST = 512 << 10
-"""Octets of bodies that a queue with consumers may hold in any case: two pages, or each would be read again and again."""
+"""Octets of bodies that a queue with consumers may always have in memory: two pages.
+
+With less, a page that was read would be written out before it is delivered.
+"""
 
 
 def share_memory(queues: Collection[Queue], most: int, store: Store) -> None:
-    """Say how many octets of bodies each queue may hold, so that all of them together take ``most``.
+    """Set how many octets of bodies each queue may have in memory, so that all queues together take ``most``.
 
-    What counts is what they would hold if each had its own limit alone, so that the answer does not
-    change while they stay long.
+    The calculation uses what each queue would have with its own limit only, so that the result is stable while
+    queues stay long.
     """
     height = cut(map(_wanted, queues, (store.most_resident(queue.policy) for queue in queues)), most)
     for queue in queues:
@@ -33,7 +36,7 @@ def share_memory(queues: Collection[Queue], most: int, store: Store) -> None:
 
 
 def cut(sizes: Iterable[int], most: int) -> int | None:
-    """Return the height at which sizes have to be cut, so that their sum is ``most``; None: it is no more than that."""
+    """Return the limit for each size so that the sum is ``most``; None: the sum is not more than that."""
     ascending = sorted(sizes)
     left = most
     for index, size in enumerate(ascending):
@@ -45,7 +48,7 @@ def cut(sizes: Iterable[int], most: int) -> int | None:
 
 
 def _wanted(queue: Queue, own: int) -> int:
-    """Octets of memory that a queue would take by itself."""
+    """Return the octets of memory that a queue takes with the limit ``own``."""
     backlog = queue.backlog
     if backlog.size <= own:
         return backlog.size + PER_MESSAGE * backlog.count
@@ -53,7 +56,7 @@ def _wanted(queue: Queue, own: int) -> int:
 
 
 def _share(queue: Queue, height: int) -> int:
-    """Octets of bodies that take, with what each message costs besides, ``height`` octets of memory."""
+    """Return the octets of bodies that take ``height`` octets of memory, including the overhead of each message."""
     backlog = queue.backlog
     takes = backlog.size + PER_MESSAGE * backlog.count
     bodies = height * backlog.size // takes if takes else height

@@ -9,14 +9,14 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a store, in octets."""
 
     fsync: bool = True
-    """Whether a group is safe when the disk has it (otherwise when the operating system does)."""
+    """Whether a group counts as safe when it is on the disk; otherwise when the operating system has it."""
     segment_bytes: int = 64 << 20
-    """After how many octets a new file is begun."""
+    """Octets of a segment; then a new one is begun."""
     queue_bytes: int = 64 << 20
-    """Bodies that a queue holds in memory."""
+    """Octets of bodies that a queue may have in memory."""
     all_queues_bytes: int = 0
-    """Octets of memory that all queues together may take, the longest give way first; 0: any number."""
+    """Octets of memory that all queues together may take (``sharing.py``); 0: no limit."""
     lazy_bytes: int = 1 << 20
-    """The same of a lazy queue: enough to be a page ahead of its consumers."""
+    """Octets of bodies that a lazy queue may have in memory: some pages ahead of its consumers."""
     most_waiting_bytes: int = 32 << 20
-    """Bodies that wait for the disk before publishers have to."""
+    """Octets of bodies that may wait for the disk; with more, publishers have to wait."""

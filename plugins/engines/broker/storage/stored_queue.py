@@ -6,7 +6,7 @@ from plugins.engines.broker.storage.intervals import Intervals
 
 
 class StoredQueue:
-    """Which messages of a queue a log has.  Known to the broker's queue as something opaque."""
+    """The messages of one queue that are in a log.  The broker's queue refers to it and does not look into it."""
 
     __slots__ = ("durable", "live", "number", "settled")
 
@@ -17,7 +17,7 @@ class StoredQueue:
         self.live = Intervals()
         """Positions of messages that were stored and not settled."""
         self.settled: list[tuple[int, int]] = []
-        """What the next group says of it."""
+        """Ranges that the next group writes as SETTLED records."""
 
     def __repr__(self) -> str:
         return f"<StoredQueue {self.number}, {len(self.live)} messages>"

@@ -1,8 +1,8 @@
-"""Values: what properties and arguments can hold, as MessagePack, and back without a change of value or type.
+"""Values: encodes properties and arguments as MessagePack, so that value and type are the same when decoded.
 
-MessagePack knows nothing, truth values, 64-bit integers, floats, text in UTF-8, octets, arrays and maps.  What else
-Python has for them is an extension: its code says which type, and its data are the octets that ``_restore``
-reads.  The codes are part of the store's format: a code is never given a second meaning.
+MessagePack has nil, booleans, 64-bit integers, floats, text in UTF-8, octets, arrays and maps.  Other
+types of Python are extensions: the code says which type, and ``_restore`` reads the data.  The codes are part of the
+store's format: a code never gets a second meaning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.msgpack import Decoder, Encoder, Ext
 from kernel.contracts.timestamp import Timestamp
 
 MAXIMUM_DEPTH = 64
-"""Containers within containers.  Twice what AMQP allows, and far from where Python's stack would end."""
+"""Containers within containers.  Twice what AMQP allows, and far below the limit of Python's stack."""
 
 _TEXT, _INTEGER, _TUPLE, _MAP, _BYTEARRAY, _DECIMAL, _TIME, _TIMESTAMP = range(1, 9)
 
@@ -34,7 +34,7 @@ def encode_value(value: Any) -> bytes:
         return _encode(_plain(value, MAXIMUM_DEPTH))
     except CannotStore:
         raise
-    except Exception as error:  # a mapping of somebody's own may raise anything when it is read
+    except Exception as error:  # a mapping of an application may raise anything when it is read
         raise CannotStore(f"{type(error).__name__}: {error}") from error
 
 

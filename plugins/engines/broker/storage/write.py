@@ -12,7 +12,7 @@ from plugins.engines.broker.storage.segment import Segment
 
 
 class Write:
-    """What is to be written, and what came of it.  Between the threads it belongs to one at a time."""
+    """What is to be written, and the result.  Used by one thread at a time: the broker's, the writer's, the broker's."""
 
     def __init__(
         self,
@@ -26,10 +26,10 @@ class Write:
         before: Writable | None,
         sync: bool,
     ) -> None:
-        """``head``: what a new segment begins with; None: the segment is there, and ``file`` is open for it.
+        """``head``: the first records of a new segment; None: the segment exists, and ``file`` is open for it.
 
-        ``before``: the file of the segment that ends with this; what was written there and not synced yet is to be safe, too.
-        ``removals``: segments to delete, in this order, once the group is safe.
+        ``before``: the file of the segment before a new one; it is synced and closed first.
+        ``removals``: segments to delete, in this order, after the group is written.
         """
         self.group = group
         self.segment = segment
@@ -43,7 +43,7 @@ class Write:
         self.sync = sync
 
     def run(self, done: Callable[[Write], Any]) -> Callable[[], None]:
-        """Write; return what is to be called in the broker's thread."""
+        """Write; return a function to call in the broker's thread."""
         began = monotonic()
         try:
             self._write()
@@ -61,7 +61,7 @@ class Write:
         if self.head is not None:
             self.file = self._files.create(self.segment.name)
             chunks = self.head.chunks + chunks
-        assert self.file is not None, "a segment that goes on is open"
+        assert self.file is not None, "an existing segment has an open file"
         self.file.write(chunks)
         if self.sync:
             self.file.sync()
@@ -79,7 +79,7 @@ class Write:
                 before.close()
 
     def _undo(self) -> None:
-        """Give back what a failed write took, as far as the disk lets us: what stays does no harm."""
+        """Remove what a failed write has left.  If that fails as well, what is left does no harm (see ``log``)."""
         try:
             if self.file is not None:
                 self.file.close()
@@ -96,4 +96,4 @@ class Write:
                 self._files.remove(self.removals[0].name)
                 del self.removals[0]
         except OSError:
-            return  # tried again with the next group
+            return  # the log tries again with the next group

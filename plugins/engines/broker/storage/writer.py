@@ -1,7 +1,7 @@
 """Writer: the thread in which a store writes and waits for the disk, so that the broker's does not.
 
-Writing and syncing leave the interpreter's lock to others.  There is one piece of work at a time: what
-comes meanwhile makes the next group.
+Writing and syncing leave the interpreter's lock to others.  The log submits one write at a
+time: what comes meanwhile makes the next group.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from queue import SimpleQueue
 from typing import Protocol as Interface
 
 Work = Callable[[], Callable[[], None]]
-"""Batches in the writer's thread; what it returns is called in the broker's."""
+"""Called in the writer's thread; returns a function that is called in the broker's thread."""
 
 
 class Writer(Interface):
-    """Where work is done that may wait for a disk.  All calls come from the broker's thread."""
+    """Runs work that may wait for a disk.  All methods are called by the broker's thread."""
 
     def submit(self, work: Work, delay: float = 0.0) -> None:
         """Do this after what was submitted before, ``delay`` seconds later (sooner when closing)."""
         ...
 
     def wait(self) -> None:
-        """Return once all that was submitted has been done, and called."""
+        """Return once all submitted work is done, and its functions were called."""
         ...
 
     def close(self) -> None:
-        """Wait no more for delays, do what was submitted, and end."""
+        """Do what was submitted without further delays, and end the thread."""
         ...
 
 

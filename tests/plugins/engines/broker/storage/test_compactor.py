@@ -77,7 +77,7 @@ def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_cras
 
 
 def test_a_page_follows_its_messages_into_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compactor, "_PIECE", 200)  # a few records with each group
+    monkeypatch.setattr(compactor, "_LEAST_READ", 200)  # a few records with each group
     monkeypatch.setattr(compactor, "_NEAR", 0)
     most_pieces = 0
     broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
@@ -194,7 +194,7 @@ def test_halves_of_a_batch_that_come_back_one_by_one_are_both_found_again() -> N
 
 
 def test_a_long_stretch_of_dead_records_is_passed_over_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compactor, "_PIECE", 16)  # a record with each group
+    monkeypatch.setattr(compactor, "_LEAST_READ", 16)  # a record with each group
     broker = DurableBroker(segment_bytes=100_000, at_once=False)
     queue = broker.declare()
     broker.declare("old")
