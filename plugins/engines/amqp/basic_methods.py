@@ -46,18 +46,18 @@ def cancel(channel: Channel, method: basic.Cancel, now: float) -> None:
 
 
 def cancel_ok(channel: Channel, method: basic.CancelOk, now: float) -> None:
-    """The client has taken notice; nothing waits for that."""
+    """Nothing waits for this answer."""
 
 
 def get(channel: Channel, method: basic.Get, now: float) -> None:
-    """Hand over one message."""
+    """Deliver one message."""
     name = channel.queue_name(method.queue)
     channel.login.require("read", "queue", name, channel.vhost.name)
     queue = channel.vhost.find_queue(name, channel.session)
     connection = channel.session.connection
     while (taken := channel.receiver.take_one(queue, now, auto_ack=method.no_ack)) is not None:
         tag, span = taken
-        channel.send_deliveries()  # their tags come before this one, so they do
+        channel.send_deliveries()  # they have lower tags, so they are sent first
         try:
             connection.send_get_ok(
                 channel.number, tag, span.redelivered, queue.backlog.count, span.as_batch()
@@ -70,7 +70,7 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
 
 
 def recover(channel: Channel, method: basic.Recover, now: float) -> None:
-    """Requeue all that is outstanding."""
+    """Requeue all unacknowledged messages."""
     _recover(channel, requeue=method.requeue)
     channel.reply(basic.RecoverOk())
 
@@ -83,5 +83,5 @@ def recover_async(channel: Channel, method: basic.RecoverAsync, now: float) -> N
 def _recover(channel: Channel, *, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedHere("requeue=false")
-    channel.send_deliveries()  # what is requeued was delivered before the answer, and not after it
+    channel.send_deliveries()  # deliveries that are requeued must be sent before the answer
     channel.receiver.recover()

@@ -1,7 +1,7 @@
-"""Channel: one AMQP channel; what it publishes, what it is handed, what it acknowledges.
+"""Channel: one AMQP channel; publishing, deliveries and acknowledgements.
 
-What each method does is in one file a class (``queue_methods`` and its sisters); refusals are raised
-as ``BrokerError`` and become channel.close or connection.close in the session.
+The handlers of the methods are in one file for each class (``queue_methods`` and others).  Errors are raised as
+``BrokerError``; the session answers them with channel.close or connection.close.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class Channel(Publisher):
             self.publish(batch, now, mandatory=event.mandatory)
 
     def on_unroutable(self, batch: Batch) -> None:
-        """Give messages back that go nowhere."""
+        """Send basic.return for mandatory messages without a route."""
         self.session.connection.send_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", batch)
 
     def check(self, envelope: Envelope) -> Envelope:
-        """Check what the client may not say; return the envelope to publish under."""
+        """Check the properties that the client has set; return the envelope to publish under."""
         super().check(envelope)
         properties = envelope.properties
         if not properties:
@@ -124,7 +124,7 @@ class Channel(Publisher):
     # Acknowledging
 
     def on_acknowledged(self, event: Acknowledged) -> None:
-        """The client has dealt with deliveries."""
+        """The client has acknowledged deliveries."""
         tags = event.first_delivery_tag, event.last_delivery_tag
         if self.transaction is not None:
             self.transaction.acknowledge(self.receiver, *tags, multiple=event.multiple, accepted=True)
@@ -132,7 +132,7 @@ class Channel(Publisher):
             self.receiver.acknowledge(*tags, multiple=event.multiple)
 
     def on_rejected(self, event: Rejected, now: float) -> None:
-        """The client does not want deliveries."""
+        """The client has rejected deliveries."""
         tags = event.first_delivery_tag, event.last_delivery_tag
         multiple, requeue = event.multiple, event.requeue
         if self.transaction is not None:
@@ -155,7 +155,7 @@ class Channel(Publisher):
         self.start_consumer(tag, queue, arguments, auto_ack=True, exclusive=True, now=now)
 
     def _reply_to(self, queue: Queue | None) -> None:
-        """Direct replies go there from now on, also those to requests like the ones before."""
+        """Set the queue of direct replies.  Cached envelopes have the address of the old one, so they are cleared."""
         self.reply_queue = queue
         self.forget_admitted()
 
@@ -182,7 +182,7 @@ class Channel(Publisher):
         self.vhost.subscribe(consumer, now)
 
     def stop_consumer(self, tag: str, now: float) -> None:
-        """End a consumer; what was handed to it is sent first."""
+        """End a consumer; deliveries to it that are waiting are sent first."""
         consumer = self.receiver.consumers.get(tag)
         if consumer is None:
             return
@@ -192,7 +192,7 @@ class Channel(Publisher):
             self._reply_to(None)
 
     def send_deliveries(self) -> None:
-        """Encode what the queues handed over."""
+        """Encode the deliveries."""
         count = 0
         batches: list[tuple[str, int, bool, Batch]] = []
         deliveries = self.receiver.take_deliveries()
@@ -218,7 +218,7 @@ class Channel(Publisher):
             self.receiver.give_up(consumer.queue, first_tag, span, why, now, auto_ack=consumer.auto_ack)
 
     def send_confirms(self, confirmed: int, safe: int) -> None:
-        """Tell the publisher what can be told."""
+        """Send the confirmations that are due."""
         confirms = self.confirms
         if confirms is None or confirms.told == confirms.published:
             return
@@ -231,7 +231,7 @@ class Channel(Publisher):
                 connection.send_method(self.number, nack)
 
     def end(self, now: float) -> None:
-        """The channel is over: consumers go, what is outstanding goes back."""
+        """The channel is closed: end the consumers, and requeue what is unacknowledged."""
         for consumer in list(self.receiver.consumers.values()):
             self.vhost.unsubscribe(consumer, now)
         self.receiver.take_deliveries()

@@ -13,18 +13,18 @@ from plugins.protocols.amqp091.methods.method import Method
 
 
 def flow(here: Channel, method: channel.Flow, now: float) -> None:
-    """Pausing deliveries is what RabbitMQ does not offer either: prefetch is better at it."""
+    """Like RabbitMQ, do not pause deliveries: clients limit them with prefetch."""
     if not method.active:
         raise NotImplementedHere("active=false")
     here.reply(channel.FlowOk(active=True))
 
 
 def flow_ok(here: Channel, method: channel.FlowOk, now: float) -> None:
-    """Nobody asked, nobody minds."""
+    """The broker never sends channel.flow, so this answer is ignored."""
 
 
 def confirm_select(here: Channel, method: confirm.Select, now: float) -> None:
-    """Have the publisher told of what it publishes."""
+    """Begin to confirm publishes."""
     if here.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     if here.confirms is None:
@@ -43,13 +43,13 @@ def tx_select(here: Channel, method: tx.Select, now: float) -> None:
 
 
 def tx_commit(here: Channel, method: tx.Commit, now: float) -> None:
-    """Do what waited."""
+    """Commit the transaction."""
     _transaction(here).commit(here, now)
     here.reply(tx.CommitOk())
 
 
 def tx_rollback(here: Channel, method: tx.Rollback, now: float) -> None:
-    """Forget what waited."""
+    """Roll the transaction back."""
     _transaction(here).roll_back(here.receiver)
     here.reply(tx.RollbackOk())
 

@@ -117,7 +117,7 @@ class ConnectionHost(ConnectionOwner):
 
     @property
     def confirming(self) -> bool:
-        """Whether a publisher waits to be told."""
+        """Whether a publisher waits for confirmations."""
         return self.session.confirming
 
     def inspect(self, what: str) -> list[Row]:
@@ -130,7 +130,7 @@ class ConnectionHost(ConnectionOwner):
         self._arm()
 
     def hang_up(self, reason: str) -> None:
-        """Say good-bye, and end."""
+        """Send connection.close, and close the connection."""
         if not self.ended:
             self._conversation.close(320, f"CONNECTION_FORCED - {reason}")
             self._connection.close(reason, self._conversation.data_to_send())
@@ -144,13 +144,13 @@ class ConnectionHost(ConnectionOwner):
         self._connection.resume(Pause.ROUTES_FULL)
 
     def block(self, reason: str) -> None:
-        """Something runs low: tell the publisher, and read no more of what it sends."""
+        """An alarm is raised: tell the client, and do not read from it."""
         if not self.blocked:
             self._connection.pause(Pause.ALARM)
             self.session.tell(connection_methods.Blocked(reason=reason))
 
     def unblock(self) -> None:
-        """There is enough again."""
+        """The last alarm was lifted."""
         if self.blocked:
             self._connection.resume(Pause.ALARM)
             self.session.tell(connection_methods.Unblocked())
@@ -163,7 +163,7 @@ class ConnectionHost(ConnectionOwner):
         try:
             self.session.finish(now)
         except LocalProtocolError as error:
-            # A mistake of ours costs this client its connection, and nobody else anything.
+            # An error in this server ends this connection, and no other one.
             conversation.close(541, f"INTERNAL_ERROR - {error}")
             self.session.end(now)
         if not self.session.waits_for_store():
@@ -225,14 +225,16 @@ class ConnectionHost(ConnectionOwner):
         return self._conversation.next_deadline()
 
     def on_deadline(self, now: float) -> None:
-        """Send a heartbeat, or give the client up."""
+        """Send a heartbeat, or close the connection of a silent client."""
         self._take([self._conversation.handle_timeout(now)], now)
         is_open = self._conversation.state is ConnectionState.OPEN
         if not self.ended and is_open and self.session.waits_for_store():
-            self._connection.send((HEARTBEAT_FRAME,))  # it need not wait for the disk as answers do
+            self._connection.send(
+                (HEARTBEAT_FRAME,)
+            )  # unlike answers, a heartbeat need not wait for the disk
 
     def on_not_read(self, now: float) -> None:
-        """A client that was not read was not silent."""
+        """The client was not read, so it does not count as silent."""
         self._conversation.is_not_read(now)
 
     def on_ended(self, reason: str) -> None:

@@ -43,7 +43,7 @@ def delete(channel: Channel, method: exchange.Delete, now: float) -> None:
 
 
 def bind(channel: Channel, method: exchange.Bind, now: float) -> None:
-    """Have an exchange lead to another."""
+    """Bind an exchange to another one."""
     _require_both(channel, method.source, method.destination)
     destination = channel.vhost.find_destination(method.destination)
     channel.vhost.bind(method.source, destination, method.routing_key, method.arguments)
@@ -52,7 +52,7 @@ def bind(channel: Channel, method: exchange.Bind, now: float) -> None:
 
 
 def unbind(channel: Channel, method: exchange.Unbind, now: float) -> None:
-    """Take that back."""
+    """Remove a binding between exchanges."""
     _require_both(channel, method.source, method.destination)
     destination = channel.vhost.exchanges.get(method.destination)
     if destination is not None:

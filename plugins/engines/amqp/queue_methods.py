@@ -38,7 +38,7 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
 def _require_declaration(channel: Channel, method: queue.Declare) -> None:
     """Rights to a new queue, and to what it will publish dead letters to: what it holds goes there."""
     login, vhost = channel.login, channel.vhost
-    # What the server will name is judged by such a name.
+    # Check permissions with a name like the one that the server will choose.
     name = method.queue or invent_name("amq.gen-", vhost.broker.random)
     login.require("configure", "queue", name, vhost.name)
     target = method.arguments.get("x-dead-letter-exchange")
@@ -48,7 +48,7 @@ def _require_declaration(channel: Channel, method: queue.Declare) -> None:
 
 
 def bind(channel: Channel, method: queue.Bind, now: float) -> None:
-    """Have an exchange lead to a queue."""
+    """Bind a queue to an exchange."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
     _require_both(channel, method.exchange, name)
     found = channel.vhost.find_queue(name, channel.session)
@@ -58,7 +58,7 @@ def bind(channel: Channel, method: queue.Bind, now: float) -> None:
 
 
 def unbind(channel: Channel, method: queue.Unbind, now: float) -> None:
-    """Take that back."""
+    """Remove a binding of a queue."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
     _require_both(channel, method.exchange, name)
     if name in channel.vhost.queues:
@@ -68,7 +68,7 @@ def unbind(channel: Channel, method: queue.Unbind, now: float) -> None:
 
 
 def purge(channel: Channel, method: queue.Purge, now: float) -> None:
-    """Forget what waits in a queue."""
+    """Drop the ready messages of a queue."""
     name = channel.queue_name(method.queue)
     channel.login.require("read", "queue", name, channel.vhost.name)
     count = channel.vhost.find_queue(name, channel.session).purge(now)

@@ -1,7 +1,7 @@
 """Session: one client's connection, from the protocol's events to the broker's calls and back.
 
 It owns no socket: the connection host feeds it bytes and writes what it leaves.  Events that were decoded
-together with a fault come after it in the list; they are for a channel (or connection) that is no more,
+together with a fault come after it in the list; they are for a channel or connection that is closed,
 and are dropped here.
 """
 
@@ -71,7 +71,7 @@ class Session:
         self.anonymous = anonymous
         """The user that a client is who logs in without a name; empty: nobody."""
         self.on_busy = on_busy
-        """Called when there will be something to do at the end of this turn."""
+        """Called when ``finish`` has to be called at the end of this turn."""
         self.window = Window(WINDOW_BYTES)
         self.vhost: VirtualHost | None = None
         self.login: Login | None = None
@@ -84,7 +84,7 @@ class Session:
         self._delivering: list[Channel] = []
         self._confirm_scheduler: ConfirmScheduler[Channel] = ConfirmScheduler()
         self._definition_mark = 0
-        """What the store has to reach before the client hears anything."""
+        """The mark that the store has to reach before anything is written to the client."""
 
     def __repr__(self) -> str:
         user = self.login.name if self.login else "nobody"
@@ -96,7 +96,7 @@ class Session:
         return bool(self._confirm_scheduler)
 
     def unacked_bytes(self) -> int:
-        """About how many bytes the bodies have that the client has not acknowledged."""
+        """Return an estimate of the octets of bodies that the client has not acknowledged."""
         return sum([channel.receiver.unacked.estimated_size() for channel in self.channels.values()])
 
     def handle(self, events: list[Event], now: float) -> None:
@@ -142,7 +142,7 @@ class Session:
         self.end(now)
 
     def end(self, now: float) -> None:
-        """The connection is over, whyever."""
+        """The connection has ended, for whatever reason."""
         if self.ended:
             return
         self.ended = True
@@ -245,7 +245,7 @@ class Session:
     # The end of a turn
 
     def has_deliveries(self, channel: Channel) -> None:
-        """A channel was handed messages."""
+        """Messages were delivered to a channel."""
         if not self._delivering:
             self.on_busy()
         self._delivering.append(channel)
@@ -256,13 +256,13 @@ class Session:
         return isinstance(capabilities, dict) and bool(capabilities.get(capability))
 
     def tell(self, method: connection_methods.Blocked | connection_methods.Unblocked) -> None:
-        """Tell a publisher that it has to wait, or need not any more, if it understands."""
+        """Send connection.blocked or unblocked, if the client has the capability."""
         if not self.ended and self.understands("connection.blocked"):
             self.connection.send_method(0, method)
             self.on_busy()
 
     def tell_cancelled(self, channel: Channel, tag: str) -> None:
-        """The broker has ended a consumer; tell the client if it understands."""
+        """The broker has ended a consumer: send basic.cancel, if the client has the capability."""
         if self.ended or not self.understands("consumer_cancel_notify"):
             return
         channel.send_deliveries()
@@ -285,7 +285,7 @@ class Session:
                 store.when_safe(self.on_busy)
 
     def waits_for_store(self) -> bool:
-        """Whether the client is to hear nothing yet: it would rely on what is not safe (a declaration, a commit)."""
+        """Whether nothing may be written to the client yet: an answer to a declaration or a commit is not durable."""
         store = self.broker.store
         if self._definition_mark <= store.safe:
             return False

@@ -1,6 +1,6 @@
-"""Front end: one protocol at the door of a broker, and what the broker wants of it.
+"""Front end: one protocol that a broker serves, and the interfaces that it implements for the broker.
 
-A broker engine has one or more front ends.  All of them, their clients and the broker itself live in one thread, and so
+A broker engine has one or more front ends.  All of them, their clients and the broker itself live in one thread, so
 nothing here has a lock.  A *turn* is what one readable socket, one timer or one batch from the routes brings: a front end
 that has called operations of the broker says which of its clients have something to write (``BrokerEngine.is_busy``) and
 ends the turn (``BrokerEngine.finish_turn``), which writes to each of those clients once.
@@ -16,7 +16,7 @@ class Client(Interface):
     """One client of a front end: a connection and its session.  Called in the broker's thread; may not wait or raise."""
 
     peer: str
-    """Where it comes from, as an operator sees it."""
+    """The client's address, as operators see it."""
 
     @property
     def bytes_in(self) -> int:
@@ -25,7 +25,7 @@ class Client(Interface):
 
     @property
     def bytes_out(self) -> int:
-        """How many bytes there were for it, written or not."""
+        """How many bytes were produced for it, written or not."""
         ...
 
     @property
@@ -45,21 +45,21 @@ class Client(Interface):
 
     @property
     def unacked_bytes(self) -> int:
-        """About how many bytes the bodies have that it was handed and has not acknowledged."""
+        """An estimate of the octets of bodies that were delivered to it and not acknowledged."""
         ...
 
     @property
     def published(self) -> bool:
-        """Whether it has published in this turn.  Then it may be held back or blocked."""
+        """Whether it has published in this turn.  Then the broker may call ``hold_back`` or ``block``."""
         ...
 
     @property
     def confirming(self) -> bool:
-        """Whether it waits for a confirmation that the routes may bring: then their news make it busy."""
+        """Whether it waits for confirmations from the routes.  Then it is busy when the routes confirm."""
         ...
 
     def finish(self, now: float) -> None:
-        """The turn ends: encode and write what it brought.  Called if the client was busy."""
+        """The turn ends: encode and write what the broker has for the client.  Called if the client is busy."""
         ...
 
     def hold_back(self) -> None:
@@ -75,27 +75,30 @@ class Client(Interface):
         ...
 
     def unblock(self) -> None:
-        """The last alarm is over."""
+        """The last alarm was lifted."""
         ...
 
     def hang_up(self, reason: str) -> None:
-        """Say good-bye as far as it goes at once, and end: the broker stops, or an operator wants it."""
+        """Close the connection without waiting: the broker stops, or an operator wants it.
+
+        Tell the client if the protocol can and the socket takes it at once.
+        """
         ...
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
-        """Return rows for an operator: ``connections`` (one), ``consumers`` and others; none of an unknown sort."""
+        """Return rows for an operator: ``connections`` (one), ``consumers`` and others; no rows for an unknown sort."""
         ...
 
 
 class FrontEnd(Interface):
-    """What a kind of front end creates for one listener.  Called in the broker's thread."""
+    """One listener of a protocol.  Created by ``FrontEndKind.create``; called in the broker's thread."""
 
     def start(self) -> str:
-        """Listen; return the address.  The broker is ready.  ``OSError``: the address cannot be had."""
+        """Listen, and return the address.  The broker has started.  ``OSError``: the address cannot be bound."""
         ...
 
     def stop(self) -> None:
-        """Accept nobody any more.  The broker then hangs up on the clients that are left."""
+        """Stop listening.  The broker then closes the clients that are left."""
         ...
 
     def statistics(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Alarm watch: looks at the alarms when something happens, and while one is raised; says so, and ends the wait."""
+"""Alarm watch: checks the alarms at the end of turns, and on a timer while one is raised; reports changes."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ def make_alarms(options: BrokerOptions, held: Callable[[], int]) -> Alarms:
         alarms.append(QueuedAlarm(limit, held))
     if (options.disk_watched or options.data_dir) and options.disk_free_limit:
         folder = Path(options.disk_watched or options.data_dir)
-        free_bytes(folder)  # a folder that is not there is better said now
+        free_bytes(folder)  # a missing folder is an error at the start
         alarms.append(DiskAlarm(options.disk_free_limit, lambda: free_bytes(folder)))
     return Alarms(alarms)
 
 
 class AlarmWatch:
-    """One engine's alarms over time."""
+    """Checks the alarms of one engine."""
 
     def __init__(self, alarms: Alarms, engine: str, host: Host, on_lifted: Callable[[], None]) -> None:
-        """``on_lifted``: the last alarm is over, publishers may go on."""
+        """``on_lifted`` is called when the last alarm is lifted."""
         self.alarms = alarms
         self._engine = engine
         self._host = host
         self._on_lifted = on_lifted
 
     def turn(self, now: float) -> bool:
-        """Look, if it is time to; return whether it was."""
+        """Check the alarms if it is time; return whether it was."""
         if now < self.alarms.next_check:
             return False
         self.check(now)
         return True
 
     def check(self, now: float) -> None:
-        """Look, and do what follows from it."""
+        """Check the alarms, report changes, and set the timer."""
         alarms = self.alarms
         unread = set(alarms.unread)
         changed = alarms.check(now)
@@ -67,7 +67,7 @@ class AlarmWatch:
             self._host.set_timer(alarms.next_check, self._on_timer, alarms)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the timer."""
         self._host.set_timer(None, self._on_timer, self.alarms)
 
     def _on_timer(self) -> None:

@@ -1,7 +1,7 @@
-"""ConfirmScheduler: which channels of a connection have something to tell their publishers.
+"""Confirm scheduler: which channels of a connection may have confirmations to send.
 
-A channel is looked at when it has published, and when the first thing that it waits for has come: with ten
-thousand channels waiting, a turn costs as much as with one.
+A channel is examined when it has published, and when the first mark that it waits for is reached.  So a turn with ten
+thousand waiting channels costs as much as with one.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class ConfirmScheduler(Generic[_Channel]):
 
     @property
     def needs_store(self) -> bool:
-        """Whether somebody waits for the store alone."""
+        """Whether a channel waits for the store only."""
         return bool(self._for_store)
 
     def add(self, channel: _Channel) -> None:
-        """It has published."""
+        """The channel has published."""
         self._published[channel] = None
 
     def forget(self, channel: _Channel) -> None:
-        """It is over.  What is left of it is dropped when its turn comes."""
+        """The channel was closed.  Its entries in the heaps are skipped later."""
         self._published.pop(channel, None)
         self._asleep.discard(channel)
 
     def take_ready(self, confirmed: int, safe: int) -> list[_Channel]:
-        """Return the channels to look at, now that routes and store have come so far, and forget them."""
+        """Return the channels to examine, and remove them."""
         ready = self._published
         self._published = {}
         for heap, reached in ((self._for_routes, confirmed), (self._for_store, safe)):
@@ -62,7 +62,7 @@ class ConfirmScheduler(Generic[_Channel]):
         return list(ready)
 
     def wait(self, channel: _Channel, confirmed: int) -> None:
-        """It could not tell everything: look at it again when what it waits for next has come."""
+        """Examine the channel again when the mark is reached that its next confirmation waits for."""
         if channel.confirms is None or channel in self._asleep:
             return
         routes, store = channel.confirms.waits_for(confirmed)

@@ -1,7 +1,8 @@
-"""Confirms: what a publisher is still to be told about its messages on one channel.
+"""Confirms: numbers the messages of one publisher, and says which of them can be confirmed or refused.
 
-The broker takes responsibility at once, or when its store has the message; one that also left over a
-confirming route waits until that has confirmed it.  One basic.ack with ``multiple`` tells of all.
+A transient message can be confirmed at once, a persistent one when the store is safe up to it.  A message that also
+left over a confirming route waits until the route has confirmed it.  Confirmations are in the order of the messages, so
+that one basic.ack with ``multiple`` is enough for many.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 
 class Outcome(NamedTuple):
-    """All messages up to ``last`` that were not spoken of before are accepted, or refused."""
+    """All messages after the outcome before this one, up to ``last``, are accepted or refused."""
 
     last: int
     accepted: bool
@@ -27,12 +28,12 @@ class Confirms:
         self.published = 0
         """The number of the last message published (the first is 1)."""
         self.told = 0
-        """The last message that the publisher has heard of."""
+        """The last message whose outcome was returned."""
         self._waiting: deque[tuple[int, int, int]] = deque()
         """Messages that wait for the routes: their mark, the last of them, and how many they are."""
         self._refused: deque[tuple[int, int]] = deque()
         self._unsafe: deque[tuple[int, int]] = deque()
-        """What the store has to reach, and the first message that waits for it."""
+        """The mark that the store has to reach, and the first message that waits for it."""
 
     def add(self, count: int, accepted: int, mark: int, unsafe: int = 0) -> None:
         """Messages were published; the queues took the first ``accepted``.
@@ -50,7 +51,7 @@ class Confirms:
             self._waiting.append((mark, self.published, count))
 
     def outcomes(self, confirmed: int, safe: int = 0) -> list[Outcome]:
-        """Return what the publisher can be told, now that routes and store have come so far."""
+        """Return the new outcomes.  ``confirmed``: what the routes have confirmed; ``safe``: what the store has written."""
         ready = min(self._ready(confirmed), self._safe(safe))
         outcomes: list[Outcome] = []
         while self._refused and self._refused[0][0] <= ready:
@@ -64,7 +65,7 @@ class Confirms:
         return outcomes
 
     def waits_for(self, confirmed: int) -> tuple[int, int]:
-        """Return what the routes and what the store has to reach for the next message; 0: nothing."""
+        """Return the marks that routes and store have to reach for the next outcome; 0: it does not wait for them."""
         routes = store = 0
         following = self.told + 1
         if self._waiting:

@@ -1,12 +1,12 @@
-"""Rates: so many a second, counted in a bucket that drains."""
+"""Rates: limits on events a second (token bucket)."""
 
 from __future__ import annotations
 
 
 class Bucket:
-    """So many a second on the average, and as many as that at once.
+    """A token bucket: ``rate`` events a second on average, and as many at once.
 
-    It may be overdrawn, since what has come has come: then the next have to wait until that is made up for.
+    ``take`` may overdraw it, for messages that have arrived already; then the next ones have to wait longer.
     """
 
     __slots__ = ("_level", "_rate", "_since")
@@ -17,13 +17,13 @@ class Bucket:
         self._since = now
 
     def take(self, count: int, now: float) -> float:
-        """Take what has come out of the bucket; return how many seconds nothing more should."""
+        """Count events that have happened; return for how many seconds no more should be read."""
         self._fill(now)
         self._level -= count
         return max(0.0, -self._level / self._rate)
 
     def take_one(self, now: float) -> bool:
-        """Take one out, if there is one."""
+        """Count one event if the rate allows it; return whether it does."""
         self._fill(now)
         if self._level < 1:
             return False

@@ -28,7 +28,7 @@ class Transacting(Interface):
 
 
 class Publication(NamedTuple):
-    """A batch to publish, and where it goes."""
+    """A batch to publish, and its route."""
 
     batch: Batch
     mandatory: bool
@@ -36,7 +36,7 @@ class Publication(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What the client has made of deliveries."""
+    """Deliveries that the client has acknowledged or rejected."""
 
     taken: list[UnackedRange]
     accepted: bool
@@ -53,7 +53,7 @@ class Transaction:
         self._acknowledgements: list[Acknowledgement] = []
 
     def publish(self, channel: Transacting, batch: Batch, *, mandatory: bool) -> None:
-        """Take messages that were checked."""
+        """Add messages that were checked; they are published by ``commit``."""
         self._publications.append(Publication(batch, mandatory, channel.vhost.routes.find(batch.envelope)))
 
     def acknowledge(
@@ -66,14 +66,14 @@ class Transaction:
         accepted: bool,
         requeue: bool = False,
     ) -> None:
-        """Take deliveries off the ledger, where a tag can be named once only; refuse an unknown one."""
+        """Remove tags from ``receiver.unacked``, so that each can be named once only; refuse an unknown one."""
         taken, refusal = receiver.take_unacked(first, last, multiple=multiple)
         self._acknowledgements.append(Acknowledgement(taken, accepted, requeue))
         if refusal is not None:
             raise refusal
 
     def commit(self, channel: Transacting, now: float) -> None:
-        """Do what waited, the messages first."""
+        """Publish the messages, then acknowledge and reject the deliveries."""
         publications, self._publications = self._publications, []
         acknowledgements, self._acknowledgements = self._acknowledgements, []
         queues = channel.vhost.queues
@@ -89,7 +89,7 @@ class Transaction:
                 channel.receiver.refuse(taken, requeue=requeue, now=now)
 
     def roll_back(self, receiver: Receiver) -> None:
-        """Forget the messages; the deliveries are unacknowledged again, as if nothing had been said of them."""
+        """Drop the messages; the deliveries are unacknowledged again."""
         self._publications = []
         for taken, _, _ in self._acknowledgements:
             receiver.unacked.restore(taken)
