@@ -1,1 +1,1 @@
-"""Shipped: what tests of kernels and of plugins stand on.  Start with fixtures.py."""
+"""Fixtures and checks for tests of kernels and of plugins.  Installed with the kernel.  Read fixtures.py first."""

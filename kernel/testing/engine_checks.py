@@ -1,6 +1,6 @@
-"""Checks that every engine pair with confirmation has to pass: one that listens, one that dials, two kernels.
+"""Checks for a pair of engines with confirmations: one listens and one dials, in two kernels.
 
-An engine's test hands over how to plan both, and a maker of kernels (the ``kernel_factory`` fixture)::
+The test of an engine passes functions that plan both, and a maker of kernels (the ``kernel_factory`` fixture)::
 
     @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
     def test_my_engine_keeps_the_contract(check, kernel_factory):
@@ -26,7 +26,7 @@ from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
 
 TIMEOUT = 60.0
-"""Seconds that anything may take."""
+"""Seconds that each step may take."""
 
 
 class EngineSubject(msgspec.Struct, kw_only=True):
@@ -92,7 +92,10 @@ class _Feed(msgspec.Struct):
         return got
 
     def receive_some(self) -> list[bytes]:
-        """Receive what there is, and let the source hand over what an engine that has gone left it: in a call, or not at all."""
+        """Receive what there is.
+
+        Calls the source as well: it hands over messages of a removed engine only while it is inside a call.
+        """
         until = time.monotonic() + TIMEOUT
         while True:
             try:
@@ -105,7 +108,7 @@ class _Feed(msgspec.Struct):
                 assert time.monotonic() < until, f"nothing came within {TIMEOUT} s"
 
     def come_back(self) -> None:
-        """Let the sink come back for more, which confirms what it has; nothing more is there."""
+        """Call ``receive_many`` once more: that confirms what the sink has received before."""
         try:
             self.sink.receive_many(timeout=0)
         except TimedOut:
@@ -120,7 +123,7 @@ def _bodies(first: int, last: int) -> list[bytes]:
 
 
 def delivers_in_order(subject: EngineSubject) -> None:
-    """While nothing breaks everything arrives once and in order."""
+    """Without failures everything arrives once and in order."""
     feed = subject.open()
     bodies = _bodies(0, 5000)
     sender_done: list[bytes] = []
@@ -131,7 +134,7 @@ def delivers_in_order(subject: EngineSubject) -> None:
 
 
 def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
-    """The source is told that its messages are safe when their destination says so, not before."""
+    """Messages are confirmed to the source when their destination has confirmed them, not before."""
     feed = subject.open()
     feed.source.send_many(_bodies(0, 100), timeout=TIMEOUT)
     feed.receive(set(_bodies(0, 100)))
@@ -146,7 +149,7 @@ def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
 
 
 def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
-    """At least once: whatever was on its way when the other side went away is sent again."""
+    """At least once: messages that were on the way when a connection was lost are sent again."""
     feed = subject.open(high=10_000)
     address = feed.receiving.address_of("net")
     total = 0
@@ -165,7 +168,7 @@ def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
 
 
 def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
-    """A destination that reads nothing stops its source, within bounds; when it reads, all goes on."""
+    """A destination that reads nothing stops its source; when it reads again, the source goes on."""
     feed = subject.open(high=50)
     body = b"x" * 50_000
     sent = 0
@@ -185,7 +188,7 @@ def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
 
 
 def isolates_a_slow_reader(subject: EngineSubject) -> None:
-    """One peer that does not read holds up nobody else behind the same listener."""
+    """A peer that does not read does not stop the other peers of the same listener."""
     marks = WaterMarks(high=20, when_full="drop-newest")
     serving = subject.kernels(
         subject.listen(None),
@@ -210,7 +213,7 @@ def isolates_a_slow_reader(subject: EngineSubject) -> None:
 
 
 def lets_go_in_every_phase(subject: EngineSubject) -> None:
-    """Removed before it began, while it connects, while it talks, while it is blocked: it is gone, and no thread failed."""
+    """An engine can be removed at any time: before it starts, while it connects, sends, or is blocked."""
     feed = subject.open(high=20)
     address = feed.receiving.address_of("net")
 
@@ -238,7 +241,7 @@ def lets_go_in_every_phase(subject: EngineSubject) -> None:
 
 
 def fails_visibly_where_it_cannot_listen(subject: EngineSubject) -> None:
-    """An address that is taken is a failure that an operator sees, with the next try; it takes nothing down."""
+    """An address that is in use is a failure of the engine, which is reported and tried again."""
     first = subject.kernels(subject.listen(None))
     events = _Events()
     second = subject.kernels(subject.listen(first.address_of("net")), wait=False, on_event=events)

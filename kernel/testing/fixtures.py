@@ -1,4 +1,4 @@
-"""What the fixture ``kernel_factory`` is made of (``pytest_plugin.py``).  Its name can be imported from here, too."""
+"""The parts of the fixture ``kernel_factory`` (``pytest_plugin.py``), which can also be imported from here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_TIMEOUT = JOIN_TIMEOUT = 60.0
 
 
 class KernelFactory(Protocol):
-    """What the fixture gives: a maker of running kernels."""
+    """The value of the fixture: a function that starts kernels."""
 
     def __call__(
         self,

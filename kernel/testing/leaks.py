@@ -1,4 +1,4 @@
-"""Leaks: what a piece of code left behind in this process: threads and descriptors."""
+"""Leaks: finds threads and descriptors that some code has left in this process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ DESCRIPTORS = "/proc/self/fd"
 
 
 class Leaks:
-    """Takes stock when it is made; ``found`` says what has come since and is still there."""
+    """Notes threads and descriptors when it is made; ``found`` returns those that were added since."""
 
     def __init__(self) -> None:
         self._threads = set(threading.enumerate())
         self._descriptors = open_descriptors()
 
     def found(self, timeout: float = 10.0, but: str | None = None) -> list[str]:
-        """Return a line for each thread or descriptor that should be gone; threads have ``stall_timeout`` seconds to end.
+        """Return a line for each thread or descriptor that is left; each thread has ``timeout`` seconds to end.
 
         Threads with ``but`` in their names may stay.
         """
-        gc.collect()  # what only a cycle holds is no leak
+        gc.collect()  # objects that are only in a reference cycle do not count
         leaks = []
         for thread in set(threading.enumerate()) - self._threads:
             if but is not None and but in thread.name:
@@ -36,7 +36,7 @@ class Leaks:
 
 
 def open_descriptors() -> dict[int, str]:
-    """Return the descriptors of this process and what they are; nothing where the system does not tell."""
+    """Return the descriptors of this process and what they refer to; empty on systems without /proc."""
     try:
         numbers = os.listdir(DESCRIPTORS)
     except FileNotFoundError:
@@ -45,6 +45,6 @@ def open_descriptors() -> dict[int, str]:
     for number in numbers:
         try:
             descriptors[int(number)] = os.readlink(f"{DESCRIPTORS}/{number}")
-        except FileNotFoundError:  # the one that was listing
+        except FileNotFoundError:  # the descriptor that ``listdir`` has used
             pass
     return descriptors
