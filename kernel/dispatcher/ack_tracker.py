@@ -28,16 +28,16 @@ Invariants
    in ``needs`` has confirmed as much as is noted there. So ``confirmed`` never includes a message that a
    destination may still lose.
 3. ``needs`` never names a pipe whose reader has left: ``release`` takes it out.
-4. A batch that waits in a route (``Hold``) is counted in ``pending`` of exactly one entry.
+4. A batch that waits in a route (``PendingBatches``) is counted in ``pending`` of exactly one entry.
 
 Handing over
 ------------
 When a destination leaves, its pipe is drained: what it took and did not confirm, and what it never took.
-Those batches go to others, or wait for a successor. Nobody knows any more which drained run belongs to which
+Those batches go to others, or wait for a successor. Nobody knows any more which drained batch belongs to which
 entry, since a pipe may have confirmed a batch in part. ``release`` therefore merges all entries that the pipe
-left open, and those behind the first of them, into one. The drained runs are pending in the merged entry.
+left open, and those behind the first of them, into one. The drained batches are pending in the merged entry.
 The source learns of all of them together: later than possible, never too early. An entry that was merged
-into another forwards to it (``current``), because runs that wait in a route still refer to the old one.
+into another forwards to it (``current``), because batches that wait in a route still refer to the old one.
 
 Everything here belongs to the thread of the sending port, but for ``pipe.confirmed``, which the reading
 thread writes.
