@@ -17,6 +17,7 @@ PACKAGES = (
     "third_party_engine/kernel_ticker",
     "third_party_nats/kernel_nats",
     "third_party_protocol/kernel_lines",
+    "third_party_webhook/kernel_webhook",
 )
 
 

@@ -20,6 +20,7 @@ DISTRIBUTIONS = (
     "third_party_exchange",
     "third_party_front_end",
     "third_party_nats",
+    "third_party_webhook",
 )
 
 pytestmark = [

@@ -1,0 +1,1 @@
+"""Messages posted over HTTP, as an engine of the messaging kernel."""
