@@ -1,1 +1,1 @@
-"""AMQP 0-9-1 client: from and to a broker somewhere else."""
+"""AMQP 0-9-1 client: publishes to another broker, and consumes from it."""

@@ -1,7 +1,7 @@
-"""The client engine's two sessions: one publishes, the other consumes.
+"""The two sessions of a client engine: one publishes, the other consumes.
 
-Each has a connection of its own where both are used: a server that blocks a publisher stops reading its connection,
-and with it the acknowledgements and heartbeats of whatever else it carried.
+Each has a connection of its own.  A server that blocks publishers stops reading their connection.  On a
+common connection it would also stop reading acknowledgements and heartbeats of the consumers.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kernel.contracts.engine import Port
-from plugins.engines.amqp_client.consumer import Consumer
+from plugins.engines.amqp_client.consumer import Consumer, Quota
 from plugins.engines.amqp_client.link import Link
 from plugins.engines.amqp_client.options import AmqpClientOptions
 from plugins.engines.amqp_client.publisher import Publisher
-from plugins.engines.amqp_client.quota import Quota
 from plugins.engines.amqp_client.requests import all_requests, shared_requests
 from plugins.engines.amqp_client.session import Session
 from plugins.protocols.amqp091.connection import ClientConnection
 
 _MOST_A_TURN = 10_000
-"""Messages published before others have their turn."""
+"""Messages that are published in one turn, before other engines of the thread have theirs."""
 
 
 class PublishSession(Session):
-    """Publishes what the routes bring."""
+    """Publishes the messages that come on routes."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class PublishSession(Session):
         port: Port,
         options: AmqpClientOptions,
     ) -> None:
-        # Where there is a consuming connection, it has declared what is exclusive to it.
+        # If there is a consuming connection, it has declared everything, and exclusive queues belong to it.
         make = partial(all_requests, options) if not options.consume else lambda _: shared_requests(options)
         super().__init__(link, connection, finish, port, make)
         self.publisher = Publisher(self, 2, options)
@@ -42,16 +41,16 @@ class PublishSession(Session):
 
     @property
     def unconfirmed(self) -> int:
-        """Messages that the server has not answered for."""
+        """Messages that the server has neither confirmed nor refused."""
         return self.publisher.unconfirmed
 
     def pump(self) -> bool:
-        """Publish what there is; return whether there is more."""
+        """Publish messages that wait; return whether more of them wait."""
         return self.publisher.pump(_MOST_A_TURN)
 
 
 class ConsumeSession(Session):
-    """Hands on what comes from queues."""
+    """Sends what it consumes from queues to the routes."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class ConsumeSession(Session):
         quotas: Sequence[Quota],
     ) -> None:
         super().__init__(link, connection, finish, port, partial(all_requests, options))
-        self._reads_no_further = any(each.no_ack for each in options.consume)
+        self._may_stop_reading = any(each.no_ack for each in options.consume)
         self.add(
             Consumer(
                 self,
@@ -80,6 +79,6 @@ class ConsumeSession(Session):
         )
 
     @property
-    def holds_back(self) -> bool:
-        """Whether to stop reading: there is no other way to hold back a consumer that does not acknowledge."""
-        return self._reads_no_further and not self.intake.going
+    def stops_reading(self) -> bool:
+        """Whether to stop reading: the only way to slow down a server that expects no acknowledgements."""
+        return self._may_stop_reading and not self.inbound.going

@@ -1,4 +1,4 @@
-"""What can be set for connections to AMQP servers: of a client engine, of a federation link."""
+"""Options of connections to AMQP servers, for client engines and federation links."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the servers are, and how to log in and stay connected."""
+    """Where the servers are, how to log in, and how to reconnect."""
 
     addresses: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("amqp+tcp://127.0.0.1:5672",)
-    """Servers, tried in turn: ``amqp+tcp://host:port``, ``amqp+tls://host:port``, ``amqp+unix:///path`` or ``host:port``."""
+    """Servers, which are tried in this order: ``amqp+tcp://host:port``, ``amqp+tls://host:port``,
+    ``amqp+unix:///path`` or ``host:port``."""
     user: str = "guest"
-    """Who logs in."""
+    """The user name."""
     password: str = "guest"
-    """In plain text; take it from the environment: ``${NAME}``."""
+    """The password.  ``${NAME}`` takes it from the environment, so that it is not in the file."""
     mechanism: Literal["PLAIN", "AMQPLAIN", "EXTERNAL"] = "PLAIN"
-    """The SASL mechanism.  ``EXTERNAL``: the server goes by the client certificate of ``tls``, not by user and password."""
+    """The SASL mechanism.  ``EXTERNAL``: the server identifies the client by the certificate of ``tls``."""
     vhost: str = "/"
     """The virtual host."""
     heartbeat: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 60
-    """Seconds: what this side wishes, the lower of both holds; 0: none."""
+    """Seconds, as proposed by this side; the lower value of both sides is used.  0: no heartbeats."""
     frame_max: Annotated[int, msgspec.Meta(ge=4096)] = 131072
-    """The largest frame that this side wishes."""
+    """Octets of the largest frame, as proposed by this side; the lower value of both sides is used."""
     max_body_bytes: Count = 134_217_728
-    """The largest message that is taken."""
+    """Octets of the largest message that is accepted."""
     connect_timeout: Seconds = 10.0
-    """Seconds that an attempt to connect, a TLS handshake and the login may take, each."""
+    """Seconds for each of: an attempt to connect, the TLS handshake, the login."""
     reconnect: BackoffOptions = BackoffOptions()
-    """How attempts are spaced: to connect once all addresses were tried, to declare, consume or publish again."""
+    """The waits between attempts: to connect, after all addresses were tried; to declare, consume or publish
+    again."""
     tls: TlsOptions = TlsOptions()
     """For ``tls`` addresses."""
 

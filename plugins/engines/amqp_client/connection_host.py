@@ -1,4 +1,4 @@
-"""Connection host: what one connection to a server, its protocol conversation and its session do for each other."""
+"""Connection host: connects a connection to a server, its protocol conversation and its session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionHost(ConnectionOwner):
-    """One connection, from the moment that the wire is there."""
+    """One connection, from the moment when the wire is connected."""
 
     def __init__(self, link: Link, wire: Wire, conversation: ClientConnection) -> None:
         self._link = link
@@ -21,34 +21,38 @@ class ConnectionHost(ConnectionOwner):
         self._connection = Connection(link.host, wire, self)
         self._conversation = conversation
         self.session = link.make_session(link, conversation, self.finish)
-        self._soon = False
+        self._finish_scheduled = False
 
     def __repr__(self) -> str:
         return f"<ConnectionHost {self.session!r}, {self._connection.unwritten} bytes unwritten>"
 
     @property
     def ended(self) -> bool:
-        """Whether the connection is over."""
+        """Whether the connection has ended."""
         return self._connection.ended
 
     def start(self) -> None:
-        """Say hello."""
+        """Start reading, and send the protocol header."""
         self._connection.start()
         self.finish()
 
     def pending(self) -> bool:
-        """Whether the server has something to read or to confirm."""
+        """Whether the server still has to read or confirm something."""
         return self._connection.writing or self.session.unconfirmed > 0
 
     def hang_up(self, reason: str) -> None:
-        """Say good-bye, and end."""
+        """Close the conversation and the connection."""
         if not self.ended:
             self.session.end(reason)
             self._conversation.close(200, reason)
             self._connection.close(reason, self._conversation.data_to_send())
 
     def finish(self) -> None:
-        """End a turn: hand over, publish, write.  While the socket is full, nothing more is published."""
+        """End a turn: send consumed messages to the routes, publish, write.
+
+        While the socket is full nothing more is published: messages wait in the pipes, where they are
+        limited.
+        """
         connection, conversation = self._connection, self._conversation
         if connection.ended:
             return
@@ -62,20 +66,20 @@ class ConnectionHost(ConnectionOwner):
         if conversation.closed():
             connection.close(self.session.reason)
             return
-        if self.session.holds_back:
+        if self.session.stops_reading:
             connection.pause(Pause.ROUTES_FULL)
         else:
             connection.resume(Pause.ROUTES_FULL)
         connection.arm(conversation.next_deadline())
-        if more and not self._soon and not connection.writing:
-            self._soon = True
-            self._host.soon(self._on_soon)
+        if more and not self._finish_scheduled and not connection.writing:
+            self._finish_scheduled = True
+            self._host.soon(self._finish_later)
 
-    def _on_soon(self) -> None:
-        self._soon = False
+    def _finish_later(self) -> None:
+        self._finish_scheduled = False
         self.finish()
 
-    # From the connection
+    # Called by the connection.
 
     def on_data(self, data: bytes, now: float) -> None:
         """The server has sent something."""
@@ -89,23 +93,23 @@ class ConnectionHost(ConnectionOwner):
         self._connection.close("the server hung up")
 
     def on_written(self) -> None:
-        """There is room for more messages."""
+        """The socket has room again: go on publishing."""
         self.finish()
 
     def next_deadline(self) -> float | None:
-        """When a heartbeat is due, or the server is silent for too long."""
+        """Return when a heartbeat is due, or the server counts as lost."""
         return self._conversation.next_deadline()
 
     def on_deadline(self, now: float) -> None:
-        """Send a heartbeat, or give the server up."""
+        """Send a heartbeat, or give up a silent server."""
         self.session.handle(self._conversation.handle_timeout(now))
         self.finish()
 
     def on_not_read(self, now: float) -> None:
-        """A server that was not read was not silent."""
+        """The socket was not read, so that the silence of the server says nothing."""
         self._conversation.is_not_read(now)
 
     def on_ended(self, reason: str) -> None:
-        """The connection is over."""
+        """The connection has ended."""
         self.session.end(reason)
         self._link.has_ended(self.session.reason or reason, refused=self.session.login_refused)

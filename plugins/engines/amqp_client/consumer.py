@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from kernel.contracts.message import Batch
-from plugins.engines.amqp_client.quota import Quota
-from plugins.engines.amqp_client.role import Role
+from plugins.engines.amqp_client.channel_handler import ChannelHandler
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods import queue as method_queue
@@ -20,15 +19,32 @@ if TYPE_CHECKING:
     from plugins.engines.amqp_client.session import Session
 
 
+class Quota(msgspec.Struct):
+    """How many messages a consumer takes before it has finished, over all its connections.
+
+    It counts acknowledged messages: a message that was not acknowledged before a connection was lost is
+    delivered again, and counts once.
+    """
+
+    limit: int | Literal["queue-length"] | None = None
+    """``queue-length``: as many as the queue has when the consumer starts.  None: no limit."""
+    acknowledged: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the limit is reached."""
+        return isinstance(self.limit, int) and self.acknowledged >= self.limit
+
+
 class Subscription(msgspec.Struct, gc=False):
-    """One life of a consumer's channel: its delivery tags mean nothing on the next."""
+    """A consumer's channel from its opening to its end.  Its delivery tags are not valid on the next one."""
 
     channel: int
     no_ack: bool
     alive: bool = True
 
 
-class Consumer(Role):
+class Consumer(ChannelHandler):
     """Consumes from one queue."""
 
     def __init__(
@@ -43,7 +59,7 @@ class Consumer(Role):
         arguments: Mapping[str, Any],
         quota: Quota | None = None,
     ) -> None:
-        """``queue``: its name; empty for the one that the server has named."""
+        """``queue``: its name; empty: the one that the server has named.  ``prefetch``: unacked messages."""
         super().__init__(session, channel, f"consuming from {queue!r}")
         self._queue = queue
         self._prefetch = prefetch
@@ -51,18 +67,18 @@ class Consumer(Role):
         self._arguments = arguments
         self._quota = quota or Quota()
         self._done_before = self._quota.acknowledged
-        """Of the quota, before this life of the channel."""
+        """Messages acknowledged before this channel was opened."""
         self._handed_on = 0
-        """In this life of the channel."""
+        """Messages passed on since this channel was opened."""
         self.subscription = Subscription(channel, no_ack)
 
     @property
     def tag(self) -> str:
-        """Shown by the server's tools; told apart by the channel."""
+        """The consumer tag, for the server's tools.  It need not be unique: each consumer has a channel."""
         return self.session.link.name[:200]
 
     def opened(self) -> None:
-        """Ask for the queue's messages, or first how many there are."""
+        """Start consuming; if the quota is the queue's length, ask for that first."""
         if self._quota.limit == "queue-length":
             self.send(method_queue.Declare(queue=self._name_of_queue(), passive=True))
         else:
@@ -89,7 +105,7 @@ class Consumer(Role):
         return self._queue or self.session.declarations.server_named
 
     def received(self, method: Method) -> None:
-        """The server begins, or will deliver no more: the queue is gone, or has moved."""
+        """The server has started the consumer, said how long the queue is, or cancelled the consumer."""
         if isinstance(method, basic.ConsumeOk):
             self.up = True
             self.refusal = ""
@@ -98,13 +114,13 @@ class Consumer(Role):
             self._consume()
         elif isinstance(method, basic.Cancel):
             self.up = False
-            self._gone()
+            self._queue_gone()
             if not method.nowait:
                 self.send(basic.CancelOk(consumer_tag=method.consumer_tag))
             self.session.start_later(self, "cancelled", f"{self.name}: the server has cancelled it")
 
     def delivered(self, event: Delivered) -> None:
-        """Messages have come."""
+        """Pass messages on, as far as the quota allows."""
         self.works()
         batch = event.batch
         if isinstance(self._quota.limit, int):
@@ -112,10 +128,10 @@ class Consumer(Role):
             if not batch.bodies:
                 return
         last = event.first_delivery_tag + len(batch.bodies) - 1
-        self.session.intake.arrived(self.subscription, last, batch)
+        self.session.inbound.arrived(self.subscription, last, batch)
 
     def _within_quota(self, batch: Batch, left: int) -> Batch:
-        """Return what is within the quota; the rest goes back to the queue when the channel is closed."""
+        """Return the messages within the quota.  The others go back to the queue with the channel's end."""
         if len(batch.bodies) >= left > 0:
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
         batch = batch if len(batch.bodies) <= left else batch.slice(0, left)
@@ -123,7 +139,7 @@ class Consumer(Role):
         return batch
 
     def has_acknowledged(self, tag: int) -> None:
-        """All up to this delivery tag are acknowledged; the tags of a channel begin with 1."""
+        """All messages up to ``tag`` are acknowledged; the tags of a channel begin with 1."""
         self._quota.acknowledged = self._done_before + tag
         if self._quota.finished:
             self._finish()
@@ -135,16 +151,17 @@ class Consumer(Role):
         self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "finished")
 
     def refused(self, code: int) -> None:
-        """The queue may be gone."""
+        """The server has closed the channel, maybe because the queue does not exist any more."""
         if code == ReplyCode.NOT_FOUND:
-            self._gone()
+            self._queue_gone()
 
-    def _gone(self) -> None:
+    def _queue_gone(self) -> None:
+        """The queue does not exist any more.  A federation link overrides this."""
         if not self._queue:
             self.session.declarations.server_named = ""
 
     def lost(self) -> None:
-        """What is not acknowledged will be delivered again."""
+        """The channel has ended: the server will deliver again what was not acknowledged."""
         super().lost()
         self._done_before, self._handed_on = self._quota.acknowledged, 0
         self.subscription.alive = False

@@ -1,11 +1,14 @@
-"""Declarations: what is declared after each login, and before each new attempt to publish or consume."""
+"""Declarations: the channel that declares exchanges, queues and bindings.
+
+It does so after each login, and again before a refused channel is started again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from plugins.engines.amqp_client.role import Role
+from plugins.engines.amqp_client.channel_handler import ChannelHandler
 from plugins.protocols.amqp091.methods import exchange, queue
 from plugins.protocols.amqp091.methods.method import Method
 
@@ -13,10 +16,10 @@ if TYPE_CHECKING:
     from plugins.engines.amqp_client.session import Session
 
 Request: TypeAlias = tuple[str, Method]
-"""What is asked for, for reports (``declaring queue 'orders'``), and the method that asks."""
+"""A description for reports (``declaring queue 'orders'``), and the method."""
 
 MakeRequests: TypeAlias = Callable[[str], list[Request]]
-"""Called with the name that the server has invented for a queue on this connection (empty: it has not yet)."""
+"""Called with the name that the server has given to a queue on this connection; empty: none yet."""
 
 _ANSWERS = (
     exchange.DeclareOk,
@@ -30,31 +33,31 @@ _ANSWERS = (
 )
 
 
-class Declarations(Role):
-    """Sends all at once and counts the answers, which come in the same order."""
+class Declarations(ChannelHandler):
+    """Sends all requests at once and counts the answers, which come in the same order."""
 
     def __init__(self, session: Session, channel: int, make_requests: MakeRequests) -> None:
         super().__init__(session, channel, "declaring")
         self.server_named = ""
-        """The queue whose name the server has invented; empty: there is none on this connection."""
+        """The queue that the server has named; empty: there is none on this connection yet."""
         self._make_requests = make_requests
         self._requests: list[Request] = []
         self._answers = 0
-        self._under_way = False
+        self._waiting_for_answers = False
 
     def declare(self) -> None:
-        """Declare all of it, again if it has been; ``Session.declared`` follows."""
-        if self._under_way:
+        """Declare everything, again if necessary; ``Session.declared`` is called when all is answered."""
+        if self._waiting_for_answers:
             return
         self._requests = self._make_requests(self.server_named)
         if not self._requests:
             self.session.declared()
         else:
-            self._under_way = True
+            self._waiting_for_answers = True
             self.start()
 
     def opened(self) -> None:
-        """Ask for everything."""
+        """Send all requests."""
         self._answers = 0
         for what, method in self._requests:
             self.name = what
@@ -62,8 +65,8 @@ class Declarations(Role):
         self.name = self._requests[0][0]
 
     def received(self, method: Method) -> None:
-        """One more is there."""
-        if not self._under_way or not isinstance(method, _ANSWERS):
+        """Count an answer."""
+        if not self._waiting_for_answers or not isinstance(method, _ANSWERS):
             return
         asked = self._requests[self._answers][1]
         if isinstance(method, queue.DeclareOk) and isinstance(asked, queue.Declare) and not asked.queue:
@@ -72,16 +75,16 @@ class Declarations(Role):
         if self._answers < len(self._requests):
             self.name = self._requests[self._answers][0]
         else:
-            self._under_way = False
+            self._waiting_for_answers = False
             self.up = True
             self.works()
             self.session.declared()
 
     def refused(self, code: int) -> None:
-        """The server will not have the one called ``name``."""
+        """The server has refused the request that ``name`` describes."""
         self.session.declaration_refused(self.name, code)
 
     def lost(self) -> None:
-        """One of them was refused: ``name`` says which."""
+        """The channel has ended; ``name`` still describes the request that was refused."""
         super().lost()
-        self._under_way = False
+        self._waiting_for_answers = False

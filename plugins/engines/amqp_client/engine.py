@@ -1,6 +1,6 @@
-"""Engine: an AMQP 0-9-1 client.  It has one port to the routes, and a link for each direction that is used.
+"""Engine: an AMQP 0-9-1 client with one port to the routes, and a link for each direction that is used.
 
-The port lives as long as the engine: its pipes keep what comes while there is no connection.
+The port exists as long as the engine: its pipes keep the messages that come while there is no connection.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import trio
 
 from kernel.contracts.engine import Host, Port
 from plugins.engines.amqp_client.client_sessions import ConsumeSession, PublishSession
+from plugins.engines.amqp_client.consumer import Quota
 from plugins.engines.amqp_client.link import Link
 from plugins.engines.amqp_client.options import AmqpClientOptions
-from plugins.engines.amqp_client.quota import Quota
 from plugins.protocols.amqp091.connection import ClientConnection
 
 
 class AmqpClient:
-    """The client.  ``run`` dials; all else is called by the thread that hosts it."""
+    """The client engine.  All methods are called in the thread that hosts it."""
 
     host: Host
     port: Port
@@ -31,22 +31,23 @@ class AmqpClient:
         self.publishing = Link(name, "publishing", options, self._publish)
         self.consuming: Link | None = None
         self._quotas = [Quota(each.stop_after) for each in options.consume]
-        # Who only consumes needs no second connection; and what is published finds what is declared with the first.
+        # A client that only consumes needs no second connection.  One that does both publishes only after the
+        # consuming connection has declared everything.
         self._may_publish = self._has_output = not options.consume
         if options.consume:
-            self.consuming = Link(name, "consuming", options, self._consume, self._can_consume)
-        self._to_publish = trio.Event()
+            self.consuming = Link(name, "consuming", options, self._consume, self._consuming_usable)
+        self._publishing_wanted = trio.Event()
 
     def __repr__(self) -> str:
         return f"<AmqpClient {self.name}, {self.links()}>"
 
     def links(self) -> list[Link]:
-        """Return the links that are used."""
+        """Return the links in use."""
         links = [self.consuming] if self.consuming is not None else []
         return [*links, self.publishing] if self._may_publish and self._has_output else links
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Hold connections until cancelled."""
+        """Keep the connections up until cancelled."""
         self.host = host
         for link in (self.publishing, self.consuming):
             if link is not None:
@@ -55,17 +56,17 @@ class AmqpClient:
         task_status.started(str(self.publishing.dialling.addresses[0]))
         if self.consuming is not None:
             host.nursery.start_soon(self.consuming.run, host)
-        self._look()
-        await self._to_publish.wait()
+        self._start_publishing_if_wanted()
+        await self._publishing_wanted.wait()
         await self.publishing.run(host)
 
     def pending(self) -> bool:
-        """Whether something waits for a server that is there."""
+        """Whether a connected server still has to read or confirm something."""
         connections = [link.connection for link in self.links()]
         return any(connection is not None and connection.pending() for connection in connections)
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of this moment."""
+        """The current figures, summed over both links."""
         links = self.links()
         connection = self.publishing.connection
         sums: dict[str, Any] = msgspec.structs.asdict(self.publishing.counters)
@@ -94,31 +95,31 @@ class AmqpClient:
     ) -> ConsumeSession:
         return ConsumeSession(link, connection, finish, self.port, self.options, self._quotas)
 
-    def _look(self) -> None:
+    def _start_publishing_if_wanted(self) -> None:
         if self._may_publish and self._has_output:
-            self._to_publish.set()
+            self._publishing_wanted.set()
 
-    def _can_consume(self) -> None:
+    def _consuming_usable(self) -> None:
         self._may_publish = True
-        self._look()
+        self._start_publishing_if_wanted()
 
-    # The port's owner
+    # Called by the port.
 
     def on_output(self) -> None:
-        """The routes have something: for the connection, if there is one."""
+        """Messages wait in the pipes: publish them if there is a connection."""
         if not self._has_output:
             self._has_output = True
-            self._look()
+            self._start_publishing_if_wanted()
         self.publishing.finish()
 
     def on_writable(self) -> None:
-        """The routes have room."""
+        """The pipes have room again: go on with consumed messages."""
         if self.consuming is not None and self.consuming.connection is not None:
-            self.consuming.connection.session.intake.going = True
+            self.consuming.connection.session.inbound.going = True
             self.consuming.connection.finish()
 
     def on_confirmed(self, position: int) -> None:
-        """The routes have confirmed."""
+        """The routes have confirmed everything up to ``position``: acknowledge it to the server."""
         if self.consuming is not None and self.consuming.connection is not None:
-            self.consuming.connection.session.intake.confirmed(position)
+            self.consuming.connection.session.inbound.confirmed(position)
             self.consuming.connection.finish()

@@ -1,8 +1,12 @@
-"""In flight: what was published and is not confirmed yet.
+"""In flight: messages that were published and are not confirmed yet.
 
-The server counts messages by delivery tag, in the order in which they were sent to it; the port numbers them by position,
-in the order in which they were taken.  The two differ as soon as the server has refused one and it was sent again.  The
-port is told of confirmations in its own order: of a position when all before it are done.
+Two numberings meet here.  The server numbers messages by delivery tag, in the order in which they were
+published on the channel.  The port numbers them by position, in the order in which they were taken from it.
+The two differ as soon as the server has refused a message and it was published again: it then has a new tag
+and its old position.
+
+The port wants confirmations in order: ``confirm_through(position)`` says that everything up to it is done.
+So what is done behind a gap waits in ``_done_after_gap`` until the gap is closed.
 """
 
 from __future__ import annotations
@@ -13,64 +17,67 @@ import msgspec
 
 from kernel.contracts.message import Batch
 
-NOWHERE = 0
-"""The position of messages of which the port does not want to hear again: no route in confirms."""
+UNTRACKED = 0
+"""The position of messages that need not be confirmed to the port, because no incoming route confirms."""
 
 
 class Flight(msgspec.Struct, gc=False):
-    """A batch under consecutive tags, and the port's position of its first message."""
+    """A batch with consecutive delivery tags, and the position of its first message."""
 
     first_tag: int
     position: int
     batch: Batch
 
     def cut(self, start: int, stop: int) -> Flight:
-        """Return a part of it."""
+        """Return the messages from index ``start`` to ``stop``."""
         position = self.position and self.position + start
         return Flight(self.first_tag + start, position, self.batch.slice(start, stop))
 
 
 class InFlight:
-    """Tags and positions of one channel, from its opening to its end."""
+    """Delivery tags and positions of one channel, from its opening to its end."""
 
     def __init__(self) -> None:
         self.count = 0
-        """Messages that the server has not answered for."""
+        """Messages that the server has neither confirmed nor refused."""
         self._flights: deque[Flight] = deque()
         self._next_tag = 1
         self._taken = 0
-        """The position of the last message taken that somebody waits for."""
+        """The position of the last message that was taken and has to be confirmed."""
         self._done = 0
-        """The position up to which all is done."""
-        self._early: dict[int, int] = {}
-        """What is done behind a gap: its first position and its last."""
+        """The position up to which everything is done."""
+        self._done_after_gap: dict[int, int] = {}
+        """Ranges that are done behind a gap: first position to last position."""
 
     def expect(self, first: int, last: int) -> None:
-        """The port waits for what was taken: positions ``first`` to ``last``."""
-        if (
-            first != self._taken + 1
-        ):  # in between nobody waited: then all before was confirmed, or counts no more
-            self._early.clear()
+        """Positions ``first`` to ``last`` were taken from the port and have to be confirmed."""
+        if first != self._taken + 1:
+            # In between the port numbered messages that need no confirmation, or started anew: what was
+            # before it is either confirmed or no longer of interest.
+            self._done_after_gap.clear()
             self._done = first - 1
         self._taken = last
 
     def add(self, batch: Batch, position: int) -> None:
-        """A batch is published."""
+        """Add a batch that was published just now."""
         size = len(batch.bodies)
         self._flights.append(Flight(self._next_tag, position, batch))
         self._next_tag += size
         self.count += size
 
-    def nobodys(self) -> int:
-        """Return how many messages are in flight for which nobody waits."""
-        return sum(len(flight.batch.bodies) for flight in self._flights if flight.position == NOWHERE)
+    def untracked(self) -> int:
+        """Return how many of the messages in flight need no confirmation to the port."""
+        return sum(len(flight.batch.bodies) for flight in self._flights if flight.position == UNTRACKED)
 
     def only(self) -> Flight | None:
-        """Return what is in flight if that is a single message."""
+        """Return the message in flight if there is exactly one, else None."""
         return self._flights[0] if self.count == 1 else None
 
     def answered(self, first: int, last: int, multiple: bool) -> list[Flight]:
-        """Take out what the server has answered for: all up to ``last`` (0: all), or ``first`` to ``last``."""
+        """Remove and return what the server has answered: tags ``first`` to ``last``.
+
+        With ``multiple``: all tags up to ``last`` (0: all).
+        """
         if multiple:
             first, last = 0, last or self._next_tag - 1
         found: list[Flight] = []
@@ -91,10 +98,13 @@ class InFlight:
         self._flights.extendleft(reversed(before))
         return found
 
-    def settle(self, position: int, count: int) -> int:
-        """``count`` messages from ``position`` on are done; return the position up to which all are."""
+    def complete(self, position: int, count: int) -> int:
+        """Note that ``count`` messages from ``position`` on are done.
+
+        Return the position up to which everything is done.
+        """
         if count and position > self._done:
-            self._early[position] = position + count - 1
-            while (last := self._early.pop(self._done + 1, None)) is not None:
+            self._done_after_gap[position] = position + count - 1
+            while (last := self._done_after_gap.pop(self._done + 1, None)) is not None:
                 self._done = last
         return self._done

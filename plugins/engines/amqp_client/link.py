@@ -1,20 +1,22 @@
-"""Link: one connection to one of several servers, dialled again whenever it is lost."""
+"""Link: keeps one connection to one of several servers, and connects again when it is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import ConnectionLost
-from kernel.hosting.address import Address
+from kernel.hosting.address import SOCKET_TRANSPORTS, Address, parse_address
 from kernel.hosting.backoff import Backoff
+from kernel.hosting.connecting import connect
+from kernel.hosting.handshakes import Handshakes
+from kernel.hosting.wire import Wire
 from plugins.engines.amqp_client.connect_options import ConnectOptions
 from plugins.engines.amqp_client.connection_host import ConnectionHost
-from plugins.engines.amqp_client.counters import Counters
-from plugins.engines.amqp_client.dialling import Dialling
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.credentials import amqplain_response, plain_response
 from plugins.protocols.amqp091.options import ClientOptions
@@ -25,8 +27,43 @@ if TYPE_CHECKING:
 MakeSession: TypeAlias = "Callable[[Link, ClientConnection, Callable[[], None]], Session]"
 
 
+class Counters(msgspec.Struct, gc=False):
+    """Sums over all connections of a link so far."""
+
+    messages_in: int = 0
+    messages_out: int = 0
+    messages_nacked: int = 0
+    """Refused by the server with basic.nack or basic.reject; they are sent again."""
+    messages_returned: int = 0
+    """Returned because no queue got them.  The server confirms them all the same."""
+    messages_refused: int = 0
+    """Dropped here: AMQP cannot express their envelope, or the server does not accept them."""
+    messages_lost: int = 0
+    """In flight when the connection or channel ended, on routes without confirmation."""
+    refusals: int = 0
+    """Logins, declarations, consumers and publishers that the server has refused."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class Dialling:
+    """The addresses of one link, with the TLS handshake of each."""
+
+    def __init__(self, options: ConnectOptions) -> None:
+        self.addresses = [parse_address(text, SOCKET_TRANSPORTS, "amqp") for text in options.addresses]
+        self._timeout = options.connect_timeout
+        self._handshakes = {
+            address: Handshakes(address, server_side=False, tls=options.tls, seconds=options.connect_timeout)
+            for address in self.addresses
+        }
+
+    async def connect(self, address: Address) -> Wire:
+        """Return a connected wire.  Raises ``ConnectionLost`` with the reason."""
+        return await self._handshakes[address].shake(await connect(address, self._timeout))
+
+
 class Link:
-    """Dials, holds one connection, and knows how it stands with it."""
+    """Connects, keeps one connection, and knows its state."""
 
     host: Host
 
@@ -38,7 +75,10 @@ class Link:
         make_session: MakeSession,
         on_usable: Callable[[], None] = lambda: None,
     ) -> None:
-        """``name``: the engine's.  ``purpose``: what this connection is for, as the operator reads it."""
+        """``name``: of the engine.  ``purpose``: what the connection is for, in reports.
+
+        ``on_usable``: called after each login when everything is declared.
+        """
         self.name = name
         self.purpose = purpose
         self.options = options
@@ -46,7 +86,7 @@ class Link:
         self.counters = Counters()
         self.connection: ConnectionHost | None = None
         self.usable = False
-        """Logged in, and everything is declared."""
+        """Whether the login is complete and everything is declared."""
         self.reconnects = 0
         self.last_error = ""
         self.dialling = Dialling(options)
@@ -63,7 +103,7 @@ class Link:
         return f"<Link of {self.name}, {self.purpose}, {self.state}>"
 
     async def run(self, host: Host) -> None:
-        """Hold a connection until cancelled."""
+        """Keep a connection up until cancelled."""
         self.host = host
         try:
             while True:
@@ -88,21 +128,21 @@ class Link:
             return
         self._over = trio.Event()
         conversation = ClientConnection(self._protocol_options, self.host.now())
-        self.hold(ConnectionHost(self, wire, conversation))
+        self.use_connection(ConnectionHost(self, wire, conversation))
         await self._over.wait()
         self.reconnects += 1
         self.report("disconnected", self.last_error)
 
-    def hold(self, connection: ConnectionHost) -> None:
-        """Go on with this connection."""
+    def use_connection(self, connection: ConnectionHost) -> None:
+        """Start this connection, whose wire is connected."""
         self.connection = connection
         connection.start()
 
-    # How it stands
+    # The state.
 
     @property
     def state(self) -> str:
-        """``connected``, ``blocked`` or ``refused`` by the server, ``connecting``, or ``waiting`` to try again."""
+        """``connected``, ``blocked`` or ``refused`` by the server, ``connecting`` or ``waiting``."""
         connection = self.connection
         if connection is None:
             if self._refused:
@@ -115,7 +155,7 @@ class Link:
         return "connected" if self.usable else "connecting"
 
     def row(self) -> dict[str, Any]:
-        """What ``kernel status`` shows of it.  Any thread."""
+        """Return what ``kernel status`` shows.  May be called by any thread."""
         connection, next_try = self.connection, self._next_try
         error = self.last_error
         if connection is not None:
@@ -130,10 +170,10 @@ class Link:
             "last_error": error,
         }
 
-    # From the connection
+    # Called by the session and the connection host.
 
     def is_usable(self) -> None:
-        """Logged in, and everything is declared."""
+        """The login is complete and everything is declared."""
         if not self.usable:
             self.usable = True
             self._usable_since = self.host.now()
@@ -142,7 +182,7 @@ class Link:
             self._on_usable()
 
     def has_ended(self, reason: str, *, refused: bool) -> None:
-        """The connection is over; ``refused``: the server would not let us in."""
+        """The connection has ended.  ``refused``: the server has refused the login."""
         self.connection = None
         self.last_error = reason
         self._refused = refused
@@ -153,12 +193,12 @@ class Link:
         self._over.set()
 
     def finish(self) -> None:
-        """End a turn in which something came for the connection."""
+        """End a turn in which messages came for the connection."""
         if self.connection is not None:
             self.connection.finish()
 
     def report(self, what: str, detail: str = "", next_try: float | None = None) -> None:
-        """Tell the operator."""
+        """Report an event to the operator."""
         self.host.report(
             EngineEvent(engine=self.name, what=what, peer=self.peer, detail=detail, next_try=next_try)
         )

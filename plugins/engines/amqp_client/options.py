@@ -1,4 +1,4 @@
-"""What can be set for an AMQP client engine."""
+"""Options of an AMQP client engine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class ClientExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     name: str
     """Its name."""
     type: str = "direct"
-    """``direct``, ``fanout``, ``topic``, ``headers``, or what the server has besides."""
+    """``direct``, ``fanout``, ``topic``, ``headers``, or another type that the server has."""
     durable: bool = True
     """Whether it outlives a restart of the server."""
     auto_delete: bool = False
-    """Whether it goes with its last binding."""
+    """Whether the server deletes it after its last binding."""
     internal: bool = False
-    """Whether only other exchanges may lead to it."""
+    """Whether messages can only come from other exchanges, not from publishers."""
     passive: bool = False
     """Only look whether it is there."""
     arguments: dict[str, Any] = {}
@@ -33,13 +33,14 @@ class ClientQueue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A queue to declare after each login."""
 
     name: str
-    """Its name.  ``""``: the server invents one, a new one for each connection; bindings and consumers call it ``""``."""
+    """Its name.  ``""``: the server makes a name, a new one for each connection; bindings and consumers refer
+    to the queue as ``""``."""
     durable: bool = True
     """Whether it outlives a restart of the server."""
     exclusive: bool = False
-    """Whether it is for this connection only and goes with it."""
+    """Whether only this connection may use it; the server deletes it when the connection ends."""
     auto_delete: bool = False
-    """Whether it goes with its last consumer."""
+    """Whether the server deletes it after its last consumer."""
     passive: bool = False
     """Only look whether it is there."""
     arguments: dict[str, Any] = {}
@@ -54,18 +55,18 @@ class ClientQueue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ClientBinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A binding to make after each login."""
+    """A binding to declare after each login."""
 
     exchange: str
-    """The exchange that it leads away from."""
+    """The source exchange."""
     queue: str = ""
-    """The queue that it leads to (``""``: the one that the server names), or:"""
+    """The destination, if it is a queue.  ``""``: the queue that the server names."""
     to_exchange: str = ""
-    """The exchange that it leads to."""
+    """The destination, if it is an exchange."""
     key: str = ""
     """The binding key or pattern."""
     arguments: dict[str, Any] = {}
-    """What a headers exchange is to match."""
+    """The headers that a headers exchange has to match, and other arguments."""
 
 
 class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,40 +75,47 @@ class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     queue: str
     """Its name; ``""``: the one that the server names, which must be among ``queues``."""
     prefetch: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1000
-    """Messages that the server sends before it waits for acknowledgements: what may be on its way here."""
+    """Unacked messages at most: the server sends no more before it gets acknowledgements."""
     no_ack: bool = False
-    """The server forgets a message when it has sent it: faster, and lost if this process or its line dies."""
+    """The server expects no acknowledgements.  This is faster; messages are lost if this process or the
+    connection dies."""
     exclusive: bool = False
     """Whether nobody else may consume from the queue."""
     stop_after: Count | Literal["queue-length"] | None = None
-    """Finish after so many messages; ``queue-length``: as many as wait at the start; None: never."""
+    """Finish after this many messages.  ``queue-length``: as many as the queue has at the start.  None:
+    never."""
     arguments: dict[str, Any] = {}
     """``x-priority`` and others."""
 
     def __post_init__(self) -> None:
         if self.no_ack and self.stop_after is not None:
-            raise ValueError("stop_after needs acknowledgements: what came too many goes back to the queue")
+            raise ValueError(
+                "stop_after needs acknowledgements, because messages beyond it go back to the queue"
+            )
 
 
 class AmqpClientOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An AMQP 0-9-1 client that publishes what routes bring, and hands on what it consumes."""
+    """An AMQP 0-9-1 client: it publishes messages from routes, and sends what it consumes to routes."""
 
     exchange: str | None = None
-    """Where all messages from routes are published; None: to the exchange that each came from, or the default one."""
+    """The exchange to which all messages are published.  None: the exchange of each message's envelope, or
+    the default exchange if that is empty."""
     key: str | None = None
-    """The routing key of all messages from routes; None: each keeps its own."""
+    """The routing key of all messages.  None: each keeps its own."""
     persistent: bool = False
-    """Whether all messages are published as persistent; false: those that came so."""
+    """Whether all messages are published as persistent.  False: only those that are persistent already."""
     mandatory: bool = True
-    """Whether the server tells of messages that no queue wanted: they are counted and reported."""
+    """Whether the server returns messages that no queue gets.  They are counted and reported."""
     in_flight: Count = 10_000
-    """Messages published and not yet confirmed by the server, at the most."""
+    """Messages that are published and not yet confirmed by the server, at most."""
     confirm_timeout: Seconds = 30.0
-    """Seconds in which the server answers for something while messages are in flight, unless it has said that it takes none for
-    now; then the connection is given up, and all of them are sent again on the next."""
+    """Seconds without any confirmation while messages are in flight, after which the connection is closed;
+    all these messages are then sent again on the next one.  The time during which the server blocks
+    publishers does not count."""
     when_refused: Literal["wait", "drop"] = "wait"
-    """A message for an exchange that is missing or forbidden (404, 403): wait with it, and with all behind it, until
-    the server takes it; or drop it, counted.  One that is too large for the server (406) is always dropped."""
+    """What to do with a message for an exchange that does not exist or is forbidden (404, 403).  ``wait``:
+    try again until the server accepts it; all messages behind it wait, too.  ``drop``: drop and count it.  A
+    message that is too large for the server (406) is always dropped."""
     consume: tuple[ConsumeOptions, ...] = ()
     """Queues to consume from."""
     exchanges: tuple[ClientExchange, ...] = ()
@@ -115,13 +123,17 @@ class AmqpClientOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknow
     queues: tuple[ClientQueue, ...] = ()
     """Queues to declare after each login."""
     bindings: tuple[ClientBinding, ...] = ()
-    """Bindings to make after each login."""
+    """Bindings to declare after each login."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         names = Counter(queue.name for queue in self.queues)
         if names[""] > 1:
-            raise ValueError('one queue at the most can have name = "": nobody could tell them apart')
+            raise ValueError(
+                'only one queue can have name = "": bindings and consumers could not tell them apart'
+            )
         bound = any(not (binding.queue or binding.to_exchange) for binding in self.bindings)
         if not names[""] and (bound or any(not each.queue for each in self.consume)):
-            raise ValueError('no queue with name = "" is among the queues: declare it, exclusive = true')
+            raise ValueError(
+                'a binding or consumer names no queue: add one with name = "" and exclusive = true to queues'
+            )

@@ -1,4 +1,4 @@
-"""What this folder adds to the kernel."""
+"""The AMQP client as a plugin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernel.contracts.kinds import EngineKind, EngineSetup
 
 @hookimpl
 def register_engines() -> list[EngineKind]:
-    """Offer the AMQP client."""
+    """Register kind ``amqp-client``."""
     from plugins.engines.amqp_client.options import AmqpClientOptions
 
     return [

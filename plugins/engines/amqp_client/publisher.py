@@ -1,4 +1,32 @@
-"""Publisher: batches from the routes on their way to the server, with confirms."""
+"""Publisher: takes batches from the routes and publishes them with publisher confirms.
+
+States of a message
+-------------------
+
+1. It waits in a pipe.  ``pump`` takes whole batches from the port, about as many messages as may be in
+   flight.
+2. It waits in ``_waiting``: it was taken, but is beyond what may be in flight; or it has to be published
+   again.
+3. It is in flight (``in_flight.py``): published, and the server has not answered yet.
+4. It is done: the server has confirmed it, or it was dropped, which is counted and reported.  Done messages
+   are confirmed to the port, if a route asks for that.
+
+Messages go from state 3 back to state 2 in two cases: the server answers basic.nack (after a wait of the
+back-off all nacked messages are published again), or the channel or connection ends.  In the second case the
+port gives back what it has not been told to be done (``Port.rewind``), so that nothing is lost; what no route
+wants confirmed is counted as lost.
+
+A message that the server refuses
+---------------------------------
+
+The server closes the channel when it refuses a message (the exchange does not exist, the message is too
+large), and it does not say which message it was.  So everything that was in flight is published again one by
+one (``_one_by_one``).  When the server then closes the channel again, the only message in flight is the
+refused one.
+
+Nothing is published while: the channel is not open, the server blocks publishers (connection.blocked), it has
+asked to wait (channel.flow), or nacked messages wait.  See ``_room``.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +40,9 @@ from kernel.contracts.engine import Taken
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Envelope
 from kernel.hosting.lazy_timer import LazyTimer
-from plugins.engines.amqp_client.in_flight import NOWHERE, Flight, InFlight
+from plugins.engines.amqp_client.channel_handler import ChannelHandler
+from plugins.engines.amqp_client.in_flight import UNTRACKED, Flight, InFlight
 from plugins.engines.amqp_client.options import AmqpClientOptions
-from plugins.engines.amqp_client.role import Role
 from plugins.protocols.amqp091.content import PERSISTENT, raw_properties
 from plugins.protocols.amqp091.events import Acknowledged, Rejected, Returned
 from plugins.protocols.amqp091.fields import short_string
@@ -26,55 +54,53 @@ if TYPE_CHECKING:
     from plugins.engines.amqp_client.session import Session
 
 _ENVELOPES = 1024
-"""How many envelopes are kept as they are to be sent; with more flows the table begins anew."""
+"""Envelopes whose form for publishing is cached; when the cache is full, it is cleared."""
 
-_PIECE = 1024
-"""Messages of a batch that is longer than what may be in flight."""
+_PART_SIZE = 1024
+"""Messages: batches that are longer than what may be in flight are cut into parts of this length."""
 
 _NO_SUCH_EXCHANGE = (ReplyCode.NOT_FOUND, ReplyCode.ACCESS_REFUSED)
 _TOO_LARGE = (ReplyCode.PRECONDITION_FAILED, ReplyCode.CONTENT_TOO_LARGE)
 
 
-class Publisher(Role):
-    """One channel in confirm mode.
-
-    A server that refuses a message closes the channel and does not say for which.  So what was in flight is sent
-    again one by one: then it is the one that is in flight when the channel is closed again.
-    """
+class Publisher(ChannelHandler):
+    """Publishes on one channel in confirm mode."""
 
     def __init__(self, session: Session, channel: int, options: AmqpClientOptions) -> None:
         super().__init__(session, channel, "publishing")
         self._options = options
         self._flow = True
-        """False while the server has asked to wait (channel.flow)."""
-        self._probe = False
-        """Whether the server refused a message when the channel was closed."""
+        """False while the server asks to wait (channel.flow)."""
+        self._find_culprit = False
+        """Whether messages were in flight when the server closed the channel: one of them was refused."""
         self._one_by_one = 0
-        """How many of the next messages are sent singly."""
+        """How many of the next messages are published one by one, to find the refused one."""
         self._refused_until: dict[str, float] = {}
-        """Exchanges for which messages are dropped, and when they are tried again."""
+        """Exchanges whose messages are dropped, and until when, in seconds of the host's clock."""
         self._in_flight = InFlight()
-        self._again: deque[tuple[int, Batch]] = deque()
-        """What is to be sent before anything new: refused by the server, in flight when the channel ended, or taken beyond
-        what may be in flight."""
+        self._waiting: deque[tuple[int, Batch]] = deque()
+        """Position and batch of messages to publish before new ones are taken from the port."""
         self._answered_at = 0.0
-        """When the server answered last, or nothing was in flight."""
-        self._timeout = LazyTimer(session.link.host, self._look_for_answers)
-        self._resting = False
+        """When the server last answered, or when the first message was put in flight."""
+        self._timeout = LazyTimer(session.link.host, self._check_confirm_timeout)
+        self._waiting_to_retry = False
+        """Whether nacked messages wait for the back-off."""
         self._returned = False
+        """Whether a returned message was reported."""
         self._sent_as: dict[Envelope, Envelope | None] = {}
+        """Envelopes to the form in which they are published; None: AMQP cannot express it."""
 
     @property
     def unconfirmed(self) -> int:
-        """Messages that the server has not answered for."""
-        return self._in_flight.count + sum(len(batch.bodies) for _, batch in self._again)
+        """Messages that were taken from the port and are not done."""
+        return self._in_flight.count + sum(len(batch.bodies) for _, batch in self._waiting)
 
     def opened(self) -> None:
-        """Ask for confirms."""
+        """Switch the channel to confirm mode."""
         self.send(confirm.Select())
 
     def received(self, method: Method) -> None:
-        """Confirms are on, or the server asks to wait."""
+        """The channel is in confirm mode, or the server asks to wait or to go on (channel.flow)."""
         if isinstance(method, confirm.SelectOk):
             self._begin()
         elif isinstance(method, channel.Flow):
@@ -84,19 +110,19 @@ class Publisher(Role):
     def _begin(self) -> None:
         self.up = True
         self._in_flight = InFlight()
-        self._put_behind(self.session.port.rewind())
-        self._one_by_one = sum(len(batch.bodies) for _, batch in self._again) if self._probe else 0
-        self._probe = False
+        self._enqueue(self.session.port.rewind())
+        self._one_by_one = sum(len(batch.bodies) for _, batch in self._waiting) if self._find_culprit else 0
+        self._find_culprit = False
         if not self._one_by_one:
             self.refusal = ""
 
     def refused(self, code: int) -> None:
-        """The server has closed the channel: for a message, if one was in flight."""
-        self._probe = self._in_flight.count > 0
-        culprit = self._in_flight.only() if self._one_by_one else None
-        if culprit is None:
+        """The server has closed the channel, because of a message if any was in flight."""
+        self._find_culprit = self._in_flight.count > 0
+        refused = self._in_flight.only() if self._one_by_one else None
+        if refused is None:
             return
-        envelope = culprit.batch.envelope
+        envelope = refused.batch.envelope
         if code in _NO_SUCH_EXCHANGE and self._options.when_refused == "drop":
             most = self._options.reconnect.most
             self._refused_until[envelope.exchange] = self.session.link.host.now() + most
@@ -104,60 +130,61 @@ class Publisher(Role):
             return
         self.session.report(
             "dropped",
-            f"publishing: the server will not have a message of {culprit.batch.size} bytes with key "
+            f"publishing: the server refuses a message of {refused.batch.size} bytes with key "
             f"{envelope.key[:80]!r} for exchange {envelope.exchange!r}; it is dropped",
         )
         self.session.counters.messages_refused += 1
-        self._confirm(culprit.position, 1)
+        self._confirm(refused.position, 1)
         self.works()
 
     def lost(self) -> None:
-        """What is in flight comes back from the port, if anybody waits for it."""
+        """The channel has ended.  ``Port.rewind`` gives back what has to be confirmed; the rest is lost."""
         super().lost()
-        again = sum(len(batch.bodies) for position, batch in self._again if position == NOWHERE)
-        self.session.counters.messages_lost += self._in_flight.nobodys() + again
+        again = sum(len(batch.bodies) for position, batch in self._waiting if position == UNTRACKED)
+        self.session.counters.messages_lost += self._in_flight.untracked() + again
         self._in_flight = InFlight()
         self._timeout.cancel()
-        self._again.clear()
-        self._resting = False
+        self._waiting.clear()
+        self._waiting_to_retry = False
         self._flow = True
 
-    # To the server
+    # Publishing.
 
     def pump(self, most: int) -> bool:
-        """Publish about ``most`` messages; return whether there is more to do at once."""
-        if not self._again:
+        """Publish about ``most`` messages; return whether more can be published at once."""
+        if not self._waiting:
             self._take(self._room(most))
-        while self._again and (room := self._room(most)) > 0:
-            position, batch = self._again.popleft()
+        while self._waiting and (room := self._room(most)) > 0:
+            position, batch = self._waiting.popleft()
             if len(batch.bodies) > room:
-                rest = position if position == NOWHERE else position + room
-                self._again.appendleft((rest, batch.slice(room, len(batch.bodies))))
+                rest = position if position == UNTRACKED else position + room
+                self._waiting.appendleft((rest, batch.slice(room, len(batch.bodies))))
                 batch = batch.slice(0, room)
             self._publish(batch, position)
             most -= len(batch.bodies)
-        return (bool(self._again) or self.session.port.has_input()) and self._room(1) > 0
+        return (bool(self._waiting) or self.session.port.has_input()) and self._room(1) > 0
 
     def _take(self, most: int) -> None:
-        """Take about so many messages from the routes: whole batches, of which the last may have to wait in part."""
+        """Take about ``most`` messages from the port.  It gives whole batches, so that there may be more."""
         if most <= 0:
             return
-        self._put_behind(self.session.port.take(most), most)
+        self._enqueue(self.session.port.take(most), most)
 
-    def _put_behind(self, taken: Taken, most: int = 0) -> None:
-        """Have what was taken wait for its turn; runs of more than ``most`` messages in pieces."""
-        position = NOWHERE
+    def _enqueue(self, taken: Taken, most: int = 0) -> None:
+        """Append what was taken to ``_waiting``; cut batches of more than ``most`` messages (0: no limit)."""
+        position = UNTRACKED
         if taken.batches and taken.position is not None:
             position = taken.position - taken.count + 1
             self._in_flight.expect(position, taken.position)
         for batch in taken.batches:
-            for piece in _pieces(batch) if len(batch.bodies) > most > 0 else (batch,):
-                self._again.append((position, piece))
-                if position != NOWHERE:
-                    position += len(piece.bodies)
+            for part in _parts(batch) if len(batch.bodies) > most > 0 else (batch,):
+                self._waiting.append((position, part))
+                if position != UNTRACKED:
+                    position += len(part.bodies)
 
     def _room(self, most: int) -> int:
-        if not self.up or self.session.blocked or self._resting or not self._flow:
+        """Return how many messages may be published now, at most ``most``."""
+        if not self.up or self.session.blocked or self._waiting_to_retry or not self._flow:
             return 0
         limit = 1 if self._one_by_one else self._options.in_flight
         return min(most, limit - self._in_flight.count)
@@ -169,7 +196,7 @@ class Publisher(Role):
         if as_sent is None:
             if envelope not in self._sent_as:
                 as_sent = self._admit(envelope)
-            if as_sent is None:  # it would be refused each time
+            if as_sent is None:  # AMQP cannot express it: no server would accept it
                 self._drop(batch, position)
                 return
         if self._refused_until and self._is_refused(as_sent.exchange):
@@ -200,7 +227,7 @@ class Publisher(Role):
         return True
 
     def _admit(self, envelope: Envelope) -> Envelope | None:
-        """Return the envelope to publish under; None if AMQP cannot say it."""
+        """Return the envelope in the form in which it is published; None if AMQP cannot express it."""
         options = self._options
         changes: dict[str, object] = {}
         if options.exchange is not None and options.exchange != envelope.exchange:
@@ -208,7 +235,8 @@ class Publisher(Role):
         if options.key is not None and options.key != envelope.key:
             changes["key"] = options.key
         if options.persistent and not envelope.persistent:
-            # The octets of properties that came over AMQP say the mode themselves.
+            # Properties that came over AMQP are sent as raw octets, so ``persistent`` alone would have no
+            # effect.
             changes["persistent"] = True
             changes["properties"] = {**envelope.properties, "delivery_mode": PERSISTENT}
         as_sent: Envelope | None = msgspec.structs.replace(envelope, **changes) if changes else envelope
@@ -227,10 +255,10 @@ class Publisher(Role):
         self._sent_as[envelope] = as_sent
         return as_sent
 
-    # From the server
+    # Answers of the server.
 
     def acknowledged(self, event: Acknowledged) -> None:
-        """The server answers for messages."""
+        """The server has confirmed messages."""
         self.works()
         self._answered_at = self.session.link.host.now()
         for flight in self._in_flight.answered(
@@ -241,22 +269,26 @@ class Publisher(Role):
             self._confirm(flight.position, count)
 
     def rejected(self, event: Rejected) -> None:
-        """The server does not take messages: a queue of it is full, or it has a fault.  Try again later."""
+        """The server has refused messages, because of a full queue or an internal error: try again later."""
         refused = self._in_flight.answered(event.first_delivery_tag, event.last_delivery_tag, event.multiple)
         if not refused:
             return
         self._answered_at = self.session.link.host.now()
-        self._again.extend(map(_position_and_run, refused))
+        self._waiting.extend(map(_position_and_batch, refused))
         count = sum(len(flight.batch.bodies) for flight in refused)
         self.session.counters.messages_nacked += count
-        if not self._resting:
-            self._resting = True
+        if not self._waiting_to_retry:
+            self._waiting_to_retry = True
             wait = self.backoff.next_wait()
             self.session.report("retrying", f"publishing: the server refused {count} messages", wait)
-            self.session.set_timer(wait, self._rested, self)
+            self.session.set_timer(wait, self._retry, self)
 
-    def _look_for_answers(self) -> None:
-        """A server may be alive and answer for nothing: a quorum queue of RabbitMQ that has no leader takes messages in silence."""
+    def _check_confirm_timeout(self) -> None:
+        """Give up the connection if the server has answered nothing for ``confirm_timeout`` seconds.
+
+        It may be alive all the same: a quorum queue of RabbitMQ without a leader accepts messages and never
+        answers.
+        """
         count, now = self._in_flight.count, self.session.link.host.now()
         if not count:
             return
@@ -268,30 +300,34 @@ class Publisher(Role):
         else:
             self.session.give_up(f"the server answered for none of {count} messages within {timeout:g} s")
 
-    def _rested(self) -> None:
-        self._resting = False
+    def _retry(self) -> None:
+        self._waiting_to_retry = False
 
     def returned(self, event: Returned) -> None:
-        """No queue wanted a message.  The server confirms it all the same."""
+        """The server returns messages that no queue got.  It confirms them all the same."""
         self.session.counters.messages_returned += len(event.batch.bodies)
-        if not self._returned:  # the first tells what is wrong; the counter tells how often
+        if not self._returned:  # report only the first one; the counter has the number
             self._returned = True
             envelope = event.batch.envelope
             self.session.report(
                 "returned",
-                f"{event.reply_code} {event.reply_text}: exchange {envelope.exchange!r} leads messages with key "
-                f"{envelope.key!r} to no queue; bind one, or set mandatory = false",
+                f"{event.reply_code} {event.reply_text}: exchange {envelope.exchange!r} routes messages with "
+                f"key {envelope.key!r} to no queue; bind one, or set mandatory = false",
             )
 
     def _confirm(self, position: int, count: int) -> None:
-        if position != NOWHERE:
-            self.session.port.confirm_through(self._in_flight.settle(position, count))
+        if position != UNTRACKED:
+            self.session.port.confirm_through(self._in_flight.complete(position, count))
 
 
-def _pieces(batch: Batch) -> list[Batch]:
-    """Cut a long batch, so that each time that it goes on by a few messages the rest of one piece is copied, not of all."""
-    return [batch.slice(start, start + _PIECE) for start in range(0, len(batch.bodies), _PIECE)]
+def _parts(batch: Batch) -> list[Batch]:
+    """Cut a long batch into parts.
+
+    It is published a few messages at a time, and each time the rest is copied: better that of a part than of
+    all.
+    """
+    return [batch.slice(start, start + _PART_SIZE) for start in range(0, len(batch.bodies), _PART_SIZE)]
 
 
-def _position_and_run(flight: Flight) -> tuple[int, Batch]:
+def _position_and_batch(flight: Flight) -> tuple[int, Batch]:
     return flight.position, flight.batch

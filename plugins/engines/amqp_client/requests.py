@@ -1,4 +1,4 @@
-"""Requests: the exchanges, queues and bindings of a client engine's options, as methods."""
+"""Makes the methods that declare the exchanges, queues and bindings of a client engine's options."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from plugins.protocols.amqp091.methods import exchange, queue
 
 
 def all_requests(options: AmqpClientOptions, server_named: str) -> list[Request]:
-    """Return everything.  The queue that the server names comes last, unless it is there already.
+    """Return all declarations.
 
-    So a binding that does not know its name yet can leave it out: the server takes the queue declared last on the channel.
+    ``server_named``: the name that the server has given to a queue on this connection; empty: none yet.  In
+    that case this queue is declared last.  Its bindings then name no queue, for which the server takes the
+    one that was declared last on the channel.
     """
     queues = sorted(options.queues, key=lambda item: not item.name)
     return [
@@ -21,7 +23,7 @@ def all_requests(options: AmqpClientOptions, server_named: str) -> list[Request]
 
 
 def shared_requests(options: AmqpClientOptions) -> list[Request]:
-    """Return what a second connection can declare, too: nothing of queues that belong to the first."""
+    """Return the declarations that a second connection can repeat: not those of exclusive queues."""
     own = {item.name for item in options.queues if item.exclusive or not item.name}
     return [
         *map(_exchange, options.exchanges),

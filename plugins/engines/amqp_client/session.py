@@ -1,4 +1,11 @@
-"""Session: one connection's conversation as the engine means it: declare, then do what it is for, and again."""
+"""Session: what a client does on one connection.
+
+After the login it declares exchanges, queues and bindings (``Declarations``, channel 1).  Then it starts the
+other channel handlers: a ``Publisher``, or a ``Consumer`` for each queue.  When the server closes a channel,
+or cancels a consumer, the session declares everything again after a wait, because the reason may be that
+something was deleted, and then starts the handler again.  When the connection ends, so does the session; the
+next connection has a new one.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kernel.contracts.engine import Port
+from plugins.engines.amqp_client.channel_handler import ChannelHandler
 from plugins.engines.amqp_client.declarations import Declarations, MakeRequests
-from plugins.engines.amqp_client.intake import Intake
-from plugins.engines.amqp_client.role import Role
+from plugins.engines.amqp_client.inbound_buffer import InboundBuffer
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.events import (
     Acknowledged,
@@ -33,14 +40,14 @@ if TYPE_CHECKING:
 _ADVICE: dict[int, str] = {
     ReplyCode.ACCESS_REFUSED: "give user {user!r} of virtual host {vhost!r} the permission",
     ReplyCode.NOT_FOUND: "declare it in this engine's options, or create it on the server",
-    ReplyCode.RESOURCE_LOCKED: "another connection has it for itself: use another name",
-    ReplyCode.PRECONDITION_FAILED: "what is there was declared otherwise: say the same here, or passive = true",
+    ReplyCode.RESOURCE_LOCKED: "another connection uses it exclusively: use another name",
+    ReplyCode.PRECONDITION_FAILED: "it exists with other settings: use the same here, or passive = true",
     ReplyCode.NOT_ALLOWED: "see what the server allows user {user!r} in virtual host {vhost!r}",
 }
 
 
 class Session:
-    """All that is remembered of one connection, and forgotten with it."""
+    """The state of one connection."""
 
     def __init__(
         self,
@@ -59,70 +66,72 @@ class Session:
         """Why the connection has ended."""
         self.login_refused = False
         self.blocked = ""
-        """Why the server takes no messages for now (connection.blocked); empty: it does."""
+        """Why the server accepts no messages now (connection.blocked); empty: it does."""
         self.unblocked_at = 0.0
-        """When it last said that it takes messages again."""
-        self.intake = Intake(self)
+        """When it last sent connection.unblocked, in seconds of the host's clock."""
+        self.inbound = InboundBuffer(self)
         self.declarations = Declarations(self, 1, make_requests)
         self._finish = finish
-        self._roles: dict[int, Role] = {1: self.declarations}
-        self._to_start: dict[Role, None] = {}
-        """What begins when all is declared."""
+        self._handlers: dict[int, ChannelHandler] = {1: self.declarations}
+        self._to_start: dict[ChannelHandler, None] = {}
+        """The handlers to start when everything is declared; a dict, because it keeps their order."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.link.name}, {list(self._roles.values())}>"
+        return f"<{type(self).__name__} of {self.link.name}, {list(self._handlers.values())}>"
 
-    def add(self, roles: Iterable[Role]) -> None:
-        """These begin when all is declared."""
-        for role in roles:
-            self._roles[role.channel] = role
-            self._to_start[role] = None
+    def add(self, handlers: Iterable[ChannelHandler]) -> None:
+        """Add handlers that start when everything is declared."""
+        for handler in handlers:
+            self._handlers[handler.channel] = handler
+            self._to_start[handler] = None
 
     @property
-    def holds_back(self) -> bool:
-        """Whether to stop reading the socket."""
+    def stops_reading(self) -> bool:
+        """Whether the socket must not be read now."""
         return False
 
     @property
     def unconfirmed(self) -> int:
-        """Messages that the server has not answered for."""
+        """Messages that the server has neither confirmed nor refused."""
         return 0
 
     @property
     def refusal(self) -> str:
         """What the server refuses to do, the first of it; empty: nothing."""
-        return next((role.refusal for role in list(self._roles.values()) if role.refusal), "")
+        return next((handler.refusal for handler in list(self._handlers.values()) if handler.refusal), "")
 
     @property
     def next_try(self) -> float | None:
-        """Seconds that are waited before what was refused is tried again, the least of them."""
-        times = [role.next_try for role in list(self._roles.values()) if role.next_try is not None]
+        """Seconds of the shortest wait after which a refused channel is tried again; None: none waits."""
+        times = [
+            handler.next_try for handler in list(self._handlers.values()) if handler.next_try is not None
+        ]
         return min(times, default=None)
 
-    # From the connection
+    # Called by the connection host.
 
     def handle(self, events: list[Event]) -> None:
-        """Take what the server sent."""
+        """Process the events of what the server has sent."""
         for event in events:
             if isinstance(event, Delivered):
-                self._roles[event.channel].delivered(event)
+                self._handlers[event.channel].delivered(event)
             elif isinstance(event, Acknowledged):
-                self._roles[event.channel].acknowledged(event)
+                self._handlers[event.channel].acknowledged(event)
             elif isinstance(event, MethodReceived):
                 self._method(event.channel, event.method)
             else:
-                self._rare(event)
+                self._handle_rare(event)
 
-    def _rare(self, event: Event) -> None:
+    def _handle_rare(self, event: Event) -> None:
         if isinstance(event, Rejected):
-            self._roles[event.channel].rejected(event)
+            self._handlers[event.channel].rejected(event)
         elif isinstance(event, Returned):
-            self._roles[event.channel].returned(event)
+            self._handlers[event.channel].returned(event)
         elif isinstance(event, ConnectionOpened):
             self.opened(event)
         elif isinstance(event, ChannelOpened):
-            self._roles[event.channel].is_open = True
-            self._roles[event.channel].opened()
+            self._handlers[event.channel].is_open = True
+            self._handlers[event.channel].opened()
         elif isinstance(event, ChannelClosed):
             self._channel_closed(event)
         elif isinstance(event, ConnectionClosed):
@@ -133,15 +142,15 @@ class Session:
             )
 
     def opened(self, event: ConnectionOpened) -> None:
-        """Logged in: declare."""
+        """The login is complete: declare everything."""
         self.declarations.declare()
 
     def declaration_refused(self, what: str, code: int) -> None:
-        """The server has refused to declare something; it is asked again later."""
+        """The server has refused a declaration; it is tried again later.  For subclasses."""
 
     def _method(self, channel: int, method: Method) -> None:
         if channel:
-            self._roles[channel].received(method)
+            self._handlers[channel].received(method)
         elif isinstance(method, connection_methods.Blocked):
             self.blocked = f"the server takes no messages for now: {method.reason}"
             self.report("blocked", self.blocked)
@@ -151,117 +160,118 @@ class Session:
             self.report("unblocked")
 
     def _channel_closed(self, event: ChannelClosed) -> None:
-        role = self._roles[event.channel]
-        what = role.name
+        handler = self._handlers[event.channel]
+        what = handler.name
         if event.by_peer:
-            role.refused(event.reply_code)
-            role.lost()
-            role.refusal = f"{what}: {self._explained(event.reply_code, event.reply_text)}"
+            handler.refused(event.reply_code)
+            handler.lost()
+            handler.refusal = f"{what}: {self._with_advice(event.reply_code, event.reply_text)}"
             self.counters.refusals += 1
-            self.start_later(role, "refused", role.refusal)
+            self.start_later(handler, "refused", handler.refusal)
             return
-        role.lost()
-        if role.finished:
+        handler.lost()
+        if handler.finished:
             return
         if event.reply_code != ReplyCode.SUCCESS:
-            # Closed by this side, for what the server sent: the channel is free with its close-ok.
+            # The protocol has closed the channel because of what the server sent.  Its number is free only
+            # after the server's close-ok, for which a second event comes.
             self.report("refused", f"{what}: {event.reply_code} {event.reply_text}")
         else:
-            self.start_later(role, "retrying", what)
+            self.start_later(handler, "retrying", what)
 
-    def _explained(self, code: int, text: str) -> str:
+    def _with_advice(self, code: int, text: str) -> str:
         options = self.link.options
         advice = _ADVICE.get(code, "").format(user=options.user, vhost=options.vhost)
         return f"{code} {text}; {advice}" if advice else f"{code} {text}"
 
     def _reason_of(self, event: ConnectionClosed) -> str:
         text = event.reply_text
-        logged_in = any(role.is_open for role in self._roles.values())
+        logged_in = any(handler.is_open for handler in self._handlers.values())
         if not logged_in and (
             event.reply_code == ReplyCode.ACCESS_REFUSED or (event.by_peer and not event.reply_code)
         ):
-            # Servers of old just hang up on a wrong password.
+            # A server that does not know the capability authentication_failure_close just closes the wire.
             user = self.link.options.user
             text = f"{text}, during login: check user, password and vhost of {user!r}"
         self.login_refused = not logged_in and event.reply_code in (
             ReplyCode.ACCESS_REFUSED,
             ReplyCode.NOT_ALLOWED,
         )
-        return self._explained(event.reply_code, text) if event.reply_code not in (0, 403) else text
+        return self._with_advice(event.reply_code, text) if event.reply_code not in (0, 403) else text
 
     def acknowledge(self, channel: int, tag: int) -> None:
-        """All up to a delivery tag have been taken care of."""
+        """Acknowledge all messages of a channel up to a delivery tag."""
         self.connection.send_acknowledgement(channel, tag, multiple=True)
-        self._roles[channel].has_acknowledged(tag)
+        self._handlers[channel].has_acknowledged(tag)
 
     def end(self, reason: str) -> None:
-        """The connection is over."""
+        """The connection has ended."""
         if self.ended:
             return
         self.ended = True
         self.reason = reason
-        self.intake.end()
-        for role in self._roles.values():
-            role.lost()
-            self.link.host.set_timer(None, _nothing, role)
+        self.inbound.end()
+        for handler in self._handlers.values():
+            handler.lost()
+            self.link.host.set_timer(None, _nothing, handler)
 
     def give_up(self, reason: str) -> None:
-        """Hang up, and begin with another connection."""
+        """Close the connection; the link then opens another one."""
         if self.link.connection is not None:
             self.link.connection.hang_up(reason)
 
-    # To begin, and to begin again
+    # Starting handlers.
 
-    def start_later(self, role: Role, what: str, detail: str) -> None:
-        """A role has been stopped by the server: declare and start it again, after a while."""
-        wait = role.backoff.next_wait()
-        role.next_try = wait
-        self._to_start.pop(role, None)  # not before the wait is over
+    def start_later(self, handler: ChannelHandler, what: str, detail: str) -> None:
+        """The server has stopped a handler: declare everything and start it again, after a wait."""
+        wait = handler.backoff.next_wait()
+        handler.next_try = wait
+        self._to_start.pop(handler, None)  # other declarations in the meantime must not start it
         self.report(what, detail, wait)
 
         def again() -> None:
-            role.next_try = None
-            if role.finished:
+            handler.next_try = None
+            if handler.finished:
                 return
-            if role is not self.declarations:
-                self._to_start[role] = None
+            if handler is not self.declarations:
+                self._to_start[handler] = None
             self.declarations.declare()
 
-        self.set_timer(wait, again, role)
+        self.set_timer(wait, again, handler)
 
     def declared(self) -> None:
-        """Everything is declared."""
+        """Everything is declared: start the handlers that wait for it."""
         self.link.is_usable()
         to_start, self._to_start = self._to_start, {}
-        for role in to_start:
-            if not role.finished:
-                role.start()
+        for handler in to_start:
+            if not handler.finished:
+                handler.start()
 
-    def set_timer(self, wait: float, callback: Callable[[], None], role: Role) -> None:
-        """Call back after a while, if the connection is still there."""
+    def set_timer(self, wait: float, callback: Callable[[], None], handler: ChannelHandler) -> None:
+        """Call ``callback`` after ``wait`` seconds, unless the connection has ended by then."""
 
         def ring() -> None:
             if not self.ended:
                 callback()
                 self._finish()
 
-        self.link.host.set_timer(self.link.host.now() + wait, ring, role)
+        self.link.host.set_timer(self.link.host.now() + wait, ring, handler)
 
     def report(self, what: str, detail: str = "", next_try: float | None = None) -> None:
-        """Tell the operator."""
+        """Report an event to the operator."""
         self.link.report(what, detail, next_try)
 
     def finish(self, *, publish: bool) -> bool:
-        """At the end of a turn: hand over, publish; return whether there is more to publish at once."""
+        """End a turn: send consumed messages to the routes, and publish; return whether more wait."""
         if self.ended:
             return False
-        self.intake.flush()
+        self.inbound.flush()
         return publish and self.pump()
 
     def pump(self) -> bool:
-        """Publish what there is; return whether there is more."""
+        """Publish messages that wait; return whether more of them wait.  For subclasses."""
         return False
 
 
 def _nothing() -> None:
-    """Never called."""
+    """A callback for a timer that is only cancelled."""

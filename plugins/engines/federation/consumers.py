@@ -10,7 +10,7 @@ import msgspec
 
 from kernel.contracts.message import Envelope
 from plugins.engines.amqp_client.consumer import Consumer
-from plugins.engines.amqp_client.intake import UNWANTED
+from plugins.engines.amqp_client.inbound_buffer import UNWANTED
 from plugins.engines.federation.trace import may_come, with_exchange_step, with_queue_step
 from plugins.protocols.amqp091.content import ContentProperties
 from plugins.protocols.amqp091.events import Delivered
@@ -114,9 +114,9 @@ class LinkConsumer(Consumer):
             batch = UNWANTED
         else:
             batch = batch.under(envelope)
-        self.session.intake.arrived(self.subscription, last, batch)
+        self.session.inbound.arrived(self.subscription, last, batch)
 
-    def _gone(self) -> None:
+    def _queue_gone(self) -> None:
         self.session.is_gone(self._queue)
 
     def lost(self) -> None:

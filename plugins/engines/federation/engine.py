@@ -150,14 +150,14 @@ class Federation:
         """The broker has room again: read on."""
         session = self._session()
         if session is not None:
-            session.intake.going = True
+            session.inbound.going = True
             self.link.finish()
 
     def on_confirmed(self, position: int) -> None:
         """The broker has the messages: acknowledge them to the upstream."""
         session = self._session()
         if session is not None:
-            session.intake.confirmed(position)
+            session.inbound.confirmed(position)
             self.link.finish()
 
 

@@ -53,9 +53,9 @@ class FederationSession(Session):
         self.add(self._links)
 
     @property
-    def holds_back(self) -> bool:
+    def stops_reading(self) -> bool:
         """Whether to stop reading: nothing else slows an upstream that wants no acknowledgements."""
-        return self.options.no_ack and not self.intake.going
+        return self.options.no_ack and not self.inbound.going
 
     def step(self) -> dict[str, str]:
         """Return the name of the upstream in traces."""

@@ -80,7 +80,7 @@ class InMemory:
         self.published: list[bytes] = []
         self.acknowledged: list[tuple[int, int, bool]] = []
         self.listen()
-        self.link.hold(self.hosting)
+        self.link.use_connection(self.hosting)
         self.host.run()
 
     def _conversation(self) -> ClientConnection:

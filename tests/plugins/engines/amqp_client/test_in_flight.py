@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.message import batch_of
-from plugins.engines.amqp_client.in_flight import NOWHERE, InFlight
+from plugins.engines.amqp_client.in_flight import UNTRACKED, InFlight
 
 
 def _of(*sizes: int) -> InFlight:
@@ -26,9 +26,9 @@ def _take(flying: InFlight, position: int, size: int) -> None:
 def _answer(flying: InFlight, first: int, last: int, multiple: bool = False) -> int:
     """Return the position that the port is told of."""
     for flight in flying.answered(first, last, multiple):
-        if flight.position != NOWHERE:
-            flying.settle(flight.position, len(flight.batch))
-    return flying.settle(NOWHERE, 0)
+        if flight.position != UNTRACKED:
+            flying.complete(flight.position, len(flight.batch))
+    return flying.complete(UNTRACKED, 0)
 
 
 def test_multiple_answers_for_all_before_it() -> None:
@@ -65,7 +65,7 @@ def test_what_is_sent_again_keeps_its_position_under_a_new_tag() -> None:
 
 def test_what_no_route_confirms_has_no_position() -> None:
     flying = InFlight()
-    flying.add(batch_of([b"x"] * 3), NOWHERE)
+    flying.add(batch_of([b"x"] * 3), UNTRACKED)
     _take(flying, 4, 1)
     assert _answer(flying, 3, 3, multiple=True) == 3
     assert _answer(flying, 4, 4) == 4

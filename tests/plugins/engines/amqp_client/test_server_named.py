@@ -72,9 +72,9 @@ def test_a_queue_that_has_gone_is_declared_anew(gone: str) -> None:
     "options,said",
     [
         ({"queues": [{"name": ""}]}, "must be exclusive or auto_delete"),
-        ({"queues": [{"name": "", "exclusive": True}] * 2}, "one queue at the most"),
-        ({"consume": [{"queue": ""}]}, "no queue with name"),
-        ({"bindings": [{"exchange": "amq.topic"}]}, "no queue with name"),
+        ({"queues": [{"name": "", "exclusive": True}] * 2}, "only one queue can"),
+        ({"consume": [{"queue": ""}]}, "names no queue"),
+        ({"bindings": [{"exchange": "amq.topic"}]}, "names no queue"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:

@@ -39,7 +39,7 @@ class Upstream:
         self.server = ServerConnection(ServerOptions(heartbeat=0), 0.0)
         self.listen()
         conversation = ClientConnection(ClientOptions(heartbeat=0), self.host.now())
-        self.link.link.hold(ConnectionHost(self.link.link, ours, conversation))
+        self.link.link.use_connection(ConnectionHost(self.link.link, ours, conversation))
         self.host.run()
         assert self.link.link.usable
 
