@@ -1,4 +1,4 @@
-"""What can be set of the direct API."""
+"""Options of the direct API."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class DirectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     mode: Literal["dial", "listen"] = "dial"
     """``listen`` waits for one peer."""
     protocol: dict[str, Any] = {}
-    """Options of the protocol; heartbeats are off unless they are set: nobody would send them between two calls."""
+    """Options of the protocol; heartbeats are off unless they are set: nobody would send them between two
+    calls."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds until there has to be a connection."""

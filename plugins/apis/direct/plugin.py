@@ -12,7 +12,7 @@ from plugins.apis.direct.options import DirectOptions
 
 @hookimpl
 def register_apis() -> Iterable[ApiKind]:
-    """Offer kind ``direct``."""
+    """Register kind ``direct``."""
     return [
         ApiKind(
             name="direct",

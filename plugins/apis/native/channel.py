@@ -1,9 +1,9 @@
 """Channel: an application thread's place in the matrix.  Send and receive, one message or a batch.
 
-A channel belongs to the thread that opened it and has no locks.  ``send`` and ``receive`` of single messages have a
-short cut each: a plain message to the only destination is appended to the pipe as it is, under a grant of places
-asked for in advance; and what came in a batch is handed out from an iterator.  Everything else takes the long
-way, which is the same for one message and for a million.
+A channel belongs to the thread that opened it and has no locks.  ``send`` and ``receive`` of single messages
+have a short cut each: a plain message to the only destination is appended to the pipe as it is, under a grant
+of places asked for in advance; and what came in a batch is handed out from an iterator.  Everything else
+takes the long way, which is the same for one message and for a million.
 """
 
 from __future__ import annotations
@@ -226,7 +226,8 @@ class Channel:
     def subscribe(self, pattern: str, *, group: str = "") -> None:
         """Want messages whose key matches, of routes with ``router = "by-key"``; ``prefix:`` patterns match beginnings.
 
-        With a ``group``, each message goes to one of those who subscribed to this pattern in the group of this name.
+        With a ``group``, each message goes to one of those who subscribed to this pattern in the group of
+        this name.
         """
         self._check()
         self._process()  # pipes that are on their way here are asked, too

@@ -1,9 +1,10 @@
-"""Fast sender: the short cut of ``Channel.send`` for a plain message to the only destination.
+"""Fast sender: the fast path of ``Channel.send`` for a plain message to the only destination.
 
 The body is appended to the pipe as it is, without a batch around it.
 
 It is a closure because a closure is the fastest callable that can keep a count: 109 ns a call, where a method
-takes 152 and ``deque.append`` alone 17.  The pipe gives it credit in advance, for up to 1,024 messages at a time.
+takes 152 and ``deque.append`` alone 17.  The pipe gives it credit in advance, for up to 1,024 messages at a
+time.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ class FastSender(NamedTuple):
     """Functions over one shared state."""
 
     send: Send
-    """The short cut where it leads, the long way elsewhere."""
+    """Send on the fast path if possible, else on the slow path."""
     plug: Callable[[FastPipe | None], None]
-    """Use this pipe from now on; places left in the one before are given back."""
+    """Use this pipe from now on; unused credit of the one before is given back."""
     refill: Callable[[Buffer], bool]
-    """Ask for places and send this body into the first; False when there is no short cut or no room."""
+    """Ask for credit and send this body; False if there is no fast path or no room."""
     give_back: Callable[[], None]
-    """Give back the places that are left."""
+    """Give back the unused credit."""
 
 
 def fast_sender(posted: Sized, long_way: LongWay) -> FastSender:  # noqa: C901 - one state, four functions
-    """Return a sender that takes the long way until it is plugged into a pipe.
+    """Return a sender that takes the slow path until it has a pipe.
 
-    ``posted`` is the thread's mail: while something is in it, routes may have changed, and the long way looks.
-    The thread itself is looked at once a batch: a look for each message would cost 20 ns, a fifth of it.
+    ``posted``: the calls that were posted to the thread.  They may change routes, so while there are any the
+    slow path is taken, which processes them.  The calling thread is checked once a batch: a check for each
+    message would cost 20 ns, a fifth of the call.
     """
     pipe: FastPipe | None = None
     append: Callable[[Any], None] = _no_pipe

@@ -1,7 +1,8 @@
 """Trio channel: the native API for tasks.  Everything that may wait is ``async`` and cancellation loses no message.
 
-It belongs to the trio run (and so the thread) that opened it; several tasks may wait in it at a time.  A call that need not
-wait is a cancellation point, and every so often a scheduling point too, at a tenth of the price of one at each call.
+It belongs to the trio run (and so the thread) that opened it; several tasks may wait in it at a time.  A call
+that need not wait is a cancellation point, and every so often a scheduling point too, at a tenth of the price
+of one at each call.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class TrioChannel:
         self._calls = 0
         self._lot = trio.lowlevel.ParkingLot()
         self._watch: trio.CancelScope | None = None
-        """Of the one task that watches the bell while it waits; the others wait for it."""
+        """The scope of the one task that waits for the doorbell; other tasks wait for that task."""
         channel.on_served = self._look_again
         self.name = channel.name
         self.kernel_closed = channel.kernel_closed
@@ -97,7 +98,7 @@ class TrioChannel:
                 await self._wait()
 
     async def _wait(self) -> None:
-        """Wait until something has changed: then it is time to try again."""
+        """Wait until something has changed."""
         if self._watch is not None:
             await self._lot.park()
             return
@@ -106,7 +107,7 @@ class TrioChannel:
                 await self._watch_bell()
             finally:
                 self._watch = None
-                self._lot.unpark_all()  # one of them watches on
+                self._lot.unpark_all()  # one of them waits for the doorbell next
 
     async def _watch_bell(self) -> None:
         channel = self._channel

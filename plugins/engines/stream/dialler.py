@@ -1,4 +1,8 @@
-"""The dialling side: one port for the life of the engine, whose pipes keep what comes while there is no connection."""
+"""The dialling side of the stream engine.
+
+It has one port as long as the engine exists: its pipes keep the messages that come while there is no
+connection.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from plugins.engines.stream.sockets import connect
 
 
 class StreamDialler:
-    """Connects, and connects again."""
+    """Keeps a connection up: connects, and connects again when it is lost."""
 
     def __init__(self, setup: EngineSetup) -> None:
         self._name = setup.name
@@ -44,7 +48,7 @@ class StreamDialler:
         )  # wrong options fail now
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Hold a connection until cancelled."""
+        """Keep a connection up until cancelled."""
         self._host = host
         self._port = host.port(self._name, self)
         task_status.started(str(self._address))
@@ -56,7 +60,7 @@ class StreamDialler:
                 self._connection.close("shut down")
 
     def pending(self) -> bool:
-        """Whether something waits to be written to a peer that is there."""
+        """Whether something waits to be written to a connected peer."""
         return self._connection is not None and self._connection.pending()
 
     def statistics(self) -> dict[str, Any]:
@@ -133,12 +137,12 @@ class StreamDialler:
     # ------------------------------------------------------------------ the port's owner
 
     def on_output(self) -> None:
-        """The pipes have something: for the connection, if there is one."""
+        """Messages wait in the pipes: send them if there is a connection."""
         if self._connection is not None:
             self._connection.on_output()
 
     def on_writable(self) -> None:
-        """The pipes have room."""
+        """The pipes have room again."""
         if self._connection is not None:
             self._connection.on_writable()
 

@@ -1,7 +1,7 @@
-"""The in-process transport: two engines of one kernel, back to back.  No socket, no bytes, no copy of any body.
+"""The in-process transport: connects two engines of one kernel without a socket, and without copying bodies.
 
-The protocol of the address is not spoken, since there is no wire: batches pass from port to port as they are.  Who
-listens under which name is written in the host's ``rendezvous``, which belongs to one kernel.
+The protocol of the address is not used, because there is no wire: batches pass from port to port unchanged.
+The host's ``rendezvous``, which belongs to one kernel, has the listeners by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class InprocEngine:
         self._over = trio.Event()
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Live until cancelled."""
+        """Listen or dial until cancelled."""
         self._host = host
         try:
             if self._options.mode == "listen":
@@ -52,7 +52,7 @@ class InprocEngine:
         return any(end.port is not None and end.port.has_input() for end in self._ends)
 
     def statistics(self) -> dict[str, Any]:
-        """Messages of the connections that there are."""
+        """Figures of the current connections."""
         return {
             "messages_in": sum(end.messages_in for end in self._ends),
             "messages_out": sum(end.messages_out for end in self._ends),
@@ -60,9 +60,9 @@ class InprocEngine:
         }
 
     def _accept(self, incoming: Any, outgoing: Any, peer: str) -> None:
-        """Somebody has dialled; posted here."""
+        """Accept a connection.  The dialler posts this call to the thread of the listener."""
         if self._host.rendezvous.get(self._place, (None,))[0] is not self._host:
-            outgoing.end()  # we have gone meanwhile: dial again
+            outgoing.end()  # this listener has ended in the meantime: the peer has to dial again
             return
         end = InprocEnd(self._host, peer)
         self._ends.append(end)

@@ -1,4 +1,7 @@
-"""The listening side: one port for each connection, so that each has its own pipes and none holds up another."""
+"""The listening side of the stream engine.
+
+Each connection has a port of its own, and so its own pipes: a slow one does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ class StreamListener:
         return any(connection.pending() for connection in list(self._connections))
 
     def statistics(self) -> dict[str, Any]:
-        """Sums over all connections, past ones too."""
+        """Sums over all connections so far."""
         return {
             **self._own_counters.sums(list(self._connections)),
             **self._counters.as_dict(),

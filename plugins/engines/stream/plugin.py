@@ -18,7 +18,7 @@ CONNECTIONS = Table(
 
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
-    """Offer kind ``stream``."""
+    """Register kind ``stream``."""
     from plugins.engines.stream.options import StreamOptions
 
     return [

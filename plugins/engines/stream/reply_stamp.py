@@ -1,4 +1,4 @@
-"""Reply stamp: a port that writes on every message where it came from."""
+"""Reply stamp: a port that puts its own name into ``reply_to`` of each message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernel.contracts.message import Batch, Envelope
 
 
 class ReplyStamp:
-    """Stands before a port; only ``send`` is changed."""
+    """Wraps a port; only ``send`` is different."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
