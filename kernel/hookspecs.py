@@ -1,11 +1,11 @@
 """The hooks of the kernel, in the order in which they are called.
 
-Plugins may announce more of them (``register_kind_groups``).  Hooks are called while a system is built, started and
-stopped, and never for a message: a call takes 920 ns.
+Plugins may announce more of them (``register_kind_groups``).  Hooks are called while a system is built,
+started and stopped, and never for a message: a call takes 920 ns.
 
-A plugin module implements the hooks that it needs, marked with ``kernel.hookimpl``, and is announced by an entry point
-of the group ``kernel.plugins``.  The module may import ``kernel`` and its own options only.  ``create`` of a kind imports
-the rest when it is called.
+A plugin module implements the hooks that it needs, marked with ``kernel.hookimpl``, and is announced by an
+entry point of the group ``kernel.plugins``.  The module may import ``kernel`` and its own options only.
+``create`` of a kind imports the rest when it is called.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 @hookspec
 def register_kind_groups() -> Iterable[KindGroup[Any]]:  # type: ignore[empty-body]
-    """Return groups of kinds that other plugins may register.  Once, while plugins are loaded; main thread; nothing heavy."""
+    """Return groups of kinds that other plugins may register.
+
+    Once, while plugins are loaded; main thread; nothing heavy.
+    """
 
 
 @hookspec
@@ -68,17 +71,26 @@ def register_commands() -> Iterable[CommandKind]:  # type: ignore[empty-body]
 
 @hookspec
 def register_dissectors() -> Iterable[DissectorKind]:  # type: ignore[empty-body]
-    """Return protocols that ``kernel inspect`` can read.  Once, while plugins are loaded; main thread; nothing heavy."""
+    """Return protocols that ``kernel inspect`` can read.
+
+    Once, while plugins are loaded; main thread; nothing heavy.
+    """
 
 
 @hookspec
 def register_walks() -> Iterable[WalkKind]:  # type: ignore[empty-body]
-    """Return walks that ``kernel tour`` can follow.  Once, while plugins are loaded; main thread; nothing heavy."""
+    """Return walks that ``kernel tour`` can follow.
+
+    Once, while plugins are loaded; main thread; nothing heavy.
+    """
 
 
 @hookspec
 def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
-    """Return complaints about a topology that the kernel has checked; with any, nothing starts.  Main thread."""
+    """Return complaints about a topology that the kernel has checked; with any, nothing starts.
+
+    Main thread.
+    """
 
 
 @hookspec

@@ -1,15 +1,16 @@
 """Plugins: finds the installed plugins, registers their kinds, and says why some were refused.
 
-A plugin is a module that an entry point of the group ``kernel.plugins`` announces.  The plugins of this distribution are
-found in the same way.  pluggy's own loader stops at the first plugin that raises, and does not say which one it was.  So
-this module loads plugins itself: one that fails is refused, with its name, its distribution and the reason, and the
-others are loaded.  Either everything that a plugin registers is taken, or nothing.
+A plugin is a module that an entry point of the group ``kernel.plugins`` announces.  The plugins of this
+distribution are found in the same way.  pluggy's own loader stops at the first plugin that raises, and does
+not say which one it was.  So this module loads plugins itself: one that fails is refused, with its name, its
+distribution and the reason, and the others are loaded.  Either everything that a plugin registers is taken,
+or nothing.
 
-Only this module calls hooks.  There is a typed method for each.  A plugin may announce groups of kinds of its own, which
-other plugins then register.  Plugins that announce groups are loaded first.
+Only this module calls hooks.  There is a typed method for each.  A plugin may announce groups of kinds of its
+own, which other plugins then register.  Plugins that announce groups are loaded first.
 
-The environment variable ``KERNEL_PLUGINS`` says what is loaded: ``backend,stream`` only those, ``-amqp`` all but that.
-Each kernel makes a registry of its own; there is no global state.
+The environment variable ``KERNEL_PLUGINS`` says what is loaded: ``backend,stream`` only those, ``-amqp`` all
+but that. Each kernel makes a registry of its own; there is no global state.
 """
 
 from __future__ import annotations
@@ -171,7 +172,10 @@ class PluginRegistry:
         return {name: installed.kind for name, installed in self._tables[group.name].items()}
 
     def tables(self) -> dict[str, Table]:
-        """Return the tables of all engine kinds, by name.  Tables of one name are merged, with the columns of all."""
+        """Return the tables of all engine kinds, by name.
+
+        Tables of one name are merged, with the columns of all.
+        """
         tables: dict[str, Table] = {}
         for installed in self.engines.values():
             for table in installed.kind.tables:
@@ -181,7 +185,10 @@ class PluginRegistry:
         return tables
 
     def kind(self, group: str, name: str) -> Any:
-        """Return a kind.  Raises ``UnknownName``, which has similar names or says why the plugin was refused."""
+        """Return a kind.
+
+        Raises ``UnknownName``, which has similar names or says why the plugin was refused.
+        """
         installed = self.group(group).get(name)
         if installed is None:
             raise UnknownName(f"unknown {self.groups[group].noun} {name!r}; {self.hint(group, name)}")
@@ -190,7 +197,8 @@ class PluginRegistry:
     def engine_for(self, name: str, options: Mapping[str, Any]) -> Installed | None:
         """Return the engine kind for ``kind = name`` and these options; None if there is none.
 
-        An address with a transport of another kind (``EngineKind.transports``) takes precedence over the name.
+        An address with a transport of another kind (``EngineKind.transports``) takes precedence over the
+        name.
         """
         address = options.get("address")
         scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
@@ -279,7 +287,10 @@ class PluginRegistry:
         _log.info("%s", refused)
 
     def _is_new(self, group: Any) -> bool:
-        """Check a group that a plugin announces; return whether it is new.  Several plugins may announce the same."""
+        """Check a group that a plugin announces; return whether it is new.
+
+        Several plugins may announce the same.
+        """
         if not isinstance(group, KindGroup):
             raise PluginError(f"its {_ANNOUNCE} returned a {type(group).__name__}, not a KindGroup")
         if not hasattr(group.hook, "kernel_spec") or not group.hook.__name__.startswith(REGISTER):
@@ -309,7 +320,8 @@ class PluginRegistry:
     def _withdraw(self, group: KindGroup[Any]) -> None:
         """Remove a group whose plugin is refused.
 
-        pluggy has no function that removes a hook.  But it finds hooks by attribute, so deleting the attribute does it.
+        pluggy has no function that removes a hook.  But it finds hooks by attribute, so deleting the
+        attribute does it.
         """
         del self.groups[group.name], self._tables[group.name]
         if hasattr(self._manager.hook, group.hook.__name__):
@@ -362,7 +374,10 @@ class PluginRegistry:
         self._ask("kernel_stopping", kernel=kernel, reason=reason)
 
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Origin, Any]]:
-        """Call a hook of each plugin separately.  If one raises, that is logged with its name, and the others are called."""
+        """Call a hook of each plugin separately.
+
+        If one raises, that is logged with its name, and the others are called.
+        """
         modules = dict(self._manager.list_name_plugin())
         answers: list[tuple[Origin, Any]] = []
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
@@ -402,8 +417,9 @@ class _Selection(msgspec.Struct, frozen=True):
 def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, metadata.EntryPoint]]:
     """Return each entry point with its plugin's origin.
 
-    The metadata of a distribution are parsed once.  That takes 0.25 ms, and the properties ``name`` and ``version`` do it at
-    each access.  For the 17 entry points of this distribution it was more than half of the time of loading all plugins.
+    The metadata of a distribution are parsed once.  That takes 0.25 ms, and the properties ``name`` and
+    ``version`` do it at each access.  For the 17 entry points of this distribution it was more than half of
+    the time of loading all plugins.
     """
     distributions: dict[int, tuple[str, str]] = {}  # by identity: all entry points of one share an object
     found = []

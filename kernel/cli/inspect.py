@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Decode the conversations in FILE, a pcap or pcapng capture ("-": standard input), or at an interface.
 
-    A line for each packet, frame or method, and at the end a table of all sessions: losses, repairs, round trips.
-    `kernel plugins` lists the protocols (dissectors); plugins may bring more.
+    A line for each packet, frame or method, and at the end a table of all sessions: losses, repairs, round
+    trips. `kernel plugins` lists the protocols (dissectors); plugins may bring more.
     """
     from kernel.inspection.captures import CaptureFile, LiveCapture, need_scapy
     from kernel.inspection.printing import printable

@@ -60,7 +60,10 @@ def table_of(title: str, columns: Sequence[str]) -> Show:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print rows; names of engines and queues are shown as they are, whatever they look like to rich or a terminal."""
+    """Print rows.
+
+    Names of engines and queues are shown as they are, whatever they look like to rich or a terminal.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -102,7 +105,7 @@ def _named(engines: list[Row]) -> Iterator[Row]:
 
 
 def _answers(path: str, what: str, watch: float | None, looks: int | None) -> Iterator[dict[str, Any]]:
-    """Look once; or, to watch, every so many seconds, the first time only to have something to compare with."""
+    """Ask once, or every ``watch`` seconds; the first answer is then only compared with."""
     answer = ask(path, what)
     if watch is None:
         yield answer

@@ -1,8 +1,8 @@
 """The ``kernel`` command: finds its subcommands, and turns errors into lines for people and exit codes.
 
-A subcommand's module is imported when it is used or its own help is wanted, so that ``kernel --help`` and shell completion
-stay quick.  Commands of plugins come after ours; theirs cannot replace ours.  What engines can be inspected for
-(``EngineKind.tables``) is a command as well: it prints the rows of a running system.
+A subcommand's module is imported when it is used or its own help is wanted, so that ``kernel --help`` and
+shell completion stay quick.  Commands of plugins come after ours; theirs cannot replace ours.  What engines
+can be inspected for (``EngineKind.tables``) is a command as well: it prints the rows of a running system.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ COMMANDS: dict[str, str] = {
     "tour": "Follow one message through every hop.",
     "bench": "Measure this machine, in a few seconds.",
 }
-"""Ours, each ``command`` in the module ``kernel.cli.NAME``; the summaries stand here so that help imports nothing."""
+"""Ours, each ``command`` in the module ``kernel.cli.NAME``; the summaries stand here so that help imports
+nothing."""
 
 
 class CommandGroup(click.Group):
@@ -100,7 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status.  Errors that a user can do something about have no traceback."""
+    """Run the command; return its exit status.
+
+    Errors that a user can do something about have no traceback.
+    """
     try:
         status = cli.main(
             args=None if arguments is None else list(arguments), prog_name="kernel", standalone_mode=False

@@ -18,8 +18,8 @@ from kernel.topology.option_check import nearest
 def command(name: str | None, as_json: bool) -> None:
     """List what is installed, or show the options of the kind NAME.
 
-    Plugins that were refused are listed with the reason.  KERNEL_PLUGINS in the environment says what is loaded:
-    "backend,stream" only those, "-amqp" all but that.
+    Plugins that were refused are listed with the reason.  KERNEL_PLUGINS in the environment says what is
+    loaded: "backend,stream" only those, "-amqp" all but that.
     """
     registry = PluginRegistry.load()
     found = [

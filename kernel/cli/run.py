@@ -1,7 +1,7 @@
 """``kernel run``: a topology file as a running system, told what to do by signals.
 
-The main thread only waits for requests.  Signal handlers and engines leave them in a ``SimpleQueue``, whose ``put``
-may be called from a handler at any moment.
+The main thread only waits for requests.  Signal handlers and engines leave them in a ``SimpleQueue``, whose
+``put`` may be called from a handler at any moment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from kernel.topology.control import ControlServer, default_path
 from kernel.topology.system import LINGER, Kernel
 
 _ECHO = 0.5
-"""Seconds in which a second signal is the first one's echo: a shell and a supervisor both pass on a Ctrl-C."""
+"""Seconds in which a second signal is the first one's echo: a shell and a supervisor both pass on a
+Ctrl-C."""
 
 
 @click.command("run")
@@ -106,7 +107,10 @@ class Runner:
 
     @contextlib.contextmanager
     def _controlled(self, kernel: Kernel) -> Iterator[None]:
-        """Listen for an operator's questions meanwhile.  A place that was asked for must do; ours is a convenience."""
+        """Listen for an operator's questions meanwhile.
+
+        A place that was asked for must do; ours is a convenience.
+        """
         server: ControlServer | None = None
         try:
             if not self._no_control:

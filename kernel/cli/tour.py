@@ -1,8 +1,8 @@
 """``kernel tour``: one message through every hop, with file, line and time, from a live run.
 
-A walk says what is sent and which functions are worth a look; plugins bring them (``register_walks``).  The tracer notes *every*
-call into the project's code between the sending and the arrival, so that no hop between two that are shown can hide: their
-number stands beside each hop, and ``--all`` prints them.
+A walk says what is sent and which functions are worth a look; plugins bring them (``register_walks``).  The
+tracer notes *every* call into the project's code between the sending and the arrival, so that no hop between
+two that are shown can hide: their number stands beside each hop, and ``--all`` prints them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ class Seen(NamedTuple):
     microseconds: float
     """Since the message was sent; tracing makes it several times longer than it is."""
     between: list[Call]
-    """The calls into the project's code since the hop before, in the thread of this hop: what lies on the way.
+    """The calls into the project's code since the hop before, in the thread of this hop: what lies on the
+    way.
 
-    What the thread before does after it has handed the message over (it looks for more, and goes to sleep) does not."""
+    What the thread before does after it has handed the message over (it looks for more, and goes to sleep)
+    does not."""
 
 
 class Tracer:
@@ -95,7 +97,10 @@ class Tracer:
         sys.setprofile(None)
 
     def seen(self) -> list[Seen]:
-        """Find the hops in what was noted, each after the one before; those behind a hop that is missing are left out."""
+        """Find the hops in what was noted, each after the one before.
+
+        Those behind a hop that is missing are left out.
+        """
         found: list[Seen] = []
         between: list[Call] = []
         calls = iter(self.calls)
@@ -153,8 +158,9 @@ def _packages(walk: Walk) -> tuple[str, ...]:
 def command(name: str, every: bool) -> None:
     """Send one message and print the functions that see it, with the number of calls between them.
 
-    `kernel plugins` lists the walks; without one it is `native`: from an application to another, between two kernels in this
-    process with a tcp connection between them.  Tracing makes it several times slower than it is.
+    `kernel plugins` lists the walks; without one it is `native`: from an application to another, between two
+    kernels in this process with a tcp connection between them.  Tracing makes it several times slower than it
+    is.
     """
     from kernel.plugins import PluginRegistry
     from kernel.topology.option_check import nearest

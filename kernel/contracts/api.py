@@ -1,8 +1,9 @@
 """API: what application code sends and receives with, in a thread of the application.
 
-``kernel.open(name)`` calls ``ApiKind.create``, in the thread that will use the API.  An API that sends or receives over
-routes joins the dispatcher (``ApiSetup.join``) and gets a ``CallerThread``: its port, and the means to wait.  The kernel
-calls an API only when it closes: ``kernel_closed`` first, and ``dispose`` at the very end.
+``kernel.open(name)`` calls ``ApiKind.create``, in the thread that will use the API.  An API that sends or
+receives over routes joins the dispatcher (``ApiSetup.join``) and gets a ``CallerThread``: its port, and the
+means to wait.  The kernel calls an API only when it closes: ``kernel_closed`` first, and ``dispose`` at the
+very end.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Marks(Interface):
 class FastPipe(Interface):
     """The only pipe that a port writes to.  Small bodies may be appended to it without a batch around them.
 
-    Ask for ``credit``, append as many bodies, and call ``signal`` after each one unless ``signalled`` is true.
+    Ask for ``credit``, append as many bodies, and call ``signal`` after each one unless ``signalled`` is
+    true.
     """
 
     signalled: bool
@@ -120,9 +122,9 @@ class CallerPort(Port, Interface):
 class CallerThread(Interface):
     """An application thread as a member of the matrix.  Only that thread uses it; ``post`` is for any thread.
 
-    ``wait_until`` is enough for most APIs.  One that has a loop of its own, or that waits for other things as well, does
-    these steps itself: ``process``; check whether it has to wait; ``arm``; if that returns true, ``sleep``, or wait
-    until ``fileno`` is readable.
+    ``wait_until`` is enough for most APIs.  One that has a loop of its own, or that waits for other things as
+    well, does these steps itself: ``process``; check whether it has to wait; ``arm``; if that returns true,
+    ``sleep``, or wait until ``fileno`` is readable.
     """
 
     @property
@@ -136,7 +138,9 @@ class CallerThread(Interface):
         ...
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Process what other threads post until ``done()`` is true; False if it is not within ``timeout`` seconds.
+        """Process what other threads post until ``done()`` is true.
+
+        False if it is not within ``timeout`` seconds.
 
         ``done`` is called at the beginning, and after each call of ``process``.
         """
@@ -147,7 +151,10 @@ class CallerThread(Interface):
         ...
 
     def process(self) -> bool:
-        """Call what other threads have posted; this includes calls of the port's owner.  False: there was nothing."""
+        """Call what other threads have posted; this includes calls of the port's owner.
+
+        False: there was nothing.
+        """
         ...
 
     def check_stalls(self) -> bool:
@@ -158,11 +165,16 @@ class CallerThread(Interface):
         ...
 
     def until_stall_timeout(self) -> float:
-        """Return the seconds until ``check_stalls`` has something to do, or ``math.inf``.  Do not sleep longer."""
+        """Return the seconds until ``check_stalls`` has something to do, or ``math.inf``.
+
+        Do not sleep longer.
+        """
         ...
 
     def arm(self) -> bool:
-        """Ask to be woken by the next post.  False: there is something already, so process it before sleeping.
+        """Ask to be woken by the next post.
+
+        False: there is something already, so process it before sleeping.
 
         In both cases ``fileno`` becomes readable at the next post.
         """
@@ -177,7 +189,10 @@ class CallerThread(Interface):
         ...
 
     def fileno(self) -> int:
-        """Return a descriptor, for any event loop.  It is readable from the time this thread is woken until ``clear``."""
+        """Return a descriptor, for any event loop.
+
+        It is readable from the time this thread is woken until ``clear``.
+        """
         ...
 
     def wake(self) -> None:
@@ -189,11 +204,17 @@ class CallerThread(Interface):
         ...
 
     def on_wake(self, callback: Callable[[], Any] | None) -> None:
-        """Have ``callback`` called when this thread is woken, by the thread that wakes it.  None: do not call any more."""
+        """Have ``callback`` called when this thread is woken, by the thread that wakes it.
+
+        None: do not call any more.
+        """
         ...
 
     def close(self) -> None:
-        """Leave the dispatcher: close the port and give up the row and column.  The object cannot be used again."""
+        """Leave the dispatcher: close the port and give up the row and column.
+
+        The object cannot be used again.
+        """
         ...
 
 
@@ -218,6 +239,7 @@ class ApiSetup(msgspec.Struct, frozen=True, kw_only=True):
     join: Join
     """Joins the dispatcher."""
     rendezvous: dict[str, Any]
-    """Objects that engines of one kernel share by name.  Several threads use it: one atomic operation at a time."""
+    """Objects that engines of one kernel share by name.  Several threads use it: one atomic operation at a
+    time."""
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""

@@ -1,9 +1,11 @@
-"""Dissectors: what ``kernel inspect`` asks to read a protocol in captured packets.  Sans-I/O, as protocols are.
+"""Dissectors: what ``kernel inspect`` asks to read a protocol in captured packets.
 
-A dissector reads what both sides send.  Anything may be missing: captures begin in the middle of a conversation, lose
-packets and cut them off.  A dissector does not raise for bytes that it cannot read, but returns a line that says so.
-Its memory has to be bounded for any input (``Latest``, ``Durations``, ``SequenceWatch`` and ``FrameReader`` in
-``kernel.inspection`` help with that).
+Sans-I/O, as protocols are.
+
+A dissector reads what both sides send.  Anything may be missing: captures begin in the middle of a
+conversation, lose packets and cut them off.  A dissector does not raise for bytes that it cannot read, but
+returns a line that says so. Its memory has to be bounded for any input (``Latest``, ``Durations``,
+``SequenceWatch`` and ``FrameReader`` in ``kernel.inspection`` help with that).
 """
 
 from __future__ import annotations

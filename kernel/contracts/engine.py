@@ -1,8 +1,9 @@
 """Engine: what a thread hosts; a transport, a store or application code on one side, ports on the other.
 
-An engine is passive: the thread that hosts it calls it when there is something in a pipe, when a descriptor is ready or
-when a deadline has passed.  In each call it does a bounded amount of work, and does not wait.  What needs waiting
-(connecting, handshakes, the time to the next try) it starts as a task in the nursery of its host.
+An engine is passive: the thread that hosts it calls it when there is something in a pipe, when a descriptor
+is ready or when a deadline has passed.  In each call it does a bounded amount of work, and does not wait.
+What needs waiting (connecting, handshakes, the time to the next try) it starts as a task in the nursery of
+its host.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class HearsSubscriptions(Interface):
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """A reader has subscribed or unsubscribed (``verb``: ``subscribe`` or ``unsubscribe``), or has left.
 
-        Called once for each subscription of each reader, after the router was told; ``Port.asked`` has the sums.  When a
-        reader leaves, this is called with ``unsubscribe`` for each of its subscriptions.  The port's own subscriptions
-        are not reported, so nothing is passed back to where it came from.
+        Called once for each subscription of each reader, after the router was told; ``Port.asked`` has the
+        sums.  When a reader leaves, this is called with ``unsubscribe`` for each of its subscriptions.  The
+        port's own subscriptions are not reported, so nothing is passed back to where it came from.
         """
         ...
 
@@ -72,9 +73,9 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     position: int | None
     """The position of the last message; None if no confirmation is needed.
 
-    The port numbers the messages that are taken from it: 1, 2, 3 ...  The number of a message is its position.  So the
-    first of these messages has the position ``position - count + 1``.  Messages that need no confirmation are numbered
-    as well.
+    The port numbers the messages that are taken from it: 1, 2, 3 ...  The number of a message is its
+    position.  So the first of these messages has the position ``position - count + 1``.  Messages that need
+    no confirmation are numbered as well.
     """
 
     def __bool__(self) -> bool:
@@ -119,8 +120,8 @@ class Port(Interface):
     def wants(self, what: Envelope | Batch) -> bool:
         """Return whether messages with this envelope, or these messages, would go anywhere now.
 
-        True if the filter of a route from here accepts them, and its router would find a pipe for them.  Routers that
-        cannot tell (see ``Selective``) count as True.
+        True if the filter of a route from here accepts them, and its router would find a pipe for them.
+        Routers that cannot tell (see ``Selective``) count as True.
         """
         ...
 
@@ -151,17 +152,20 @@ class Port(Interface):
     def confirm_only(self, first: int, last: int) -> None:
         """Take the responsibility for the messages with positions ``first`` to ``last``, out of order.
 
-        The source is told when all messages before them are confirmed as well.  But neither ``rewind`` nor a successor
-        of this port gets them again.  Costs more than ``confirm_through`` if many earlier messages are not confirmed.
+        The source is told when all messages before them are confirmed as well.  But neither ``rewind`` nor a
+        successor of this port gets them again.  Costs more than ``confirm_through`` if many earlier messages
+        are not confirmed.
         """
         ...
 
     def refuse(self, first: int, last: int, reason: str) -> None:
-        """Refuse the messages with positions ``first`` to ``last`` for ever; ``reason`` is for operators and headers.
+        """Refuse the messages with positions ``first`` to ``last`` for ever.
 
-        They go to the dead letters of their route (``dead_letters``), or are dropped; they are counted in both cases.  For
-        the source they are confirmed when the engine for dead letters has confirmed them.  Positions of messages that
-        need no confirmation are ignored.
+        ``reason`` is for operators and headers.
+
+        They go to the dead letters of their route (``dead_letters``), or are dropped; they are counted in
+        both cases.  For the source they are confirmed when the engine for dead letters has confirmed them.
+        Positions of messages that need no confirmation are ignored.
         """
         ...
 
@@ -191,12 +195,16 @@ class Port(Interface):
     def subscribe(self, pattern: str) -> None:
         """Ask the routes that lead here for messages whose key matches ``pattern``.
 
-        With ``group:NAME:`` in front of the pattern (``kernel.contracts.groups``) each message goes to one member of the group.
+        With ``group:NAME:`` in front of the pattern (``kernel.contracts.groups``) each message goes to one
+        member of the group.
         """
         ...
 
     def subscribed(self) -> bool:
-        """Return whether all sources in this kernel have applied the subscriptions of this port.  See ``HearsEffect``."""
+        """Return whether all sources in this kernel have applied the subscriptions of this port.
+
+        See ``HearsEffect``.
+        """
         ...
 
     @property
@@ -214,8 +222,8 @@ class Port(Interface):
     def close(self) -> None:
         """Leave the dispatcher.
 
-        What was taken here and not confirmed goes back to the routes.  The readers of this port's messages take what is
-        in the pipes, and then see the end.
+        What was taken here and not confirmed goes back to the routes.  The readers of this port's messages
+        take what is in the pipes, and then see the end.
         """
         ...
 
@@ -223,13 +231,15 @@ class Port(Interface):
 class PortGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Says that a port and others are one destination (option ``port_group`` of ``Host.port``).
 
-    A route connects each source port with one of them.  So if that one is full, the other ports are not affected.
+    A route connects each source port with one of them.  So if that one is full, the other ports are not
+    affected.
     """
 
     whole: str
     """The name of the destination."""
     index: int
-    """The number of the port in the group, from 0.  The ports have to be opened in this order, one right after the other."""
+    """The number of the port in the group, from 0.  The ports have to be opened in this order, one right
+    after the other."""
     of: int
     """The number of ports in the group."""
 
@@ -253,7 +263,8 @@ class Host(Interface):
         ...
 
     rendezvous: dict[str, Any]
-    """Objects that engines of one kernel share by name.  Several threads use it: one atomic operation at a time."""
+    """Objects that engines of one kernel share by name.  Several threads use it: one atomic operation at a
+    time."""
     nursery: trio.Nursery
     """For the engine's tasks.  A task that raises ends its engine, not the thread."""
 
@@ -272,13 +283,16 @@ class Host(Interface):
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Open one more port of this engine.  Its routes are in place when this returns.
 
-        Routers of the routes that lead here get ``options``.  ``subscriptions`` is a list of patterns; ``port_group`` (a
-        ``PortGroup``) says that this port and others are one destination.
+        Routers of the routes that lead here get ``options``.  ``subscriptions`` is a list of patterns;
+        ``port_group`` (a ``PortGroup``) says that this port and others are one destination.
         """
         ...
 
     def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
-        """Call ``callback`` at ``when``, a time of ``now``.  There is one timer for each key; None cancels it."""
+        """Call ``callback`` at ``when``, a time of ``now``.
+
+        There is one timer for each key; None cancels it.
+        """
         ...
 
     def report(self, event: EngineEvent) -> None:
@@ -328,7 +342,9 @@ class Operable(Interface):
     """Optional for an engine: operations that an operator can call."""
 
     def operate(self, what: str, argument: Any) -> Any:
-        """Do the operation ``what``; return its result as JSON has it.  Raises ``KernelError`` if it cannot be done.
+        """Do the operation ``what``; return its result as JSON has it.
+
+        Raises ``KernelError`` if it cannot be done.
 
         Called in the engine's thread; must be quick, and must not wait.
         """

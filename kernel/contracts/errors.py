@@ -56,7 +56,8 @@ class LocalProtocolError(ProtocolError):
 class RemoteProtocolError(ProtocolError):
     """The peer sent what the protocol, or its present state, does not allow.
 
-    ``batches`` has the messages of the same bytes that were complete before the fault: they count as received.
+    ``batches`` has the messages of the same bytes that were complete before the fault: they count as
+    received.
     """
 
     def __init__(self, text: str, batches: Sequence[Batch] = ()) -> None:

@@ -1,7 +1,7 @@
 """Subscription groups: each message that matches goes to one member of the group.
 
-The subscription of a member is the pattern with ``group:NAME:`` in front.  It is text, so it can be used wherever a
-pattern can: in options, in calls, and in the subscriptions of a protocol.
+The subscription of a member is the pattern with ``group:NAME:`` in front.  It is text, so it can be used
+wherever a pattern can: in options, in calls, and in the subscriptions of a protocol.
 """
 
 from __future__ import annotations

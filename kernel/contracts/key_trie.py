@@ -84,7 +84,8 @@ class KeyTrie(Generic[V]):
 class _Prefixes(Generic[V]):
     """Values by prefix.
 
-    A look-up tries one slice of the key for each length that any prefix has, so it costs no more than the key is long.
+    A look-up tries one slice of the key for each length that any prefix has, so it costs no more than the key
+    is long.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Kinds: what ``register_*`` hooks return.
 
-A kind is a name, one line of summary, an options class (a ``msgspec.Struct`` whose fields have docstrings) and a
-constructor, ``create``.  The kernel checks options and prints help from the options class.  Slow imports belong into
-``create``, since all kinds are registered at each start.
+A kind is a name, one line of summary, an options class (a ``msgspec.Struct`` whose fields have docstrings)
+and a constructor, ``create``.  The kernel checks options and prints help from the options class.  Slow
+imports belong into ``create``, since all kinds are registered at each start.
 
 A plugin that other plugins extend defines a subclass of ``Kind`` and announces it with a ``KindGroup``.
 """
@@ -54,8 +54,8 @@ class ProtocolKind(Kind, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table for which engines of a kind can be inspected (``Inspectable.inspect`` returns its rows).
 
-    ``kernel NAME`` prints the rows of all engines of a running system.  Several kinds may announce a table of the same
-    name: it then has the columns of all of them.
+    ``kernel NAME`` prints the rows of all engines of a running system.  Several kinds may announce a table of
+    the same name: it then has the columns of all of them.
     """
 
     name: str
@@ -85,8 +85,8 @@ class EngineKind(Kind, frozen=True, kw_only=True):
 
     create: Callable[[EngineSetup], Engine]
     transports: tuple[str, ...] = ()
-    """Transports that only this kind has.  An engine with such an address is of this kind, whatever its ``kind`` says.
-    So one line of a topology is enough to change the transport of a bridge."""
+    """Transports that only this kind has.  An engine with such an address is of this kind, whatever its
+    ``kind`` says. So one line of a topology is enough to change the transport of a bridge."""
     tables: tuple[Table, ...] = ()
     """The tables of its engines, if they are ``Inspectable``."""
     kind_tables: tuple[KindTables, ...] = ()
@@ -110,7 +110,8 @@ class ThreadKind(Kind, frozen=True, kw_only=True):
     create: Callable[[ThreadSetup], EngineThread]
     """``create(setup)`` returns a thread that was not started yet."""
     guest: bool = False
-    """It runs in the application's own trio run, inside ``async with kernel``; ``create`` returns a ``GuestThread``."""
+    """It runs in the application's own trio run, inside ``async with kernel``; ``create`` returns a
+    ``GuestThread``."""
 
 
 class ApiKind(Kind, frozen=True, kw_only=True):
@@ -119,7 +120,8 @@ class ApiKind(Kind, frozen=True, kw_only=True):
     create: Callable[[ApiSetup], Api]
     """``create(setup)`` returns the object that the application uses.  Called in the thread that opens it."""
     routed: bool = True
-    """Whether its messages take routes.  If so, it can only be opened with a name that is in the plan or in a route."""
+    """Whether its messages take routes.  If so, it can only be opened with a name that is in the plan or in a
+    route."""
 
 
 class DissectorKind(Kind, frozen=True, kw_only=True):
@@ -132,11 +134,12 @@ class DissectorKind(Kind, frozen=True, kw_only=True):
     ip_protocol: int | None = None
     """Its protocol number in IP, if it has one."""
     recognises: Callable[[bytes], bool] = lambda first: False
-    """``recognises(first)``: whether bytes can only be of this protocol.  ``first`` is the first bytes of a sender in TCP
-    (16, if there are so many), or a UDP datagram.  Called with any bytes; must not import anything slow."""
+    """``recognises(first)``: whether bytes can only be of this protocol.  ``first`` is the first bytes of a
+    sender in TCP (16, if there are so many), or a UDP datagram.  Called with any bytes; must not import
+    anything slow."""
     create: Callable[[], Any]
-    """``create()`` makes a ``kernel.contracts.dissector.StreamDissector`` for one connection, or the ``DatagramDissector``
-    for all datagrams."""
+    """``create()`` makes a ``kernel.contracts.dissector.StreamDissector`` for one connection, or the
+    ``DatagramDissector`` for all datagrams."""
 
 
 class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +161,8 @@ class KindGroup(msgspec.Struct, Generic[AnyKind], frozen=True, kw_only=True):
     """
 
     hook: Callable[[], Iterable[AnyKind]]
-    """A function marked with ``kernel.hookspec``, without arguments, named ``register_`` and the name of the group.
-    Its docstring is its documentation; it is never called."""
+    """A function marked with ``kernel.hookspec``, without arguments, named ``register_`` and the name of the
+    group. Its docstring is its documentation; it is never called."""
     kind: type[AnyKind]
     noun: str
     """The word for one of them in errors: ``router``."""
@@ -182,7 +185,10 @@ class KindsOf(Interface):
     """Looks up the kinds of a group."""
 
     def __call__(self, group: KindGroup[AnyKind]) -> Mapping[str, AnyKind]:
-        """Return the kinds that installed plugins have registered, by name; none if no plugin announces the group."""
+        """Return the kinds that installed plugins have registered, by name.
+
+        None if no plugin announces the group.
+        """
         ...
 
 
@@ -225,8 +231,8 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""
     bound: BoundSockets | None = None
-    """Listening sockets, if the application has bound the engine's address in advance.  The engine accepts on them, again
-    after each restart.  The kernel closes them when the engine is removed."""
+    """Listening sockets, if the application has bound the engine's address in advance.  The engine accepts on
+    them, again after each restart.  The kernel closes them when the engine is removed."""
     system: System | None = None
     """The kernel that hosts the engine.  None in tests that host an engine without a kernel."""
     kinds: KindsOf = _no_kinds

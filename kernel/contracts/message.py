@@ -1,9 +1,10 @@
 """Message, envelope and batch: what flows through the kernel.
 
-What many messages have in common is stored once, in an immutable :class:`Envelope` that is compared by identity.
-Consecutive messages with the same envelope travel as one :class:`Batch`: a list of bodies and one reference to the
-envelope.  Pipes, routers, codecs and the journal work on batches.  So what depends on the envelope is decided and
-encoded once for a batch, not once for each message (docs/decisions/0001-batches-not-messages.md).
+What many messages have in common is stored once, in an immutable :class:`Envelope` that is compared by
+identity. Consecutive messages with the same envelope travel as one :class:`Batch`: a list of bodies and one
+reference to the envelope.  Pipes, routers, codecs and the journal work on batches.  So what depends on the
+envelope is decided and encoded once for a batch, not once for each message
+(docs/decisions/0001-batches-not-messages.md).
 
 :class:`Message` is a single message as an application sees it.  Between two connections there are none.
 """
@@ -29,8 +30,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """What messages of one flow have in common.  Immutable, shared, equal only to itself.
 
-    ``properties`` has what only some protocols know, with the names and types of ``kernel.contracts.properties``.
-    Some protocols decode it at the first access, so do not read it where it is not needed.
+    ``properties`` has what only some protocols know, with the names and types of
+    ``kernel.contracts.properties``. Some protocols decode it at the first access, so do not read it where it
+    is not needed.
     """
 
     key: str = ""
@@ -55,8 +57,9 @@ class Batch(msgspec.Struct, gc=False):
     may be on its way to a thousand subscribers.  ``size`` is the sum of the body sizes in bytes.
     In a ``multipart`` batch each body is a tuple of parts.
 
-    ``width`` is the size of each body in bytes, if all have the same; 0: they differ, or it is not known.  The maker
-    of a batch mostly knows it, and encoders and the journal use it: to find it out again costs 15 ns for each message.
+    ``width`` is the size of each body in bytes, if all have the same; 0: they differ, or it is not known.
+    The maker of a batch mostly knows it, and encoders and the journal use it: to find it out again costs 15
+    ns for each message.
     """
 
     bodies: Sequence[Any]

@@ -1,11 +1,11 @@
 """Protocol: one conversation with one peer, without any input or output of its own (sans-I/O).
 
-Bytes go in and batches of messages come out, and the other way round.  Time is handed in as ``now``
-(seconds of a monotonic clock), random numbers come from a seed at construction: a protocol has no clock and no source of
-randomness of its own.  A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
+Bytes go in and batches of messages come out, and the other way round.  Time is handed in as ``now`` (seconds
+of a monotonic clock), random numbers come from a seed at construction: a protocol has no clock and no source
+of randomness of its own.  A host (``kernel.hosting``) moves the bytes and calls back at the deadline.
 
-``StreamProtocol`` is what every stream protocol has.  The other interfaces are optional: a protocol that has their
-methods is treated accordingly.
+``StreamProtocol`` is what every stream protocol has.  The other interfaces are optional: a protocol that has
+their methods is treated accordingly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class LargeBodies(Interface):
     """What a protocol may offer beyond ``StreamProtocol``: receiving a large body into its own buffer."""
 
     def room(self) -> memoryview:
-        """Return the memory for the rest of a large body; empty if the next bytes are for ``receive_data``."""
+        """Return the memory for the rest of a large body.
+
+        Empty if the next bytes are for ``receive_data``.
+        """
         ...
 
     def read_hint(self, usual: int) -> int:
@@ -35,7 +38,9 @@ class LargeBodies(Interface):
         ...
 
     def filled(self, count: int, now: float) -> list[Batch]:
-        """Process ``count`` bytes that were received into ``room``.  The host has released that memory before.
+        """Process ``count`` bytes that were received into ``room``.
+
+        The host has released that memory before.
 
         Returns and raises what ``receive_data`` does.
         """
@@ -46,7 +51,8 @@ class Refusal(NamedTuple):
     """A message that was given to a protocol, and was not sent or not taken by the peer."""
 
     number: int
-    """The messages given to ``send_batches`` are numbered from 1 on, from the beginning of the conversation."""
+    """The messages given to ``send_batches`` are numbered from 1 on, from the beginning of the
+    conversation."""
     reason: str
     """For operators, and for the headers of a dead letter."""
 
@@ -56,12 +62,13 @@ class Refusing(Interface):
     """Optional: a protocol that does not send messages for which its peer would close the connection."""
 
     refused: list[Refusal]
-    """Messages given to ``send_batches`` that the peer has not got and will not get.  The host empties the list.
+    """Messages given to ``send_batches`` that the peer has not got and will not get.  The host empties the
+    list.
 
     They may have been sent: some peers refuse a message in their answer to it.
 
-    ``confirmed`` includes a refused message as soon as it includes all messages before it.  So a refusal does not stop
-    the confirmations of later messages.
+    ``confirmed`` includes a refused message as soon as it includes all messages before it.  So a refusal does
+    not stop the confirmations of later messages.
     """
 
 
@@ -72,7 +79,8 @@ class Answering(Interface):
     def unrouted(self, batches: Sequence[Batch], now: float) -> None:
         """Take notice that no route takes these messages of ``receive_data`` (``Port.wants``).
 
-        Called before they are sent to the routes, which count them.  ``data_to_send`` may then have an answer.
+        Called before they are sent to the routes, which count them.  ``data_to_send`` may then have an
+        answer.
         """
         ...
 
@@ -97,8 +105,9 @@ class Crediting(Interface):
     def may_send(self) -> int | None:
         """Return how many messages may be given to ``send_batches`` now; None: any number.
 
-        The host asks before each batch, gives at most this number, and asks again after input and after a deadline.
-        Messages without credit wait in the pipes.  So a peer that gives none stops the sources as a full socket does.
+        The host asks before each batch, gives at most this number, and asks again after input and after a
+        deadline. Messages without credit wait in the pipes.  So a peer that gives none stops the sources as a
+        full socket does.
         """
         ...
 
@@ -107,13 +116,17 @@ class Crediting(Interface):
 class Subscribing(Interface):
     """Optional: a protocol that can subscribe at its peer.
 
-    The host passes on what the readers of the peer's messages have subscribed to, so that the peer sends nothing else.
-    It subscribes to each pattern once, however many readers want it, and unsubscribes when the last reader does.  Each
-    conversation begins without subscriptions.  The methods are called while ``ready_to_send`` is true.
+    The host passes on what the readers of the peer's messages have subscribed to, so that the peer sends
+    nothing else. It subscribes to each pattern once, however many readers want it, and unsubscribes when the
+    last reader does.  Each conversation begins without subscriptions.  The methods are called while
+    ``ready_to_send`` is true.
     """
 
     def subscribe(self, pattern: str) -> None:
-        """Ask the peer for messages whose key matches.  Patterns that the protocol cannot express are ignored."""
+        """Ask the peer for messages whose key matches.
+
+        Patterns that the protocol cannot express are ignored.
+        """
         ...
 
     def unsubscribe(self, pattern: str) -> None:
@@ -125,14 +138,16 @@ class Subscribing(Interface):
 class Named(Interface):
     """Optional: a protocol whose peer gives its name.
 
-    The host reads it once, when ``ready_to_send`` is true for the first time.  Only listeners use it: they open a port
-    for each peer.
+    The host reads it once, when ``ready_to_send`` is true for the first time.  Only listeners use it: they
+    open a port for each peer.
     """
 
     peer_name: str
-    """The name of the port is the engine's name, a slash, and this.  If it is empty, the peer's address is used.
+    """The name of the port is the engine's name, a slash, and this.  If it is empty, the peer's address is
+    used.
 
-    Peers choose their names, so two peers may have the same.  ``router = "reply"`` then sends to the one that came last.
+    Peers choose their names, so two peers may have the same.  ``router = "reply"`` then sends to the one that
+    came last.
     """
     peer_options: Mapping[str, Any]
     """Options of the port, from what the peer has said.  Routers of routes that lead to the port get them."""
@@ -156,7 +171,8 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 class Authenticating(Interface):
     """Optional: a protocol whose peer has to authenticate.  The engine decides whether it may go on.
 
-    ``ready_to_send`` is false until the peer is accepted.  Messages that it sends before are dropped if it is refused.
+    ``ready_to_send`` is false until the peer is accepted.  Messages that it sends before are dropped if it is
+    refused.
     """
 
     def login(self) -> Login | None:
@@ -169,8 +185,9 @@ class Authenticating(Interface):
     def decide(self, reason: str | None, now: float) -> None:
         """Accept the peer (None), or refuse it for this reason.
 
-        A protocol that refuses has its answer in ``data_to_send``, and is ``closed``.  Called after ``login``, maybe much
-        later, and not at all if the conversation ends before.  ``handle_timeout`` has to limit how long a peer waits.
+        A protocol that refuses has its answer in ``data_to_send``, and is ``closed``.  Called after
+        ``login``, maybe much later, and not at all if the conversation ends before.  ``handle_timeout`` has
+        to limit how long a peer waits.
         """
         ...
 
@@ -191,7 +208,8 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     """128 random bits, for nonces and names; different for each connection."""
     shared: dict[str, Any]
-    """For the protocol's own use: one dict for all conversations of an engine, until the engine ends.  One thread."""
+    """For the protocol's own use: one dict for all conversations of an engine, until the engine ends.  One
+    thread."""
 
 
 @runtime_checkable
@@ -207,22 +225,23 @@ class Told(Interface):
 class UpgradesToTls(Interface):
     """Optional: a protocol in which TLS begins in the middle of a conversation (STARTTLS).
 
-    Both ends have to know at which byte TLS begins.  Plain bytes behind that byte may come from an attacker: a protocol
-    that finds such bytes in ``receive_data`` raises ``RemoteProtocolError``.
+    Both ends have to know at which byte TLS begins.  Plain bytes behind that byte may come from an attacker:
+    a protocol that finds such bytes in ``receive_data`` raises ``RemoteProtocolError``.
     """
 
     def wants_tls(self) -> bool:
         """Return whether TLS has to begin now, after what ``data_to_send`` returns.
 
-        The host asks at the beginning, after input and after a deadline.  After True it neither reads nor writes until
-        ``tls_started``.  What the protocol has to send in the meantime is sent over TLS.
+        The host asks at the beginning, after input and after a deadline.  After True it neither reads nor
+        writes until ``tls_started``.  What the protocol has to send in the meantime is sent over TLS.
         """
         ...
 
     def tls_started(self, facts: ConnectionFacts, now: float) -> None:
         """Take notice that the handshake is over and everything that follows is encrypted.
 
-        ``wants_tls`` is false from now on.  If the handshake fails, the connection ends, and this is not called.
+        ``wants_tls`` is false from now on.  If the handshake fails, the connection ends, and this is not
+        called.
         """
         ...
 
@@ -237,8 +256,8 @@ class Observable(Interface):
     def counters(self) -> Mapping[str, int]:
         """Return numbers that only grow, by name.
 
-        They stand in the row of the connection (``kernel connections``).  The engine's statistics have the sums over all its
-        conversations, those that have ended included.
+        They stand in the row of the connection (``kernel connections``).  The engine's statistics have the
+        sums over all its conversations, those that have ended included.
         """
         ...
 
@@ -263,7 +282,10 @@ class StreamProtocol(Interface):
         ...
 
     def receive_eof(self, now: float) -> None:
-        """Take notice that the peer sends no more.  Raises ``RemoteProtocolError`` in the middle of a message."""
+        """Take notice that the peer sends no more.
+
+        Raises ``RemoteProtocolError`` in the middle of a message.
+        """
         ...
 
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
@@ -277,8 +299,8 @@ class StreamProtocol(Interface):
     def ready_to_send(self) -> bool:
         """Return whether ``send_batches`` may be called: the handshake is over and the peer takes messages.
 
-        The host asks before each batch, after input and after a deadline.  It opens the port at the first True.  A
-        protocol may return False later: messages then wait in the pipes.
+        The host asks before each batch, after input and after a deadline.  It opens the port at the first
+        True.  A protocol may return False later: messages then wait in the pipes.
         """
         ...
 
@@ -287,7 +309,9 @@ class StreamProtocol(Interface):
         ...
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due at ``now``.  Raises ``RemoteProtocolError`` if the peer has been silent for too long.
+        """Do what is due at ``now``.
+
+        Raises ``RemoteProtocolError`` if the peer has been silent for too long.
 
         May be called before the deadline, and is called once at the beginning of the conversation.
         """
@@ -296,7 +320,8 @@ class StreamProtocol(Interface):
     def confirm(self, count: int) -> None:
         """Tell the peer that all destinations have confirmed the first ``count`` messages received here.
 
-        ``count`` is cumulative since the beginning of the conversation.  A protocol without confirmations ignores it.
+        ``count`` is cumulative since the beginning of the conversation.  A protocol without confirmations
+        ignores it.
         """
         ...
 
@@ -307,12 +332,14 @@ class StreamProtocol(Interface):
     def confirmed(self) -> int | None:
         """Return how many of the messages sent in this conversation the peer has confirmed.
 
-        None: the peer does not confirm.  Then a message counts as confirmed when its bytes are with the operating system.
+        None: the peer does not confirm.  Then a message counts as confirmed when its bytes are with the
+        operating system.
         """
         ...
 
     subscriptions: list[tuple[str, str]]
-    """What the peer has asked for: (``subscribe`` or ``unsubscribe``, pattern).  The host empties the list."""
+    """What the peer has asked for: (``subscribe`` or ``unsubscribe``, pattern).  The host empties the
+    list."""
 
     def close(self, reason: str, now: float) -> None:
         """End the conversation in good order.  ``data_to_send`` then has the last bytes for the peer."""

@@ -57,14 +57,15 @@ class Router(Interface):
 class Selective(Interface):
     """Optional for a router that looks at messages: says in advance whether anybody would get them.
 
-    It is for sources that have to tell their peers that nobody wants a message (``Port.wants``).  A router without this
-    method counts as one that finds a pipe for every message.
+    It is for sources that have to tell their peers that nobody wants a message (``Port.wants``).  A router
+    without this method counts as one that finds a pipe for every message.
     """
 
     def wants(self, batch: Batch) -> bool:
         """Return whether ``choose`` would find a pipe now, full or not; changes nothing.
 
-        The batch has no bodies if only the envelope is known yet.  Return True if the envelope alone does not decide.
+        The batch has no bodies if only the envelope is known yet.  Return True if the envelope alone does not
+        decide.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Spelling: how a protocol writes patterns of keys; converts a pattern to a sequence of words and wildcards.
 
-A trie stores words and the two wildcards, not the characters that a protocol writes for wildcards.  So in a protocol
-whose wildcard is ``+``, a word ``*`` is an ordinary word.
+A trie stores words and the two wildcards, not the characters that a protocol writes for wildcards.  So in a
+protocol whose wildcard is ``+``, a word ``*`` is an ordinary word.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class Spelling(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = "prefix:"
     """The mark in front of a prefix pattern; empty: there are no prefix patterns."""
     hidden: str = ""
-    """Patterns that begin with a wildcard do not match keys that begin with this; empty: there are no such keys."""
+    """Patterns that begin with a wildcard do not match keys that begin with this; empty: there are no such
+    keys."""
     strict: bool = False
-    """Whether a wildcard inside a word, and ``any_words`` before the end, are refused.  Otherwise a wildcard inside a
-    word is part of the word."""
+    """Whether a wildcard inside a word, and ``any_words`` before the end, are refused.  Otherwise a wildcard
+    inside a word is part of the word."""
 
     def pattern(self, text: str) -> tuple[Word, ...]:
         """Return the words and wildcards of a pattern; ``ValueError`` if the protocol does not allow it."""
@@ -63,4 +64,5 @@ DOTTED: Final = Spelling()
 """Words with dots between them, ``*``, ``#``, and ``prefix:`` patterns."""
 
 MQTT: Final = Spelling(separator="/", one_word="+", any_words="#", prefix="", hidden="$", strict=True)
-"""Levels with slashes between them, ``+`` and ``#`` (MQTT 5.0, 4.7); topics that begin with ``$`` are hidden (4.7.2)."""
+"""Levels with slashes between them, ``+`` and ``#`` (MQTT 5.0, 4.7); topics that begin with ``$`` are hidden
+(4.7.2)."""

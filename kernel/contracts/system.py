@@ -1,7 +1,7 @@
 """System: what an engine may read and change in the kernel that hosts it (``EngineSetup.system``).
 
-No method waits.  An answer that needs other threads is given to a callback, in the thread of the engine that asked.
-If the call waited instead, it could wait for its own thread and never return.
+No method waits.  An answer that needs other threads is given to a callback, in the thread of the engine that
+asked. If the call waited instead, it could wait for its own thread and never return.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class System(Interface):
     ) -> None:
         """Ask all engines for their rows of the table ``what``.  The thread of ``host``.
 
-        ``on_answer`` is called in a later turn, at the latest after ``timeout`` seconds; threads that have not answered
-        by then are named in ``failed``.
+        ``on_answer`` is called in a later turn, at the latest after ``timeout`` seconds; threads that have
+        not answered by then are named in ``failed``.
         """
         ...
 
@@ -52,8 +52,8 @@ class System(Interface):
     ) -> None:
         """Call an operation of an engine (``Operable``).  The thread of ``host``.
 
-        ``on_done(answer, failure)`` is called in a later turn, at the latest after ``timeout`` seconds.  An operation that
-        takes longer is not cancelled; its answer is dropped.
+        ``on_done(answer, failure)`` is called in a later turn, at the latest after ``timeout`` seconds.  An
+        operation that takes longer is not cancelled; its answer is dropped.
         """
         ...
 

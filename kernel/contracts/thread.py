@@ -1,7 +1,7 @@
 """Thread: what hosts engines, as the system sees it.
 
-The system uses a thread and its engines through these methods only, and what they return is data.  Nobody else touches
-the engines, the mailbox or the ports.  So a thread may also be in another process.
+The system uses a thread and its engines through these methods only, and what they return is data.  Nobody
+else touches the engines, the mailbox or the ports.  So a thread may also be in another process.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = list[dict[str, Any]]
 Shown: TypeAlias = tuple[str, Rows, list[str]]
-"""The answer of a thread to ``inspect``: its name; the rows, each of which begins with the name of its engine; and a
-sentence for each engine that could not answer."""
+"""The answer of a thread to ``inspect``: its name; the rows, each of which begins with the name of its
+engine; and a sentence for each engine that could not answer."""
 Done: TypeAlias = tuple[Any, Exception | None]
 """The result of an operation, and what the engine raised, if anything."""
 
@@ -93,15 +93,16 @@ class EngineThread(Interface):
     def add(self, name: str, make_engine: Callable[[], Engine], *, plan: EnginePlan | None = None) -> object:
         """Host one more engine.
 
-        ``make_engine`` is called in this thread, again after each failure.  A thread in another process cannot call it: it
-        makes the engine from ``plan``, and raises ``KernelError`` if there is none.
+        ``make_engine`` is called in this thread, again after each failure.  A thread in another process
+        cannot call it: it makes the engine from ``plan``, and raises ``KernelError`` if there is none.
         """
         ...
 
     def remove(self, name: str, on_gone: Callable[[], Any] | None = None, linger: float = 0.0) -> None:
         """Stop an engine.  Another one of that name may be added at once; it starts when this one has ended.
 
-        The engine has ``linger`` seconds to write what it has.  ``on_gone()`` is called by any thread when it has ended.
+        The engine has ``linger`` seconds to write what it has.  ``on_gone()`` is called by any thread when it
+        has ended.
         """
         ...
 
@@ -125,7 +126,10 @@ class EngineThread(Interface):
         ...
 
     def linger(self, seconds: float, may_stop: Callable[[], bool]) -> None:
-        """Stop as soon as ``may_stop()`` is true, at the latest after ``seconds``.  It is called after each turn."""
+        """Stop as soon as ``may_stop()`` is true, at the latest after ``seconds``.
+
+        It is called after each turn.
+        """
         ...
 
     def stop(self) -> None:

@@ -25,9 +25,10 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     """A message, and the important functions on its path."""
 
     hops: tuple[Hop, ...]
-    """In order.  Before the message changes to another thread, the last hop is the function that hands it over."""
+    """In order.  Before the message changes to another thread, the last hop is the function that hands it
+    over."""
     follow: Callable[[Callable[[], None], Callable[[], None]], None]
     """``follow(begin, end)`` starts a system and sends messages until it is warm.
 
-    Then it calls ``begin``, which returns when every thread sleeps, sends one message from the same thread, waits
-    until the message has arrived, and calls ``end``."""
+    Then it calls ``begin``, which returns when every thread sleeps, sends one message from the same thread,
+    waits until the message has arrived, and calls ``end``."""

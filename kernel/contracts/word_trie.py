@@ -1,7 +1,9 @@
-"""Word trie: maps patterns of words to values.  A pattern may have wildcards for one word and for any number of words.
+"""Word trie: maps patterns of words to values.
 
-``kernel.contracts.spelling`` parses the patterns of a protocol.  The cost of a look-up depends on the number of words
-and of matching patterns, not on the number of all patterns.
+A pattern may have wildcards for one word and for any number of words.
+
+``kernel.contracts.spelling`` parses the patterns of a protocol.  The cost of a look-up depends on the number
+of words and of matching patterns, not on the number of all patterns.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ V = TypeVar("V")
 class _Node(Generic[V]):
     """A node of the trie: what may follow one word of a pattern.
 
-    A look-up reads as few objects of a node as possible: with many patterns, each one is a miss of the processor's cache.
+    A look-up reads as few objects of a node as possible: with many patterns, each one is a miss of the
+    processor's cache.
     """
 
     __slots__ = ("_counts", "_values", "any_words", "one_word", "repeats", "words")
@@ -97,10 +100,12 @@ class WordTrie(Generic[V]):
         return True
 
     def find(self, words: Sequence[str], *, hidden: bool = False) -> list[V]:
-        """Return the values whose patterns match, in no particular order; a value once for each of its patterns.
+        """Return the values whose patterns match, in no particular order.
 
-        ``hidden``: patterns that begin with a wildcard do not match.  The look-up goes through the trie word by word,
-        with the set of all nodes that the words so far lead to.
+        A value once for each of its patterns.
+
+        ``hidden``: patterns that begin with a wildcard do not match.  The look-up goes through the trie word
+        by word, with the set of all nodes that the words so far lead to.
         """
         nodes: dict[_Node[V], None] = {}
         if hidden:

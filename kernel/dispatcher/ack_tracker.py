@@ -10,8 +10,8 @@ own (``Port.take``, ``Port.confirm_through``). Each pipe in between counts for i
 
 One message may go to several pipes, or to none. So the positions of a port and of its pipes differ, and
 something has to translate. That is the tracker: it has one ``Entry`` for each batch that was sent. An entry
-knows the port's position behind its batch, and for each pipe that got the batch the position that this pipe has
-to reach.
+knows the port's position behind its batch, and for each pipe that got the batch the position that this pipe
+has to reach.
 
 Why cumulative
 --------------

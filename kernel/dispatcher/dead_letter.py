@@ -1,7 +1,7 @@
 """Dead letters: messages that a destination has refused, with headers that say why and by whom.
 
-The headers are ``properties["headers"]`` of the envelope, which every protocol that has headers carries.  The rest of
-the envelope is not changed.
+The headers are ``properties["headers"]`` of the envelope, which every protocol that has headers carries.  The
+rest of the envelope is not changed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def dead_letter_route(
 ) -> RouteSpec:
     """Return the route from ``source`` to ``engine`` for messages that destinations of ``route`` refuse.
 
-    ``make_router`` makes a router that gives each message to one port of ``engine``.  If that port goes, another takes
-    over; if there is none, messages wait for one.
+    ``make_router`` makes a router that gives each message to one port of ``engine``.  If that port goes,
+    another takes over; if there is none, messages wait for one.
     """
     return RouteSpec(
         name=f"{route} refused -> {engine}",

@@ -1,7 +1,7 @@
 """Demand: the subscriptions of all readers of a port's messages.
 
-The port's owner is told of each change (``on_asked``) and can look up the sums (``counts``).  So it can subscribe at its
-own source when the first reader subscribes, and unsubscribe when the last one does.
+The port's owner is told of each change (``on_asked``) and can look up the sums (``counts``).  So it can
+subscribe at its own source when the first reader subscribes, and unsubscribe when the last one does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from kernel.contracts.router import Outlet
 
 
 class Demand:
-    """Subscriptions by pipe, and their sums.  Empty if the owner has no ``on_asked``.  The thread of the port."""
+    """Subscriptions by pipe, and their sums.
+
+    Empty if the owner has no ``on_asked``.  The thread of the port.
+    """
 
     __slots__ = ("_of", "_tell", "counts")
 
@@ -28,8 +31,8 @@ class Demand:
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Add a subscription of a reader.
 
-        The name of a subscription group is left out: which member gets a message is decided by the route to the
-        members, not by the source further up.
+        The name of a subscription group is left out: which member gets a message is decided by the route to
+        the members, not by the source further up.
         """
         if self._tell is None:
             return

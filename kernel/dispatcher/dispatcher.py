@@ -6,11 +6,11 @@ Each thread that takes part has a number: its row and its column.  Cell (i, j) h
 write and ports of thread j read.  A pipe has one writing and one reading thread, so its two ends need no lock.
 The matrix is a view (``matrix``, ``pipes``); what is stored is each pipe with its route and its two ports.
 
-Ports join in *groups*.  The group has the name of the engine: most engines have one port, a listener has one for each
-connection.  A route leads from group to group: there is a pipe from every port of the source group to every port of
-the target groups, from the time both have joined until one of them leaves.  There are two exceptions.  A route from an
-engine to itself has no pipe from a port back to itself, unless it has ``echo``.  Of the ports of one ``PortGroup`` each
-source port leads to one only.
+Ports join in *groups*.  The group has the name of the engine: most engines have one port, a listener has one
+for each connection.  A route leads from group to group: there is a pipe from every port of the source group
+to every port of the target groups, from the time both have joined until one of them leaves.  There are two
+exceptions.  A route from an engine to itself has no pipe from a port back to itself, unless it has ``echo``.
+Of the ports of one ``PortGroup`` each source port leads to one only.
 
 Who calls what
 --------------
@@ -22,10 +22,10 @@ Messages do not pass through the dispatcher.  Only changes do, under one lock.  
   What it did not confirm is then handed over.  Pipes *from* it are ended: their readers take the rest first.
 * A route is added or removed (any thread): pipes are made, or ended.
 
-An object is only changed by the thread that owns it.  So what has to change at a port of another thread is posted to
-the mailbox of that thread: ``attach_out`` and ``detach_out`` to the writer, ``attach_in`` to the reader.  The mailbox
-keeps the order: a writer hears of a pipe before it hears that the pipe's reader has left.  Such a call may come after
-the port was closed, so it has to be harmless then.
+An object is only changed by the thread that owns it.  So what has to change at a port of another thread is
+posted to the mailbox of that thread: ``attach_out`` and ``detach_out`` to the writer, ``attach_in`` to the
+reader.  The mailbox keeps the order: a writer hears of a pipe before it hears that the pipe's reader has
+left.  Such a call may come after the port was closed, so it has to be harmless then.
 
 Invariants
 ----------
@@ -92,9 +92,9 @@ class Dispatcher:
     def borrow_slot(self, name: str) -> ThreadSlot:
         """Give an application thread a row and a column until ``give_back_slot``.  Any thread.
 
-        A later caller gets the same slot with the same mailbox.  A thread that still posts to the earlier caller then
-        wakes the later one for nothing.  If the mailbox were closed, the number of its descriptor could by then
-        belong to another file, and the late post would write there.
+        A later caller gets the same slot with the same mailbox.  A thread that still posts to the earlier
+        caller then wakes the later one for nothing.  If the mailbox were closed, the number of its descriptor
+        could by then belong to another file, and the late post would write there.
         """
         with self._lock:
             if self._spare:
@@ -119,8 +119,8 @@ class Dispatcher:
     ) -> Port:
         """Return a new port of ``group``.  Called by the thread of ``slot``.
 
-        The port's routes out, and their pipes, are in place when this returns.  Pipes to the port are attached by its
-        mailbox.  Raises what the router of a route raises; the port has left again then.
+        The port's routes out, and their pipes, are in place when this returns.  Pipes to the port are
+        attached by its mailbox.  Raises what the router of a route raises; the port has left again then.
         """
         port = Port(name, group, owner, slot.mailbox.post, options)
         port.leave = self._leave
@@ -197,7 +197,10 @@ class Dispatcher:
                     self._connect(spec, source, target)
 
     def remove_route(self, spec: RouteSpec) -> None:
-        """Disconnect two groups.  Readers still take what is in the pipes; other routes are not affected.  Any thread."""
+        """Disconnect two groups.
+
+        Readers still take what is in the pipes; other routes are not affected.  Any thread.
+        """
         with self._lock:
             self._specs.remove(spec)
             self._removed = [ends for ends in self._removed if not ends[0].all_confirmed()]

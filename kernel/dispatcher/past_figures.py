@@ -1,4 +1,7 @@
-"""Past figures: the counters of pipes and ports that are gone.  With them, the sums in statistics never fall."""
+"""Past figures: the counters of pipes and ports that are gone.
+
+With them, the sums in statistics never fall.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ class PastFigures:
     def add_pipe(self, route: str, pipe: Pipe) -> None:
         """Add the counters of a pipe that is removed.
 
-        Its writer may still write to it until it hears of that.  Those messages are not counted here: they are handed
-        over to another pipe, which counts them, or they are abandoned.
+        Its writer may still write to it until it hears of that.  Those messages are not counted here: they
+        are handed over to another pipe, which counts them, or they are abandoned.
         """
         self._routes[route].update(figures_of_pipe(pipe))
 

@@ -13,8 +13,8 @@ from kernel.pipes.water_marks import WaterMarks
 class PendingBatches:
     """A queue of batches, each with the entry of the ack tracker that it belongs to, if any.
 
-    An entry counts the batches that are pending.  It stays open while there are any, so the source is not told that
-    its messages are confirmed.
+    An entry counts the batches that are pending.  It stays open while there are any, so the source is not
+    told that its messages are confirmed.
     """
 
     __slots__ = ("_batches", "bytes", "messages")
@@ -46,8 +46,8 @@ class PendingBatches:
     def release(self) -> Iterator[tuple[Batch, Entry | None]]:
         """Remove and yield the batches, the oldest first, each with its current entry.
 
-        A batch is removed when it is yielded.  The caller has to write it to a pipe or to append it again.  What the
-        caller does not iterate over stays here.
+        A batch is removed when it is yielded.  The caller has to write it to a pipe or to append it again.
+        What the caller does not iterate over stays here.
         """
         while self._batches:
             batch, entry = self._batches.popleft()

@@ -57,7 +57,8 @@ class Port:
         self.unrouted: int = 0
         """Messages sent here that no route wanted: there was none, or none whose filter let them pass."""
         self.abandoned: int = 0
-        """Messages that a destination left behind and nobody took over, or that still waited for one at the end."""
+        """Messages that a destination left behind and nobody took over, or that still waited for one at the
+        end."""
         self.origin: tuple[str, str] = ("", "")
         """From which port, by which route, what was last taken came."""
         self.routes: list[Route] = []
@@ -282,7 +283,10 @@ class Port:
 
     @property
     def asked(self) -> Mapping[str, int]:
-        """What the readers of what is sent here have subscribed to, and how often; for owners with ``on_asked``."""
+        """What the readers of what is sent here have subscribed to, and how often.
+
+        For owners with ``on_asked``.
+        """
         return self._demand.counts
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Port groups: several ports that are one destination together, such as the streams of one SCTP association.
 
-A route from one source port leads to one port of the group only.  So a member that is full stops only the sources that
-lead to it.
+A route from one source port leads to one port of the group only.  So a member that is full stops only the
+sources that lead to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def group_of(port: Port) -> PortGroup | None:
 def takes(port_group: PortGroup, number: int) -> bool:
     """Whether a member that joins takes the present source with this number (from 0).
 
-    Members join one after the other, and sources may come and go in between, so that their numbers change.  The last
-    member therefore takes all sources; the caller leaves out those that lead to a member already.
+    Members join one after the other, and sources may come and go in between, so that their numbers change.
+    The last member therefore takes all sources; the caller leaves out those that lead to a member already.
     """
     return number % port_group.of == port_group.index or port_group.index == port_group.of - 1
 

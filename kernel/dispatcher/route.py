@@ -1,8 +1,9 @@
 """Route: one ``[[routes]]`` entry as one source port sees it: a filter, a router and the pipes behind it.
 
-The dispatcher makes one ``Route`` for each port of the source engine, and one pipe from it to each port of the target
-engines.  The port offers each batch to its routes (``offer``).  The filter decides whether the route takes the batch,
-the router chooses pipes, and the route writes to them.  Everything here belongs to the thread of the source port.
+The dispatcher makes one ``Route`` for each port of the source engine, and one pipe from it to each port of
+the target engines.  The port offers each batch to its routes (``offer``).  The filter decides whether the
+route takes the batch, the router chooses pipes, and the route writes to them.  Everything here belongs to the
+thread of the source port.
 
 Where a batch is
 ----------------
@@ -23,8 +24,9 @@ A destination in trouble must not stop the others.  What that means depends on t
 * To all (fan-out): the source stops as soon as one pipe is full.  A batch that comes all the same is written: a pipe
   with ``when_full = "block"`` takes more than its marks, and says that it is full.
 
-A source that stops waits no longer than the stall timeout if others could go on (``kernel.dispatcher.stall_watch``).
-After that the pipe, or the route, is *suspended*: it drops what it cannot take until it has room again.
+A source that stops waits no longer than the stall timeout if others could go on
+(``kernel.dispatcher.stall_watch``). After that the pipe, or the route, is *suspended*: it drops what it
+cannot take until it has room again.
 
 What happens when a destination leaves
 --------------------------------------
@@ -69,7 +71,8 @@ class RouteSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     targets: tuple[str, ...]
     make_router: Callable[[], Router]
     one_of_many: bool = False
-    """Whether the router gives each message to one pipe, so that another pipe may take over from a dead one."""
+    """Whether the router gives each message to one pipe, so that another pipe may take over from a dead
+    one."""
     by_content: bool = False
     """Whether the router looks at messages, so that even a single pipe does not get everything."""
     make_filter: Callable[[], Callable[[Envelope], bool]] | None = None
@@ -117,7 +120,8 @@ class Route:
         self.pending: PendingBatches = PendingBatches()
         """Batches that no pipe of this route can take yet (``when_full = "block"`` only)."""
         self.suspended: bool = False
-        """Whether the source goes on although no pipe can take anything.  Messages are dropped and counted."""
+        """Whether the source goes on although no pipe can take anything.  Messages are dropped and
+        counted."""
         self.unrouted: int = 0
         """Messages that were dropped: the router found no pipe for them, or the route was suspended."""
         self.told_refused: bool = False
@@ -172,7 +176,10 @@ class Route:
         return router_wants is None or router_wants(batch)
 
     def retry(self) -> None:
-        """Pass on what is pending, as far as pipes can take it.  Called when a pipe has joined or has room."""
+        """Pass on what is pending, as far as pipes can take it.
+
+        Called when a pipe has joined or has room.
+        """
         self.suspended = False
         pending, self.pending = self.pending, PendingBatches()
         for batch, entry in pending.release():
@@ -254,8 +261,8 @@ class Route:
     def detach(self, pipe: Pipe, entry: Entry | None) -> int:
         """Remove the pipe of a destination that has left, and hand over what it did not confirm.
 
-        Returns how many messages were abandoned.  ``entry`` is the entry of the ack tracker that stands for them.  Who
-        gets them is said at the head of this file.
+        Returns how many messages were abandoned.  ``entry`` is the entry of the ack tracker that stands for
+        them.  Who gets them is said at the head of this file.
         """
         self.pipes.remove(pipe)
         self._router.detach(pipe)
@@ -290,7 +297,10 @@ class Route:
         return engine in self._deferred and engine not in self._absent
 
     def abandon_deferred(self, engine: str) -> int:
-        """Drop what ``defers_for`` speaks of, because no port has joined; return how many messages that is."""
+        """Drop what ``defers_for`` speaks of, because no port has joined.
+
+        Return how many messages that is.
+        """
         return _abandon(self._deferred.pop(engine)) if self.defers_for(engine) else 0
 
     def end(self) -> int:

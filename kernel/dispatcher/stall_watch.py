@@ -1,15 +1,17 @@
 """Stall watch: how long a source waits for a destination that takes nothing.
 
-With ``when_full = "block"`` a source waits for a full destination, so the slowest destination sets the pace.  If a
-destination takes nothing at all for ``stall_timeout`` seconds while others could go on, it is *suspended*: messages
-that find its pipe full are dropped, counted and reported, until the pipe is down to its low mark.
+With ``when_full = "block"`` a source waits for a full destination, so the slowest destination sets the pace.
+If a destination takes nothing at all for ``stall_timeout`` seconds while others could go on, it is
+*suspended*: messages that find its pipe full are dropped, counted and reported, until the pipe is down to its
+low mark.
 
-Two sorts of destinations are never suspended.  The only destination is waited for without limit, because nobody else
-is held up.  A destination on a route with ``confirm`` is, because none of its messages may be dropped.
+Two sorts of destinations are never suspended.  The only destination is waited for without limit, because
+nobody else is held up.  A destination on a route with ``confirm`` is, because none of its messages may be
+dropped.
 
-The watch also limits the wait for a dead destination to return.  On a fan-out route with ``confirm``, what a port left
-unconfirmed is deferred to the next port of its engine.  If other ports of that engine are left, and no new one joins
-within the stall timeout, these messages are abandoned.
+The watch also limits the wait for a dead destination to return.  On a fan-out route with ``confirm``, what a
+port left unconfirmed is deferred to the next port of its engine.  If other ports of that engine are left, and
+no new one joins within the stall timeout, these messages are abandoned.
 
 The watch sets no timer.  It calls ``on_change`` when ``deadline`` may have changed, and the port's host calls
 ``Port.check_stalls`` at the deadline.
@@ -51,12 +53,14 @@ class StallWatch:
         self.on_change: Callable[[], Any] = _ignore
         """Called when ``deadline`` may have changed."""
         self.report: Callable[[str, str], Any] = _ignore
-        """Called with ``suspended``, ``back``, ``refused`` or ``abandoned``, and a sentence for the operator."""
+        """Called with ``suspended``, ``back``, ``refused`` or ``abandoned``, and a sentence for the
+        operator."""
         self._routes = routes
         self._next_look = math.inf
         """When the stall timeout of a stalled consumer ends."""
         self._seen: dict[Pipe | Route, tuple[int, float]] = {}
-        """Stalled consumers: the messages that each had taken at its last progress, and when that was seen."""
+        """Stalled consumers: the messages that each had taken at its last progress, and when that was
+        seen."""
         self._dropped_before: dict[Pipe | Route, int] = {}
         """Suspended consumers: their count of dropped messages when they were suspended."""
         self._return_deadlines: dict[tuple[Route, str], float] = {}
@@ -65,7 +69,8 @@ class StallWatch:
     def deadline(self) -> float | None:
         """Return when ``handle_timeout`` has to be called; None: not at all.
 
-        The deadline is not taken back when the source goes on: one useless call costs less than a timer for each stop.
+        The deadline is not taken back when the source goes on: one useless call costs less than a timer for
+        each stop.
         """
         when = self._next_look
         if self._return_deadlines:
@@ -73,7 +78,10 @@ class StallWatch:
         return when if when < math.inf else None
 
     def watch(self) -> None:
-        """Begin to watch the stalled consumers, or look at them again.  Called when the source has to wait."""
+        """Begin to watch the stalled consumers, or look at them again.
+
+        Called when the source has to wait.
+        """
         before = self._next_look
         self._look()
         if self._next_look != before:
@@ -138,7 +146,10 @@ class StallWatch:
         return over
 
     def _not_suspended(self) -> int:
-        """Count the consumers that are not suspended.  A route counts as one where its pipes replace each other."""
+        """Count the consumers that are not suspended.
+
+        A route counts as one where its pipes replace each other.
+        """
         return sum(
             not route.suspended
             if route.spec.one_of_many or not route.pipes

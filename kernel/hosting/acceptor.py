@@ -18,8 +18,8 @@ from kernel.hosting.wire import PlainWire, Wire
 class Acceptor:
     """Listens from its making on, in the host's thread.
 
-    ``admits(under_way)`` says whether one more connection may come, while ``under_way`` handshakes are not over.  ``on_wire``
-    gets each wire and the name of its peer.  ``prepare`` sets options of a new socket.
+    ``admits(under_way)`` says whether one more connection may come, while ``under_way`` handshakes are not
+    over.  ``on_wire`` gets each wire and the name of its peer.  ``prepare`` sets options of a new socket.
     """
 
     def __init__(

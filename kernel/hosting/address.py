@@ -46,7 +46,8 @@ def parse_address(
 ) -> Address:
     """Read an address; ``ValueError`` says what is wrong with it and how it should look.
 
-    ``only`` is the protocol where there is but one: then ``host:port`` alone is one over the first of the transports.
+    ``only`` is the protocol where there is but one: then ``host:port`` alone is one over the first of the
+    transports.
     """
     if only is not None and "://" not in text:
         text = f"{only}+{transports[0]}://{text}"

@@ -1,4 +1,7 @@
-"""Back-off: how long to wait before the next attempt.  The wait grows exponentially, with jitter, up to a maximum."""
+"""Back-off: how long to wait before the next attempt.
+
+The wait grows exponentially, with jitter, up to a maximum.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ class Backoff:
         return full * (1 - options.jitter * self._chance.random())
 
     def lasted(self, seconds: float) -> None:
-        """Take notice of how long an attempt lasted.  If it was longer than the wait before it, it counts as a success.
+        """Take notice of how long an attempt lasted.
+
+        If it was longer than the wait before it, it counts as a success.
 
         Something that starts and fails at once has not succeeded, however often it does so.
         """

@@ -66,7 +66,10 @@ class BlockingHost:
     # ------------------------------------------------------------------ sending
 
     def send(self, body: Buffer, *, key: str | None = None) -> None:
-        """Send one message.  When this returns, the operating system has it.  ``ConnectionLost`` if the peer is gone."""
+        """Send one message.
+
+        When this returns, the operating system has it.  ``ConnectionLost`` if the peer is gone.
+        """
         if key is None and type(body) is bytes:
             data = self._encode_one(body)
             if data is not None:
@@ -129,7 +132,10 @@ class BlockingHost:
             raise WouldBlock(f"nothing to receive from {self.peer}") from None
 
     def receive_many(self, timeout: float | None = None) -> list[Buffer]:
-        """Return all bodies that have arrived; wait for the first, at most ``timeout`` seconds (``TimedOut``)."""
+        """Return all bodies that have arrived.
+
+        Wait for the first, at most ``timeout`` seconds (``TimedOut``).
+        """
         if not self._ready:
             self._fill(timeout)
         bodies = list(self._ready.bodies)
@@ -185,7 +191,10 @@ class BlockingHost:
         self._flush()
 
     def _do_what_is_due_quietly(self) -> None:
-        """Do what is due, but do not raise: the caller has a message to return.  The next call raises instead."""
+        """Do what is due, but do not raise: the caller has a message to return.
+
+        The next call raises instead.
+        """
         try:
             self._do_what_is_due()
         except ConnectionLost:
@@ -225,7 +234,10 @@ class BlockingHost:
             pass
 
     def _no_data(self, error: OSError) -> bytes:
-        """Do what is due after a timeout of the system (SO_RCVTIMEO), then read again.  Other errors end the connection."""
+        """Do what is due after a timeout of the system (SO_RCVTIMEO), then read again.
+
+        Other errors end the connection.
+        """
         while isinstance(error, BlockingIOError):
             self._do_what_is_due()
             try:

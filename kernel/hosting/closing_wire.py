@@ -1,9 +1,9 @@
 """Closing wire: closes a wire in good order, in a few seconds.
 
-What is queued is written, then the sending half is shut down.  So the peer reads our last bytes and then the end.  What
-the peer still sends is read and dropped until it closes, too.  The reason: if a socket is closed with unread input, the
-system sends a reset, and a reset makes the peer's system drop what the peer has not read yet.  A client that writes a
-lot and then closes would never see our answer.
+What is queued is written, then the sending half is shut down.  So the peer reads our last bytes and then the
+end.  What the peer still sends is read and dropped until it closes, too.  The reason: if a socket is closed
+with unread input, the system sends a reset, and a reset makes the peer's system drop what the peer has not
+read yet.  A client that writes a lot and then closes would never see our answer.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DISCARDED_BYTES = 64 * 1024 * 1024
 class ClosingWire:
     """A wire that has no owner any more.
 
-    Only the host has references to it: the watch of its descriptor and its timer.  When the engine ends, the host drops
-    both, and the wire is closed with the last reference.
+    Only the host has references to it: the watch of its descriptor and its timer.  When the engine ends, the
+    host drops both, and the wire is closed with the last reference.
     """
 
     def __init__(self, host: Host, wire: Wire, out: deque[Buffer]) -> None:
@@ -37,7 +37,8 @@ class ClosingWire:
         self._discarded = 0
         self._closed = False
         self._written = False
-        """Whether everything was written.  A wire with frames of its own may still have some that left ``out``."""
+        """Whether everything was written.  A wire with frames of its own may still have some that left
+        ``out``."""
 
     def __del__(self) -> None:
         self._wire.close()

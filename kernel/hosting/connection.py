@@ -1,8 +1,9 @@
 """Connection: one stream connection of an engine, from its wire to its owner.
 
-Every engine that speaks over a stream socket needs the same machinery: read when there is something, write what goes
-and keep the rest, stop reading for a while, call at a deadline, end once.  It is here.  What the bytes mean is the
-owner's part (``ConnectionOwner``): the stream host, the AMQP server and client, the TCP half of one-to-many.
+Every engine that speaks over a stream socket needs the same machinery: read when there is something, write
+what goes and keep the rest, stop reading for a while, call at a deadline, end once.  It is here.  What the
+bytes mean is the owner's part (``ConnectionOwner``): the stream host, the AMQP server and client, the TCP
+half of one-to-many.
 
 Turns
     A connection is passive.  Its thread calls it when its descriptor is ready or its timer is due, and it calls its
@@ -85,7 +86,8 @@ class Pause:
 class ConnectionOwner:
     """What a connection calls, in its thread.  ``now`` is the time of the host's clock, in seconds.
 
-    An owner that has no deadlines and no batches to go on with overrides ``on_data``, ``on_eof`` and ``on_ended``.
+    An owner that has no deadlines and no batches to go on with overrides ``on_data``, ``on_eof`` and
+    ``on_ended``.
     """
 
     def on_data(self, data: bytes, now: float) -> None:
@@ -120,8 +122,9 @@ class ConnectionOwner:
 class Connection:
     """A wire, and everything between it and its owner.
 
-    ``large``: receives large bodies into its own buffer.  ``answers_limit``: bytes of answers that may wait for a peer;
-    None for an owner that goes on sending messages while the socket is full, and so has a limit of its own.
+    ``large``: receives large bodies into its own buffer.  ``answers_limit``: bytes of answers that may wait
+    for a peer; None for an owner that goes on sending messages while the socket is full, and so has a limit
+    of its own.
     """
 
     __slots__ = (
@@ -258,7 +261,10 @@ class Connection:
     # ------------------------------------------------------------------ another wire
 
     def begin_upgrade(self) -> None:
-        """Leave the socket to a handshake.  Everything has to be written before; what is sent from now on waits."""
+        """Leave the socket to a handshake.
+
+        Everything has to be written before; what is sent from now on waits.
+        """
         self.paused |= Pause.UPGRADING
         self.writing = True
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
@@ -275,7 +281,10 @@ class Connection:
     # ------------------------------------------------------------------ writing
 
     def send(self, data: Sequence[Buffer]) -> None:
-        """Write now what the socket takes, and the rest when it can.  What is sent after the end is dropped."""
+        """Write now what the socket takes, and the rest when it can.
+
+        What is sent after the end is dropped.
+        """
         if self.ended:
             return
         self._out.extend(data)

@@ -15,7 +15,8 @@ from typing import Any
 
 SEGMENTS_A_CALL = 64
 BYTES_A_CALL = 65_000
-"""A datagram with its headers has at most 65,535 bytes; so has the buffer that UDP_SEGMENT divides into datagrams."""
+"""A datagram with its headers has at most 65,535 bytes; so has the buffer that UDP_SEGMENT divides into
+datagrams."""
 READ_SIZE = 65_536
 
 UDP_SEGMENT, UDP_GRO = 103, 104
@@ -26,7 +27,8 @@ _NOT_NOW = (errno.EAGAIN, errno.ENOBUFS)
 _NONET = getattr(errno, "ENONET", errno.EHOSTUNREACH)
 """Only Linux has it."""
 _UNREACHABLE = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, _NONET))
-"""Errors that say that the address of an earlier datagram cannot be reached.  The present call is not at fault."""
+"""Errors that say that the address of an earlier datagram cannot be reached.  The present call is not at
+fault."""
 _NEWS = _UNREACHABLE | {
     errno.ECONNREFUSED, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPROTO, errno.EACCES, errno.EMSGSIZE,
 }  # fmt: skip
@@ -99,7 +101,10 @@ class DatagramWire:
     # ------------------------------------------------------------------ in
 
     def receive(self, calls: int) -> list[tuple[list[bytes], Address]]:
-        """Read with at most ``calls`` system calls; return datagrams and the addresses they came from, in order."""
+        """Read with at most ``calls`` system calls.
+
+        Return datagrams and the addresses they came from, in order.
+        """
         got: list[tuple[list[bytes], Address]] = []
         receive = self._receive_batch if self._batches else self._receive_one
         for _ in range(calls):
@@ -132,7 +137,10 @@ class DatagramWire:
     # ------------------------------------------------------------------ out
 
     def send(self, datagrams: Sequence[bytes], address: Address) -> bool:
-        """Send datagrams, after those that wait.  False: some wait; call ``flush`` when the socket is writable."""
+        """Send datagrams, after those that wait.
+
+        False: some wait; call ``flush`` when the socket is writable.
+        """
         if self._out:
             self._out += [(datagram, address) for datagram in datagrams]
             return self.flush()
@@ -187,7 +195,10 @@ class DatagramWire:
         return max(most, 1)
 
     def _send(self, datagrams: Sequence[bytes], address: Address) -> int | None:
-        """Return how many were sent or dropped; 0: try again (maybe one by one from now on); None: not now."""
+        """Return how many were sent or dropped.
+
+        0: try again (maybe one by one from now on); None: not now.
+        """
         try:
             if len(datagrams) == 1:
                 self._socket.sendto(datagrams[0], address)

@@ -41,8 +41,8 @@ class Locked(Exception):
 def sync_data(descriptor: int) -> None:
     """Write a file's bytes to the disk; return when they would survive a loss of power.
 
-    ``fdatasync`` does not write the time of the last change, which would cost a second write.  macOS does not have it,
-    and its ``fsync`` leaves data in the cache of the drive; ``F_FULLFSYNC`` does not.
+    ``fdatasync`` does not write the time of the last change, which would cost a second write.  macOS does not
+    have it, and its ``fsync`` leaves data in the cache of the drive; ``F_FULLFSYNC`` does not.
     """
     if hasattr(os, "fdatasync"):
         os.fdatasync(descriptor)
@@ -53,7 +53,10 @@ def sync_data(descriptor: int) -> None:
 
 
 def reserve(descriptor: int, start: int, stop: int) -> int:
-    """Allocate space in a file that ends at ``start``, with zeros up to ``stop``; return where it ends now."""
+    """Allocate space in a file that ends at ``start``, with zeros up to ``stop``.
+
+    Return where it ends now.
+    """
     try:
         os.posix_fallocate(descriptor, start, stop - start)
     except (OSError, AttributeError):  # no room for so much, or a system that cannot
@@ -71,7 +74,9 @@ def sync_directory(path: Path) -> None:
 
 
 def open_direct(path: Path) -> int | None:
-    """Open a file for writing without the operating system's cache (O_DIRECT); None where that is not possible.
+    """Open a file for writing without the operating system's cache (O_DIRECT).
+
+    None where that is not possible.
 
     What is written has to begin and end at multiples of 4,096 bytes, in the file and in memory.
     """

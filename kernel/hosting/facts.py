@@ -12,7 +12,10 @@ from kernel.hosting.wire import Wire
 
 
 def facts_of(wire: Wire, peer: str, shared: dict[str, Any]) -> ConnectionFacts:
-    """Return the facts of a connection, with a new seed.  ``peer``: the peer's address, as operators see it."""
+    """Return the facts of a connection, with a new seed.
+
+    ``peer``: the peer's address, as operators see it.
+    """
     connected = wire.connected
     certificate, subject = None, ""
     if isinstance(connected, ssl.SSLSocket):

@@ -18,8 +18,8 @@ from kernel.hosting.wire import PlainWire, TlsWire, Wire
 class Handshakes:
     """The handshakes of one address, for one side.
 
-    The constructor raises ``ValueError`` for wrong options and ``OSError`` for a certificate that cannot be read.
-    ``seconds``: how long one handshake may take.
+    The constructor raises ``ValueError`` for wrong options and ``OSError`` for a certificate that cannot be
+    read. ``seconds``: how long one handshake may take.
     """
 
     def __init__(

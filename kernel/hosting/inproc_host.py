@@ -1,4 +1,7 @@
-"""In-process host: one end of a connection between two engines of one kernel.  Batches pass without bytes or copies."""
+"""In-process host: one end of a connection between two engines of one kernel.
+
+Batches pass without bytes or copies.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class InprocEnd:
         self._going = True
         self._waiting_for_room = False
         self._patterns = PeerPatterns()
-        # The pipes count the messages of one connection, the port those of its whole life.  What has to be added:
+        # The pipes count the messages of one connection, the port those of its whole life.  What has to be
+        # added:
         self._base_in = 0  # to the port's position of what it sent, for the count of the incoming pipe
         self._base_out: int | None = (
             None  # to the outgoing pipe's count, for the port's position; None: nobody waits

@@ -29,7 +29,8 @@ class Interface(msgspec.Struct, frozen=True):
 def find_interface(wanted: str, group: IpAddress) -> Interface:
     """Return the interface that has this name, this address, or an address in this network.
 
-    If ``wanted`` is empty: the one that the system would use for ``group``.  ``OSError`` lists the interfaces that exist.
+    If ``wanted`` is empty: the one that the system would use for ``group``.  ``OSError`` lists the interfaces
+    that exist.
     """
     if not wanted:
         wanted = str(_address_towards(group))
@@ -42,7 +43,10 @@ def find_interface(wanted: str, group: IpAddress) -> Interface:
 
 
 def interfaces() -> list[Interface]:
-    """Return all interfaces that have an address; one with an IPv4 and an IPv6 address is in the list twice."""
+    """Return all interfaces that have an address.
+
+    One with an IPv4 and an IPv6 address is in the list twice.
+    """
     found: list[Interface] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for index, name in socket.if_nameindex():

@@ -8,7 +8,10 @@ from kernel.contracts.engine import Host
 
 
 class LazyTimer:
-    """Calls ``callback`` at the deadline or before it.  The callback has to check the time, and to arm the timer again."""
+    """Calls ``callback`` at the deadline or before it.
+
+    The callback has to check the time, and to arm the timer again.
+    """
 
     __slots__ = ("_armed", "_callback", "_host")
 

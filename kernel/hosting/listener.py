@@ -1,7 +1,7 @@
 """Listener: accepts connections, and goes on when the process runs out of descriptors.
 
-``listen_on`` binds an address before an engine exists.  So if the address is in use, the caller gets the error, and not an
-engine in another thread.
+``listen_on`` binds an address before an engine exists.  So if the address is in use, the caller gets the
+error, and not an engine in another thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ PAUSE = 0.1
 """Seconds without accepting after the system had no descriptor left."""
 
 RESERVE = 32
-"""Descriptors that are kept for the rest of the process (logs, segments, /proc).  A quarter of the limit if it is small."""
+"""Descriptors that are kept for the rest of the process (logs, segments, /proc).  A quarter of the limit if
+it is small."""
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -33,7 +34,10 @@ BACKLOG = 1024
 
 
 class Bound:
-    """Sockets that listen on one address (``BoundSockets``).  Connections wait until a ``Listener`` accepts them."""
+    """Sockets that listen on one address (``BoundSockets``).
+
+    Connections wait until a ``Listener`` accepts them.
+    """
 
     def __init__(self, address: Address, backlog: int = BACKLOG) -> None:
         self._path = address.place if address.transport == "unix" else None
@@ -68,8 +72,8 @@ def listen_on(address: str | Address, backlog: int = BACKLOG) -> Bound:
 class Listener:
     """Accepts connections on the sockets of one address.  Called by the poller; it has no task.
 
-    With ``bound`` it accepts on these sockets, and does not close them.  So an engine that is restarted listens on the same
-    port, and connections wait in the meantime.
+    With ``bound`` it accepts on these sockets, and does not close them.  So an engine that is restarted
+    listens on the same port, and connections wait in the meantime.
     """
 
     def __init__(
@@ -198,7 +202,10 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
 
 
 def listen_unix(path: str, backlog: int) -> socket.socket:
-    """Bind a Unix socket.  The file of a dead process is replaced; if a process listens there, ``OSError``."""
+    """Bind a Unix socket.
+
+    The file of a dead process is replaced; if a process listens there, ``OSError``.
+    """
     sock = socket.socket(socket.AF_UNIX)
     try:
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):

@@ -22,7 +22,8 @@ class MessageReader:
         self._envelope: Envelope = PLAIN
         self._multipart = False
         self.bodies: Iterator[Any] = self._raw
-        """The rest of the batch that is being read, body by body; the parts of a multi-part message are joined."""
+        """The rest of the batch that is being read, body by body; the parts of a multi-part message are
+        joined."""
 
     def add(self, batches: Iterable[Batch]) -> None:
         """Append batches."""

@@ -10,8 +10,9 @@ from kernel.contracts.engine import Port
 class PeerPatterns:
     """Makes a port's subscriptions follow those of a peer, which subscribes again in each conversation.
 
-    The peer's subscriptions stay in force while it is away, so that messages wait for it.  If it subscribes to a pattern
-    again, that counts once.  If it does not, the port unsubscribes when the conversation after that begins.
+    The peer's subscriptions stay in force while it is away, so that messages wait for it.  If it subscribes
+    to a pattern again, that counts once.  If it does not, the port unsubscribes when the conversation after
+    that begins.
     """
 
     __slots__ = ("_before", "_now")

@@ -6,13 +6,16 @@ READ_SIZE = 256 * 1024
 """Bytes asked for in one read at a high rate.  With fewer there are more calls; more do not fit the cache."""
 
 FIRST_READ_SIZE = 16 * 1024
-"""Bytes asked for in one read at a low rate.  A large buffer for a small message costs an mmap and a munmap."""
+"""Bytes asked for in one read at a low rate.  A large buffer for a small message costs an mmap and a
+munmap."""
 
 SMALLEST_READ = 4096
-"""Bytes asked for in one read at least, however long the owner needs for them.  Shorter reads are not timed."""
+"""Bytes asked for in one read at least, however long the owner needs for them.  Shorter reads are not
+timed."""
 
 TURN_SECONDS = 0.005
-"""Seconds that the owner of a connection may need for the bytes of one read.  Other engines wait meanwhile."""
+"""Seconds that the owner of a connection may need for the bytes of one read.  Other engines wait
+meanwhile."""
 
 
 def next_read_size(size: int, got: int, asked: int) -> int:
@@ -25,8 +28,8 @@ def next_read_size(size: int, got: int, asked: int) -> int:
 def fair_read_size(size: int, got: int, asked: int, seconds: float) -> int:
     """Return the new read size, but no more than the owner can process in ``TURN_SECONDS``.
 
-    The owner needed ``seconds`` for ``got`` bytes.  256 KiB of equal AMQP messages take a millisecond; 256 KiB of methods,
-    or of messages with a different key each, take a fifth of a second.
+    The owner needed ``seconds`` for ``got`` bytes.  256 KiB of equal AMQP messages take a millisecond; 256
+    KiB of methods, or of messages with a different key each, take a fifth of a second.
     """
     following = next_read_size(size, got, asked)
     if seconds <= 0:

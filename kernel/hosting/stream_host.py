@@ -1,12 +1,13 @@
 """Stream host: the one place where a sans-I/O stream protocol meets a port.
 
-The connection has the wire, the descriptor and the timer (``connection.py``, where the theory is).  The stream host passes
-bytes to the protocol and batches to the port, and back.  While the socket is full, nothing is taken from the pipes; while
-a pipe is full, nothing is read from the socket.  That is all of the back-pressure.
+The connection has the wire, the descriptor and the timer (``connection.py``, where the theory is).  The
+stream host passes bytes to the protocol and batches to the port, and back.  While the socket is full, nothing
+is taken from the pipes; while a pipe is full, nothing is read from the socket.  That is all of the
+back-pressure.
 
-Two numberings meet here.  The peer counts the messages of one conversation.  The port counts those of its whole life,
-which has many conversations at a dialler.  ``_base_in`` and ``_base_out`` convert between them; both are set anew in each
-conversation, since each has a stream host of its own.
+Two numberings meet here.  The peer counts the messages of one conversation.  The port counts those of its
+whole life, which has many conversations at a dialler.  ``_base_in`` and ``_base_out`` convert between them;
+both are set anew in each conversation, since each has a stream host of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ BATCHES_A_TURN = 8
 
 
 Decide: TypeAlias = Callable[[str | None], None]
-"""Accepts a peer (None), or refuses it for a reason.  To be called once, in the host's thread, at once or later."""
+"""Accepts a peer (None), or refuses it for a reason.  To be called once, in the host's thread, at once or
+later."""
 
 
 StartTls: TypeAlias = Callable[[socket.socket], Awaitable[Wire]]
@@ -71,7 +73,8 @@ _offers: dict[tuple[type, type], bool] = {}
 def _offered(protocol: StreamProtocol, interface: type) -> Any:
     """Return the protocol if it offers an optional interface.
 
-    The answer is cached for each class: ``isinstance`` takes 10 us here, which matters when many peers connect at once.
+    The answer is cached for each class: ``isinstance`` takes 10 us here, which matters when many peers
+    connect at once.
     """
     key = (type(protocol), interface)
     offers = _offers.get(key)
@@ -83,9 +86,10 @@ def _offered(protocol: StreamProtocol, interface: type) -> Any:
 class StreamHost(ConnectionOwner):
     """One conversation.  ``on_end(stream_host, reason)`` is called once, when it is over, for any reason.
 
-    ``on_login(login, decide)`` is called when an ``Authenticating`` protocol has a login; without it every login is refused.
-    ``start_tls`` is for a protocol that ``UpgradesToTls``, ``shared`` for one that is ``Told`` of its connection.
-    ``on_refused(why)`` is called at the first message that is not sent because the peer would not take it.
+    ``on_login(login, decide)`` is called when an ``Authenticating`` protocol has a login; without it every
+    login is refused. ``start_tls`` is for a protocol that ``UpgradesToTls``, ``shared`` for one that is
+    ``Told`` of its connection. ``on_refused(why)`` is called at the first message that is not sent because
+    the peer would not take it.
     """
 
     _received = 0  # messages, in this conversation
@@ -490,7 +494,8 @@ class StreamHost(ConnectionOwner):
     def _take_on_credit(self, port: Port, most: int) -> Taken:
         """Take no more messages than the peer has given credit for.
 
-        The port does not divide batches, so it may return more than ``most``.  The rest waits in ``_over_credit``.
+        The port does not divide batches, so it may return more than ``most``.  The rest waits in
+        ``_over_credit``.
         """
         assert self._crediting is not None
         credit = self._crediting.may_send()

@@ -1,8 +1,9 @@
 """WebSocket (RFC 6455): a wire over another wire, and the handshake that begins it.
 
-The bytes of the conversation are the payload of binary messages.  The borders between messages have no meaning, so a
-stream protocol does not need to know about WebSocket.  Text messages are read as their UTF-8 bytes.  A ping is answered
-with a pong, and a close with a close.  wsproto (extra ``web``) reads and writes the frames.
+The bytes of the conversation are the payload of binary messages.  The borders between messages have no
+meaning, so a stream protocol does not need to know about WebSocket.  Text messages are read as their UTF-8
+bytes.  A ping is answered with a pong, and a close with a close.  wsproto (extra ``web``) reads and writes
+the frames.
 """
 
 from __future__ import annotations
@@ -125,7 +126,10 @@ class WebSocketWire:
         return b"" if self._at_end else None
 
     def _answer_close(self, event: CloseConnection) -> None:
-        """Answer the peer's close.  If the peer has gone already, ignore that: what it sent before is still valid."""
+        """Answer the peer's close.
+
+        If the peer has gone already, ignore that: what it sent before is still valid.
+        """
         try:
             self._send_control(event.response())
         except (LocalProtocolError, OSError):  # its close was the answer to ours, or the peer has gone
@@ -187,7 +191,10 @@ class WebHandshake:
         self._server_side = server_side
 
     async def shake(self, inner: Wire, seconds: float) -> WebSocketWire:
-        """Do the handshake on a wire, within ``seconds``.  If it fails, the wire is closed: ``ConnectionLost``."""
+        """Do the handshake on a wire, within ``seconds``.
+
+        If it fails, the wire is closed: ``ConnectionLost``.
+        """
         side = ConnectionType.SERVER if self._server_side else ConnectionType.CLIENT
         ws = WSConnection(side)
         try:

@@ -25,7 +25,8 @@ class Wire(Protocol):
     def at_end(self) -> bool:
         """Whether the end of the stream came together with the last bytes received.
 
-        Then the descriptor does not become readable because of the end, so ``receive`` would not be called for it.
+        Then the descriptor does not become readable because of the end, so ``receive`` would not be called
+        for it.
         """
         ...
 
@@ -43,11 +44,17 @@ class Wire(Protocol):
         ...
 
     def send(self, buffers: deque[Buffer]) -> bool:
-        """Write as much as the socket takes, and remove it from the left; return whether everything was written."""
+        """Write as much as the socket takes, and remove it from the left.
+
+        Return whether everything was written.
+        """
         ...
 
     def shut_down(self) -> None:
-        """Shut down the sending half: the peer sees the end of the stream.  ``receive`` may return anything after this."""
+        """Shut down the sending half: the peer sees the end of the stream.
+
+        ``receive`` may return anything after this.
+        """
         ...
 
     def close(self) -> None:
@@ -79,7 +86,10 @@ class PlainWire:
             return None
 
     def receive_into(self, room: memoryview) -> int | None:
-        """Receive into ``room``; return the number of bytes, 0 at the end of the stream, None if there are none now."""
+        """Receive into ``room``.
+
+        Return the number of bytes, 0 at the end of the stream, None if there are none now.
+        """
         try:
             return self.connected.recv_into(room)
         except (BlockingIOError, InterruptedError):
@@ -165,7 +175,10 @@ class TlsWire:
         return True
 
     def shut_down(self) -> None:
-        """Send our close_notify (RFC 8446, section 6.1), and shut down.  ``receive`` returns ciphertext after this."""
+        """Send our close_notify (RFC 8446, section 6.1), and shut down.
+
+        ``receive`` returns ciphertext after this.
+        """
         try:
             self.connected.unwrap()
         except OSError:  # it wants the peer's close_notify now; we do not wait for that
@@ -181,8 +194,9 @@ class TlsWire:
 def drop_sent(buffers: deque[Buffer], sent: int, begun: list[Buffer]) -> None:
     """Remove the first ``sent`` bytes.
 
-    ``begun`` keeps a reference to a buffer of which only a part was sent.  The slice that is left does not keep a view that
-    was lent (``kernel.contracts.loan``), so its owner would be told too early that it can be changed.
+    ``begun`` keeps a reference to a buffer of which only a part was sent.  The slice that is left does not
+    keep a view that was lent (``kernel.contracts.loan``), so its owner would be told too early that it can be
+    changed.
     """
     while sent:
         first = buffers[0]

@@ -55,7 +55,10 @@ def need_scapy() -> None:
 
 
 class CaptureFile:
-    """A capture file; "-" is standard input. Packets are read one by one, so that the file may have any size."""
+    """A capture file; "-" is standard input.
+
+    Packets are read one by one, so that the file may have any size.
+    """
 
     def __init__(self, path: str) -> None:
         self.complaint: str = ""

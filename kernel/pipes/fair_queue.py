@@ -1,7 +1,8 @@
 """Fair queue: reads many pipes in turn, at a cost that does not depend on how many are idle.
 
-The pipes are in one array.  The active ones, which have something, are at its beginning.  A pipe that becomes active or
-inactive is swapped with the one at the border: O(1).  (Fair queueing is RFC 970; the array is libzmq's.)
+The pipes are in one array.  The active ones, which have something, are at its beginning.  A pipe that becomes
+active or inactive is swapped with the one at the border: O(1).  (Fair queueing is RFC 970; the array is
+libzmq's.)
 """
 
 from __future__ import annotations

@@ -11,10 +11,12 @@ from kernel.pipes.doorbell import Doorbell
 
 
 class Mailbox:
-    """Many threads write, one reads.  A post is one atomic append, and one ring of the bell if the reader sleeps.
+    """Many threads write, one reads.
 
-    The reading thread calls each item without arguments.  ``posted`` is public so that its owner can test it on a hot
-    path.
+    A post is one atomic append, and one ring of the bell if the reader sleeps.
+
+    The reading thread calls each item without arguments.  ``posted`` is public so that its owner can test it
+    on a hot path.
     """
 
     __slots__ = ("bell", "posted", "rings")
@@ -34,8 +36,8 @@ class Mailbox:
     def poster_to(self, other: Mailbox) -> Callable[[Callable[[], Any]], Any]:
         """Return a function that posts to ``other``; only the thread of this mailbox may call it.
 
-        A loop rings other threads last, before it sleeps: a thread that is woken earlier would only compete for the
-        interpreter's lock.  To its own mailbox a thread just appends, since it is awake.
+        A loop rings other threads last, before it sleeps: a thread that is woken earlier would only compete
+        for the interpreter's lock.  To its own mailbox a thread just appends, since it is awake.
         """
         if other is self:
             return self.posted.append
@@ -61,12 +63,15 @@ class Mailbox:
             self.rings.clear()
 
     def may_sleep(self) -> bool:
-        """Set the flag of the bell, then look at the mailbox once more; False: there is something, so do not sleep.
+        """Set the flag of the bell, then look at the mailbox once more.
+
+        False: there is something, so do not sleep.
 
         The reading thread.  The flag stays set in both cases: every later post rings.
         """
         self.bell.sleeping = True
-        # Takes the lock of the deque, as the writer's append does.  Without the interpreter's lock the flag could
+        # Takes the lock of the deque, as the writer's append does.  Without the interpreter's lock the flag
+        # could
         # otherwise become visible after the look, and the writer and the reader would miss each other.
         self.posted.rotate(0)
         return not self.posted

@@ -188,7 +188,10 @@ class Pipe:
         return self.written - self.taken
 
     def waiting(self) -> int:
-        """Return the messages in the pipe, without those for which ``credit`` was given.  Any thread; for statistics."""
+        """Return the messages in the pipe, without those for which ``credit`` was given.
+
+        Any thread; for statistics.
+        """
         return sum(len(item) if type(item) is Batch else 1 for item in list(self._items))
 
     def full(self) -> bool:
@@ -221,7 +224,10 @@ class Pipe:
         self._post_to_reader(self.on_ready)
 
     def append_bare(self) -> Callable[[Any], None]:
-        """Return the function that appends a bare body.  The writer may not append more than its ``credit``."""
+        """Return the function that appends a bare body.
+
+        The writer may not append more than its ``credit``.
+        """
         return self._items.append
 
     def credit(self) -> int:
@@ -329,7 +335,10 @@ class Pipe:
         return bool(self._items)
 
     def _count(self, items: list[Any]) -> list[Batch]:
-        """Make batches of what was taken, and count it.  The bytes of bare bodies do not count for the marks."""
+        """Make batches of what was taken, and count it.
+
+        The bytes of bare bodies do not count for the marks.
+        """
         if self.batches_written == self.batches_taken:
             batches = [batch_of(items)]
             self.taken += len(items)
@@ -384,7 +393,8 @@ class Pipe:
     def refuse(self, first: int, last: int, reason: str) -> None:
         """Refuse messages ``first`` to ``last``: the writer gets them back (``on_refused``).
 
-        They count as confirmed when the writer has called ``refusal_known``, so that the source is not told too early.
+        They count as confirmed when the writer has called ``refusal_known``, so that the source is not told
+        too early.
         """
         if not self.confirms:
             return
@@ -401,7 +411,10 @@ class Pipe:
             self.on_refused(first, last, batches, reason)
 
     def refusal_known(self, first: int, last: int) -> None:
-        """Take notice that the writer has processed a refusal.  The messages now count as confirmed.  Writing thread."""
+        """Take notice that the writer has processed a refusal.
+
+        The messages now count as confirmed.  Writing thread.
+        """
         self._post_to_reader(lambda: self._confirm_refused(first, last))
 
     def _confirm_refused(self, first: int, last: int) -> None:
@@ -416,9 +429,12 @@ class Pipe:
         self.on_answered()
 
     def _answer(self, first: int, last: int, *, refused: bool) -> list[tuple[int, Batch]]:
-        """Replace messages ``first`` to ``last`` by gaps; return them, each batch with the number of its first message.
+        """Replace messages ``first`` to ``last`` by gaps.
 
-        The cost grows with the number of retained batches before ``last``, so it is small if answers come nearly in order.
+        Return them, each batch with the number of its first message.
+
+        The cost grows with the number of retained batches before ``last``, so it is small if answers come
+        nearly in order.
         """
         retained = self._retained
         passed: list[Batch | _Answered] = []
@@ -466,7 +482,10 @@ class Pipe:
             self._post_to_writer(self.on_confirmed)
 
     def ask_writer(self, verb: str, pattern: str, then: Callable[[], Any] | None = None) -> None:
-        """Have the writing thread apply ``subscribe`` or ``unsubscribe``; then call ``then`` in the reading thread."""
+        """Have the writing thread apply ``subscribe`` or ``unsubscribe``.
+
+        Then call ``then`` in the reading thread.
+        """
         self._post_to_writer(partial(self._asked, verb, pattern, then))
 
     def _asked(self, verb: str, pattern: str, then: Callable[[], Any] | None) -> None:

@@ -19,10 +19,12 @@ class WaterMarks(msgspec.Struct, frozen=True, kw_only=True):
     high_bytes: Positive = 64 * 1024 * 1024
     """Bytes of bodies that may wait in the pipe."""
     when_full: WhenFull = "block"
-    """``block``: stop reading the source; ``drop-newest``, ``drop-oldest``: drop a message, count it and go on."""
+    """``block``: stop reading the source; ``drop-newest``, ``drop-oldest``: drop a message, count it and go
+    on."""
     stall_timeout: Annotated[float, msgspec.Meta(ge=0)] = 5.0
-    """Seconds that ``block`` waits for a full destination that takes nothing while others could go on.  Also the seconds
-    that unconfirmed messages of a closed port wait for a new port of its engine, if the engine has other ports."""
+    """Seconds that ``block`` waits for a full destination that takes nothing while others could go on.  Also
+    the seconds that unconfirmed messages of a closed port wait for a new port of its engine, if the engine
+    has other ports."""
 
     @property
     def low(self) -> int:

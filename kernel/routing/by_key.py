@@ -42,7 +42,10 @@ _Value: TypeAlias = "Outlet | _Group"
 
 
 class ByKey:
-    """Chooses the pipes whose readers have subscribed to the key.  A pipe without a subscription gets nothing."""
+    """Chooses the pipes whose readers have subscribed to the key.
+
+    A pipe without a subscription gets nothing.
+    """
 
     def __init__(self) -> None:
         self._trie: KeyTrie[_Value] = KeyTrie()

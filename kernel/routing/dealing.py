@@ -11,7 +11,8 @@ from kernel.contracts.router import Outlet
 def deal(batch: Batch, ready: Sequence[Outlet], first: int) -> list[tuple[Outlet, Batch]]:
     """Give each message of a batch to one pipe, in turn, beginning with the pipe ``first``.
 
-    With n pipes, a pipe gets every n-th message.  That is one slice for each pipe, not one step for each message.
+    With n pipes, a pipe gets every n-th message.  That is one slice for each pipe, not one step for each
+    message.
     """
     if len(ready) == 1 or len(batch.bodies) == 1:
         return [(ready[first], batch)]

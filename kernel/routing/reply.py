@@ -12,8 +12,8 @@ from kernel.contracts.router import Outlet
 class Reply:
     """Chooses the pipe to the port with the name ``envelope.reply_to``.
 
-    An answer is sent under the envelope of its request, so it goes back to where the request came from.  If several
-    ports have the name, the one that joined last gets the answer.
+    An answer is sent under the envelope of its request, so it goes back to where the request came from.  If
+    several ports have the name, the one that joined last gets the answer.
     """
 
     def __init__(self) -> None:

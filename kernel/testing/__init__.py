@@ -1,1 +1,4 @@
-"""Fixtures and checks for tests of kernels and of plugins.  Installed with the kernel.  Read fixtures.py first."""
+"""Fixtures and checks for tests of kernels and of plugins.
+
+Installed with the kernel.  Read fixtures.py first.
+"""

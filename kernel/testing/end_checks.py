@@ -52,7 +52,8 @@ class SourceSubject(msgspec.Struct, kw_only=True):
     plan: Callable[[], EnginePlan]
     """Plan the source, always with the same other side; its name is ``source``."""
     offer: Callable[[Sequence[bytes]], None]
-    """Have the other side offer messages with these bodies, in this order.  Called before the source is started."""
+    """Have the other side offer messages with these bodies, in this order.  Called before the source is
+    started."""
     kernels: KernelFactory
 
 

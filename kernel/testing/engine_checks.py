@@ -1,6 +1,7 @@
 """Checks for a pair of engines with confirmations: one listens and one dials, in two kernels.
 
-The test of an engine passes functions that plan both, and a maker of kernels (the ``kernel_factory`` fixture)::
+The test of an engine passes functions that plan both, and a maker of kernels (the ``kernel_factory``
+fixture)::
 
     @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
     def test_my_engine_keeps_the_contract(check, kernel_factory):

@@ -17,7 +17,9 @@ class Leaks:
         self._descriptors = open_descriptors()
 
     def found(self, timeout: float = 10.0, but: str | None = None) -> list[str]:
-        """Return a line for each thread or descriptor that is left; each thread has ``timeout`` seconds to end.
+        """Return a line for each thread or descriptor that is left.
+
+        Each thread has ``timeout`` seconds to end.
 
         Threads with ``but`` in their names may stay.
         """

@@ -1,7 +1,8 @@
 """Memory wire: two ends of a stream without a socket, on a clock that stands still, with faults on order.
 
-A :class:`VirtualHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher, and a clock that only
-``run`` moves.  Nothing in here waits, so hours of heartbeats take milliseconds and every run is the same::
+A :class:`VirtualHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher, and
+a clock that only ``run`` moves.  Nothing in here waits, so hours of heartbeats take milliseconds and every
+run is the same::
 
     host = VirtualHost()
     ours, theirs = host.wire(split=1, delay=0.5)
@@ -30,7 +31,10 @@ _first_descriptor = itertools.count(1_000_000)
 
 
 class MemoryWire:
-    """One end.  Keeps the contract of ``kernel.hosting.wire.Wire``; its descriptor is a number without a file."""
+    """One end.
+
+    Keeps the contract of ``kernel.hosting.wire.Wire``; its descriptor is a number without a file.
+    """
 
     def __init__(self, host: VirtualHost, split: int, delay: float, capacity: int) -> None:
         self.peer: MemoryWire
@@ -132,7 +136,8 @@ class VirtualHost:
     ) -> tuple[MemoryWire, MemoryWire]:
         """Return both ends of a wire.
 
-        ``split``: bytes that one read gives at most; ``delay``: seconds on the way; ``capacity``: bytes that fit in.
+        ``split``: bytes that one read gives at most; ``delay``: seconds on the way; ``capacity``: bytes that
+        fit in.
         """
         ends = MemoryWire(self, split, delay, capacity), MemoryWire(self, split, delay, capacity)
         ends[0].peer, ends[1].peer = ends[1], ends[0]
@@ -193,7 +198,10 @@ class VirtualHost:
         heapq.heappush(self._due, (self._clock + seconds, next(self._order), callback))
 
     def run(self, until: float | None = None) -> None:
-        """Turn until nothing is left to do now; with ``until``, move the clock on to there, deadline by deadline."""
+        """Turn until nothing is left to do now.
+
+        With ``until``, move the clock on to there, deadline by deadline.
+        """
         for _ in range(_ROUNDS):
             if self._turn():
                 continue

@@ -6,8 +6,8 @@ A protocol's test hands over how to make a pair of ends, and what they can carry
     def test_my_protocol_keeps_the_contract(check):
         check(ProtocolSubject(make=lambda: (MyProtocol("client"), MyProtocol("server"))))
 
-Each check is a function of its own, makes its ends anew, and says in an ``AssertionError`` what was broken.  Time is plain
-numbers and chance has a seed, so a failure repeats itself.
+Each check is a function of its own, makes its ends anew, and says in an ``AssertionError`` what was broken.
+Time is plain numbers and chance has a seed, so a failure repeats itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Fixtures for everybody's tests, there as soon as the distribution is installed (entry point ``pytest11``).
 
-``kernel_factory`` makes kernels that are closed after the test.  What it is made of is loaded when a test asks for it,
-because pytest loads this module in every project.  Plugins that have fixtures bring an entry point of their own.
+``kernel_factory`` makes kernels that are closed after the test.  What it is made of is loaded when a test
+asks for it, because pytest loads this module in every project.  Plugins that have fixtures bring an entry
+point of their own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Allocator: has the C library keep what a turn frees, since the next turn wants it again.
 
-A turn takes a few buffers of 100 KiB and more from ``malloc`` and frees them all.  glibc, as it is by default, gives such
-memory back to the system each time (a mapping of its own from 128 KiB on, and the end of a thread's heap from there on),
-and gets it again page by page: 20 to 40 page faults for 500 messages of AMQP, a third of the broker's processor time.
+A turn takes a few buffers of 100 KiB and more from ``malloc`` and frees them all.  glibc, as it is by
+default, gives such memory back to the system each time (a mapping of its own from 128 KiB on, and the end of
+a thread's heap from there on), and gets it again page by page: 20 to 40 page faults for 500 messages of AMQP,
+a third of the broker's processor time.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import os
 from functools import cache
 
 MAPPED_FROM = 1 << 20
-"""Bytes from which a buffer gets a mapping of its own, and gives it back at once.  glibc itself goes up to 32 MiB: as
-high as the largest such buffer that it has seen freed."""
+"""Bytes from which a buffer gets a mapping of its own, and gives it back at once.  glibc itself goes up to 32
+MiB: as high as the largest such buffer that it has seen freed."""
 
 KEPT = 1 << 22
 """Bytes that the end of a thread's heap may have free before they are given back."""
@@ -26,7 +27,8 @@ _OF_THE_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 def keep_freed_memory() -> bool:
     """Set it for this process, once; return whether that was done.
 
-    Not where the user has said something about it in the environment, or where the C library has no ``mallopt``.
+    Not where the user has said something about it in the environment, or where the C library has no
+    ``mallopt``.
     """
     if any(name in os.environ for name in _OF_THE_USER):
         return False

@@ -1,4 +1,7 @@
-"""Caller thread: an application thread that takes part in the matrix.  It hosts no engines and waits only inside its calls."""
+"""Caller thread: an application thread that takes part in the matrix.
+
+It hosts no engines and waits only inside its calls.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ _log = logging.getLogger(__name__)
 class CallerThread:
     """``kernel.contracts.api.CallerThread``, for the thread that makes it.
 
-    Attributes that are functions are those of the mailbox and of its bell: no call is added on the path of a message.
+    Attributes that are functions are those of the mailbox and of its bell: no call is added on the path of a
+    message.
     """
 
     __slots__ = (

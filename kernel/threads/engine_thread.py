@@ -41,7 +41,10 @@ class _Life:
 
 
 class EngineThread:
-    """Engines in one thread.  ``run`` is the thread's life; the other methods may be called from any thread."""
+    """Engines in one thread.
+
+    ``run`` is the thread's life; the other methods may be called from any thread.
+    """
 
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
         self.name = name
@@ -86,7 +89,10 @@ class EngineThread:
         *,
         plan: EnginePlan | None = None,
     ) -> EngineState:
-        """Host one more engine.  ``plan`` is for threads in other processes, which cannot call ``make_engine``."""
+        """Host one more engine.
+
+        ``plan`` is for threads in other processes, which cannot call ``make_engine``.
+        """
         state = self.states[name] = EngineState(name)
         self.mailbox.post(partial(self._start, state, make_engine, restart or BackoffOptions()))
         return state
@@ -145,7 +151,10 @@ class EngineThread:
         self.mailbox.post(self._stop)
 
     def linger(self, seconds: float, may_stop: Callable[[], bool]) -> None:
-        """Stop as soon as ``may_stop()`` is true, which is asked after each turn; at the latest in ``seconds``."""
+        """Stop as soon as ``may_stop()`` is true, which is asked after each turn.
+
+        At the latest in ``seconds``.
+        """
         self.mailbox.post(partial(self._linger, seconds, may_stop))
 
     def pending(self) -> bool:
@@ -153,7 +162,10 @@ class EngineThread:
         return any(map(_pending, [*self.states.values(), *self._lingering.values()]))
 
     def _inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
-        """Collect the rows of all engines.  An exception is part of the answer: inspection never ends an engine."""
+        """Collect the rows of all engines.
+
+        An exception is part of the answer: inspection never ends an engine.
+        """
         rows: Rows = []
         failed: list[str] = []
         for state in list(self.states.values()):

@@ -1,8 +1,9 @@
 """Loop: the turns of one thread that hosts engines, inside its trio run.
 
-A turn does four things in this order: it calls what other threads posted, fires the timers that are due, rings the bells
-of other threads, and asks the poller once, which calls the engines whose descriptors are ready.  Engines are passive, so a
-batch goes from the wire to a pipe without a task switch (one of trio's costs 4 us, waiting for a descriptor 8 us more).
+A turn does four things in this order: it calls what other threads posted, fires the timers that are due,
+rings the bells of other threads, and asks the poller once, which calls the engines whose descriptors are
+ready.  Engines are passive, so a batch goes from the wire to a pipe without a task switch (one of trio's
+costs 4 us, waiting for a descriptor 8 us more).
 
 There are two ways to run (docs/decisions/0002-sleep-in-trios-place.md):
 
@@ -12,9 +13,9 @@ There are two ways to run (docs/decisions/0002-sleep-in-trios-place.md):
   trio's descriptor as well.  So a message never passes through trio's scheduler.  The instrument returns as soon as
   trio has something to do: a task, a descriptor or a deadline.
 
-Invariants: only this thread takes turns; the bell's flag ``sleeping`` is set before the last look at the mailbox
-(``Mailbox.may_sleep``), and cleared after the poll; bells of other threads are rung last, because a thread that is woken
-earlier would only compete for the interpreter's lock.
+Invariants: only this thread takes turns; the bell's flag ``sleeping`` is set before the last look at the
+mailbox (``Mailbox.may_sleep``), and cleared after the poll; bells of other threads are rung last, because a
+thread that is woken earlier would only compete for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -115,10 +116,12 @@ class Loop:
             bell.sleeping = False
 
     def turn(self, timeout: float | None = 0) -> bool:
-        """Do what there is to do now, a bounded amount; when there is nothing, wait for it up to ``timeout`` seconds.
+        """Do what there is to do now, a bounded amount.
 
-        One system call a turn, also on the way to sleep: each gives other threads the chance to take the interpreter's
-        lock away, and getting it back is what costs.  Returns whether something was done.
+        When there is nothing, wait for it up to ``timeout`` seconds.
+
+        One system call a turn, also on the way to sleep: each gives other threads the chance to take the
+        interpreter's lock away, and getting it back is what costs.  Returns whether something was done.
         """
         mailbox = self.mailbox
         bell = mailbox.bell

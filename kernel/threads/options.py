@@ -11,7 +11,8 @@ class PollThreadOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """A thread of its own that runs trio and hosts engines."""
 
     spin: Annotated[float, msgspec.Meta(ge=0, le=0.01)] = 0.0
-    """Seconds to go on looking for more after a piece of work, before going to sleep.  60 microseconds (0.00006) bring a
-    round trip from 142 to 56 us where each process has a core; where they share one it gets slower.  0: sleep at once."""
+    """Seconds to go on looking for more after a piece of work, before going to sleep.  60 microseconds
+    (0.00006) bring a round trip from 142 to 56 us where each process has a core; where they share one it gets
+    slower.  0: sleep at once."""
     cpus: tuple[int, ...] = ()
     """The processors that the thread may run on; empty: any.  Linux only."""

@@ -22,7 +22,10 @@ class Poller(Protocol):
         ...
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
-        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it.  ``blame`` gets what a callback raises."""
+        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it.
+
+        ``blame`` gets what a callback raises.
+        """
         ...
 
     def watch_bell(self, bell: Doorbell) -> None:

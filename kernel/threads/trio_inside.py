@@ -1,7 +1,7 @@
 """Trio inside: the two things that are read from trio's private attributes.
 
-They save one pass of trio's scheduler a wake-up.  If a later version of trio has changed them, ``trio_inside`` returns
-None and the loop runs as an ordinary task.
+They save one pass of trio's scheduler a wake-up.  If a later version of trio has changed them,
+``trio_inside`` returns None and the loop runs as an ordinary task.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""A whole system: as a file, as data, as a drawing, and running.  Start with ``plan.py``, then ``system.py``."""
+"""A whole system: as a file, as data, as a drawing, and running.
+
+Start with ``plan.py``, then ``system.py``.
+"""

@@ -1,7 +1,7 @@
 """Makes a plan of a topology file, or reports all its mistakes at once, each with file, line and a hint.
 
-``option_check.py`` checks tables against their options classes.  This module checks what concerns several parts of a
-file: names that do not exist, and routes whose options contradict each other.
+``option_check.py`` checks tables against their options classes.  This module checks what concerns several
+parts of a file: names that do not exist, and routes whose options contradict each other.
 """
 
 from __future__ import annotations

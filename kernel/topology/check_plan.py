@@ -1,7 +1,8 @@
 """Checks a plan made in Python as a topology file is checked.
 
-There is one difference: a route may begin or end at a name that is not an engine of the plan.  In a file that is a
-mistake.  In Python the name may be opened (``kernel.open(name)``) or added (``kernel.add_engine``) later.
+There is one difference: a route may begin or end at a name that is not an engine of the plan.  In a file that
+is a mistake.  In Python the name may be opened (``kernel.open(name)``) or added (``kernel.add_engine``)
+later.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Control: a local socket for operators of a running system.  Request and answer are one line of JSON each.
 
-A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and ``at``, the time of
-this system's monotonic clock, so that a client can compute rates.  For ``status`` it has the statistics instead.
-A request that also has ``engine`` and ``argument`` calls an operation of that engine (``Kernel.operate``); the answer has
-its result, ``done``.  If a request fails, the answer has ``error``.  File permissions allow requests of the owner only.
+A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and
+``at``, the time of this system's monotonic clock, so that a client can compute rates.  For ``status`` it has
+the statistics instead. A request that also has ``engine`` and ``argument`` calls an operation of that engine
+(``Kernel.operate``); the answer has its result, ``done``.  If a request fails, the answer has ``error``.
+File permissions allow requests of the owner only.
 """
 
 from __future__ import annotations
@@ -143,7 +144,10 @@ def ask(path: str | Path, what: str, stall_timeout: float = 3 * TIMEOUT, **more:
 
 
 def default_path() -> Path:
-    """Return the default path of this process's control socket; remove the files of processes that were killed."""
+    """Return the default path of this process's control socket.
+
+    Remove the files of processes that were killed.
+    """
     folder = _folders()[0]
     for path in filter(_is_left, folder.glob("kernel-*.sock")):
         path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """A plan as a drawing: Mermaid for pages, SVG for everything else, and the matrix of threads.
 
-Threads are boxes, the engines that they host stand in them, routes are arrows.  An engine without a thread of its own goes
-to the least loaded poll thread when it starts, so it is drawn in one box with the others that are placed then;
-what application code opens is drawn among the caller threads.
+Threads are boxes, the engines that they host stand in them, routes are arrows.  An engine without a thread of
+its own goes to the least loaded poll thread when it starts, so it is drawn in one box with the others that
+are placed then; what application code opens is drawn among the caller threads.
 """
 
 from __future__ import annotations
@@ -162,7 +162,10 @@ def _loops(corners: dict[str, tuple[int, int]], route: RoutePlan) -> bool:
 
 
 def _arrow(start: tuple[int, int], end: tuple[int, int], route: RoutePlan, number: int) -> list[str]:
-    """Draw one arrow; each route leaves and arrives at a height of its own, so that arrows do not cover each other."""
+    """Draw one arrow.
+
+    Each route leaves and arrives at a height of its own, so that arrows do not cover each other.
+    """
     shift = 10 + (number * 9) % (_BOX_HEIGHT - 18)
     y1, y2 = start[1] + shift, end[1] + shift
     if start[0] < end[0]:

@@ -1,7 +1,7 @@
 """Reads a topology file: its values, the line of each value, and which values came from the environment.
 
-In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default if the variable is not
-set or empty, as in a shell; ``$$`` is a dollar.  ``check.py`` checks the values.
+In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default if the
+variable is not set or empty, as in a shell; ``$$`` is a dollar.  ``check.py`` checks the values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     with_variables: set[Path] = set()
     """Strings with a variable in them.  They are never shown, because they may be secrets."""
     from_python: bool = False
-    """Whether the values come from a plan made in Python.  They may then be of any type that can be converted."""
+    """Whether the values come from a plan made in Python.  They may then be of any type that can be
+    converted."""
 
     def line(self, path: Path) -> int:
         """Return the line of a value, or of the nearest table around it."""

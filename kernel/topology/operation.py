@@ -15,8 +15,8 @@ from kernel.contracts.thread import Done, EngineThread
 def operate(threads: Sequence[EngineThread], engine: str, what: str, argument: Any, timeout: float) -> Any:
     """Wait for the operation; return its result.
 
-    Raises ``KernelError`` if the engine does not exist, has no such operation, refuses, or takes longer than ``timeout``
-    seconds.  Not for the thread of an engine, which would wait for itself: see ``operate_soon``.
+    Raises ``KernelError`` if the engine does not exist, has no such operation, refuses, or takes longer than
+    ``timeout`` seconds.  Not for the thread of an engine, which would wait for itself: see ``operate_soon``.
     """
     answers: SimpleQueue[Done] = SimpleQueue()
     _ask(threads, engine, what, argument, answers.put)
@@ -38,7 +38,9 @@ def operate_soon(
     host: Host,
     on_done: Callable[[Any, KernelError | None], Any],
 ) -> None:
-    """Start the operation; call ``on_done`` in the thread of ``host``, after ``timeout`` seconds at the latest.
+    """Start the operation.
+
+    Call ``on_done`` in the thread of ``host``, after ``timeout`` seconds at the latest.
 
     The caller has to be in the thread of ``host``.
     """

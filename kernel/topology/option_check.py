@@ -1,7 +1,9 @@
-"""Checks the options in a file against the options class of their kind; reports all mistakes, each with its line.
+"""Checks the options in a file against the options class of their kind.
 
-``msgspec.convert`` stops at the first mistake and does not know lines.  So this module goes through structs field by field,
-and uses ``msgspec.convert`` for single values only.
+Reports all mistakes, each with its line.
+
+``msgspec.convert`` stops at the first mistake and does not know lines.  So this module goes through structs
+field by field, and uses ``msgspec.convert`` for single values only.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ def check_options(
 ) -> dict[str, Any]:
     """Check ``values`` against an options class; return them, with strings from the environment converted.
 
-    Complaints go to ``file``.  ``where`` is the beginning of each: ``[engines.link]``.  ``others`` are further keys that
-    hints may suggest.
+    Complaints go to ``file``.  ``where`` is the beginning of each: ``[engines.link]``.  ``others`` are
+    further keys that hints may suggest.
     """
     before = len(file.complaints)
     checked = _struct(file, path, values, options, where, others)
@@ -59,8 +61,8 @@ def check_options(
 def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -> tuple[Path, str]:
     """Return the path and the text of a complaint that an options class has raised.
 
-    A text that begins with the name of a key, as in ``address: ...``, belongs to that key.  A text with a value from the
-    environment is replaced, since the value may be secret.
+    A text that begins with the name of a key, as in ``address: ...``, belongs to that key.  A text with a
+    value from the environment is replaced, since the value may be secret.
     """
     key, colon, _ = text.partition(":")
     place = (*path, key) if colon and key in values else path

@@ -1,7 +1,8 @@
 """Plan: a whole system as data: threads, engines, routes.
 
-A plan comes from a topology file (``check.py``), or is made in Python from these structs.  ``diff`` compares two plans and
-says how to change a running system from one to the other.  ``line``, the line in the file, is not compared.
+A plan comes from a topology file (``check.py``), or is made in Python from these structs.  ``diff`` compares
+two plans and says how to change a running system from one to the other.  ``line``, the line in the file, is
+not compared.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class RoutePlan(msgspec.Struct, frozen=True, kw_only=True):
     echo: bool = False
     """Whether a route from an engine to itself also brings messages back to the connection they came from."""
     dead_letters: str | None = None
-    """The engine that gets messages that targets refuse; None: they are counted and dropped.  Needs ``confirm``."""
+    """The engine that gets messages that targets refuse; None: they are counted and dropped.  Needs
+    ``confirm``."""
     marks: WaterMarks = _DEFAULT_MARKS
     line: int = 0
 
@@ -104,8 +106,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     """The changes from one plan to another, to be applied in the order of the fields.
 
-    Something that differs is removed and added again.  If a thread is removed, so are its engines; if an engine is
-    removed, so are its routes.  So there is never a route without its engines.
+    Something that differs is removed and added again.  If a thread is removed, so are its engines; if an
+    engine is removed, so are its routes.  So there is never a route without its engines.
     """
 
     routes_removed: tuple[RoutePlan, ...] = ()
@@ -160,8 +162,8 @@ def _compare(
 ) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
     """Return what is only in ``old``, and what is only in ``new``.
 
-    An item for which ``uprooted`` is true counts as different, even if both have it.  Equal items are paired one to one,
-    because a plan may have two equal routes.
+    An item for which ``uprooted`` is true counts as different, even if both have it.  Equal items are paired
+    one to one, because a plan may have two equal routes.
     """
     unmatched = [(item, _meaning(item)) for item in new]
     removed: list[_Item] = []

@@ -45,7 +45,10 @@ class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouteStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums of all pipes and source ports of one route, closed ones included.  In messages, except ``bytes``."""
+    """The sums of all pipes and source ports of one route, closed ones included.
+
+    In messages, except ``bytes``.
+    """
 
     name: str
     pipes: int
@@ -92,7 +95,10 @@ class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> SystemStatistics:
-    """Collect all figures.  Any thread.  They are not all of exactly the same moment, because nothing is stopped."""
+    """Collect all figures.
+
+    Any thread.  They are not all of exactly the same moment, because nothing is stopped.
+    """
     pipes = dispatcher.pipes()
     return SystemStatistics(
         engines=tuple(

@@ -2,8 +2,9 @@
 
 States: ``new``, ``running``, ``closing`` (after ``close``), ``closed`` (after ``join``).
 
-``plan`` is at any moment what is running: ``_start`` begins with an empty plan and adds each part as it is started.  The
-methods that change it may be called by any thread, engines' threads included, so they take the lock ``_changing``.
+``plan`` is at any moment what is running: ``_start`` begins with an empty plan and adds each part as it is
+started.  The methods that change it may be called by any thread, engines' threads included, so they take the
+lock ``_changing``.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Kernel:
         self._check(self.plan)
         self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
-        """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines' threads."""
+        """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines'
+        threads."""
         self._threads: dict[str, EngineThread] = {}
         self._homes: dict[str, EngineThread] = {}
         self._bound: dict[str, BoundSockets] = {}
@@ -92,11 +94,15 @@ class Kernel:
         self._guests: Any = None
         self._lock = threading.Lock()
         self._changing = threading.RLock()
-        """Held while the plan and the running system are changed.  Reentrant: ``_start`` calls ``add_route``."""
+        """Held while the plan and the running system are changed.  Reentrant: ``_start`` calls
+        ``add_route``."""
         self._for_engines = SystemForEngines(self, lambda: list(self._threads.values()))
 
     def _check(self, plan: Plan) -> None:
-        """Raise ``PlanError`` for mistakes of a plan made in Python.  A plan from a file was checked when it was read."""
+        """Raise ``PlanError`` for mistakes of a plan made in Python.
+
+        A plan from a file was checked when it was read.
+        """
         if not plan.file and (plan.engines or plan.routes or plan.threads):
             from kernel.topology.check_plan import check_plan
 
@@ -142,7 +148,8 @@ class Kernel:
     def close(self, linger: float = LINGER, reason: str = "the kernel was closed") -> None:
         """Begin to close; returns at once.  Any thread.
 
-        Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write what is queued.
+        Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write
+        what is queued.
         """
         with self._lock:
             if self._state in ("closing", "closed"):
@@ -158,7 +165,10 @@ class Kernel:
                 thread.stop()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait after ``close`` until all threads have ended; False if a thread has not within ``timeout`` seconds."""
+        """Wait after ``close`` until all threads have ended.
+
+        False if a thread has not within ``timeout`` seconds.
+        """
         if not all(thread.join(timeout) for thread in self._threads.values()):
             return False
         for bound in (*self._bound.values(), *self._released):
@@ -216,7 +226,10 @@ class Kernel:
             thread.join()
 
     def _written_out(self) -> bool:
-        """Return whether nothing is left to write.  Every closing thread calls this after each of its turns."""
+        """Return whether nothing is left to write.
+
+        Every closing thread calls this after each of its turns.
+        """
         homes = {thread.number for thread in self._threads.values()}
         for _, reader, _, pipe in self.dispatcher.pipes():
             if reader in homes and pipe.more():
@@ -228,7 +241,10 @@ class Kernel:
         return True
 
     def wait_running(self, timeout: float | None = 10.0) -> None:
-        """Wait until every engine is running or has ended without a failure; ``KernelError`` names the others."""
+        """Wait until every engine is running or has ended without a failure.
+
+        ``KernelError`` names the others.
+        """
         changed = threading.Event()
 
         def told(_: EngineEvent) -> None:
@@ -277,11 +293,13 @@ class Kernel:
     def open(self, name: str, api: str, **options: Any) -> Any: ...
 
     def open(self, name: str, api: str | type[Api] | None = None, **options: Any) -> Any:
-        """Open an API by its name in the topology, for use in the calling thread.  ``options`` override the plan's.
+        """Open an API by its name in the topology, for use in the calling thread.
 
-        ``api`` is the name of its kind; without it, the plan's kind is used, or else ``native``.  It may also be the
-        expected class, for type checkers: the kind is then that of the plan.  ``UnknownName`` if neither the plan's
-        engines nor a route has the name, since an API without a route would wait for ever.
+        ``options`` override the plan's.
+
+        ``api`` is the name of its kind; without it, the plan's kind is used, or else ``native``.  It may also
+        be the expected class, for type checkers: the kind is then that of the plan.  ``UnknownName`` if
+        neither the plan's engines nor a route has the name, since an API without a route would wait for ever.
         """
         self._running()
         planned = self.plan.engine(name)
@@ -343,8 +361,9 @@ class Kernel:
     def add_engine(self, plan: EnginePlan, bound: BoundSockets | None = None) -> None:
         """Start an engine, or add a name that applications may open.  Any thread.
 
-        ``bound`` has listening sockets for the engine (``kernel.hosting.listener.listen_on``).  If the address is in use,
-        the caller gets the error there.  The kernel closes the sockets when the engine is removed.
+        ``bound`` has listening sockets for the engine (``kernel.hosting.listener.listen_on``).  If the
+        address is in use, the caller gets the error there.  The kernel closes the sockets when the engine is
+        removed.
         """
         self._running()
         self._refuse_known(plan.name)
@@ -366,9 +385,10 @@ class Kernel:
     ) -> None:
         """Start an engine that the caller makes, without a kind.  Any thread.
 
-        ``make_engine`` is called in the thread with the name ``thread`` (or in the one with the fewest engines), and again
-        after each failure.  Routes lead to and from ``name`` as to any engine.  The engine is not part of ``plan``: ``apply``
-        does not touch it unless its thread is removed, and ``remove_engine`` removes it.  ``bound``: as for ``add_engine``.
+        ``make_engine`` is called in the thread with the name ``thread`` (or in the one with the fewest
+        engines), and again after each failure.  Routes lead to and from ``name`` as to any engine.  The
+        engine is not part of ``plan``: ``apply`` does not touch it unless its thread is removed, and
+        ``remove_engine`` removes it.  ``bound``: as for ``add_engine``.
         """
         self._running()
         self._refuse_known(name)
@@ -407,8 +427,8 @@ class Kernel:
     def remove_engine(self, name: str, linger: float = 0.0, on_gone: Callable[[], Any] | None = None) -> None:
         """Stop an engine; returns at once.  Its routes stay.  Any thread.
 
-        The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called in its thread when it has
-        ended; it must not wait or raise.
+        The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called in its thread
+        when it has ended; it must not wait or raise.
         """
         self._running()
         if self.plan.engine(name) is None and name not in self._homes:
@@ -468,9 +488,12 @@ class Kernel:
 
     @_one_at_a_time
     def remove_route(self, plan: RoutePlan) -> None:
-        """Remove a route; what is in its pipes is still delivered.  ``UnknownName`` if there is none.  Any thread.
+        """Remove a route; what is in its pipes is still delivered.
 
-        Several routes may have the label of ``plan``.  The one that is equal to ``plan`` is removed, or else the first.
+        ``UnknownName`` if there is none.  Any thread.
+
+        Several routes may have the label of ``plan``.  The one that is equal to ``plan`` is removed, or else
+        the first.
         """
         self._running()
         alike = [pair for pair in self._specs if pair[0].label == plan.label]
@@ -530,13 +553,17 @@ class Kernel:
         raise UnknownName(f"there is no running engine {name!r}")
 
     def statistics(self) -> SystemStatistics:
-        """Return the figures of engines, ports, routes, pipes and threads (``docs/figures.md``).  Any thread."""
+        """Return the figures of engines, ports, routes, pipes and threads (``docs/figures.md``).
+
+        Any thread.
+        """
         return gather(self.dispatcher, self._threads)
 
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
         """Ask every engine for its rows of a table: ``queues``, ``connections`` ...
 
-        Threads that do not answer within ``timeout`` seconds are named in ``failed``.  Not for an engine's thread.
+        Threads that do not answer within ``timeout`` seconds are named in ``failed``.  Not for an engine's
+        thread.
         """
         return inspect(list(self._threads.values()), what, timeout)
 
@@ -560,7 +587,10 @@ class Kernel:
 
 
 def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:
-    """Return a function that makes the filter of a route (``RouteSpec.make_filter``); None for a route without one."""
+    """Return a function that makes the filter of a route (``RouteSpec.make_filter``).
+
+    None for a route without one.
+    """
     if not plan.match and plan.exchange is None:
         return None
     exchange = plan.exchange

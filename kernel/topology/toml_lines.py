@@ -1,7 +1,7 @@
 """Where each key of a TOML text stands.  ``tomllib`` reads the values but keeps no positions.
 
-The text has been read by ``tomllib`` before, so it is valid and this scanner need not look for mistakes: it follows table
-headers, keys, arrays and inline tables, and skips everything else.
+The text has been read by ``tomllib`` before, so it is valid and this scanner need not look for mistakes: it
+follows table headers, keys, arrays and inline tables, and skips everything else.
 """
 
 from __future__ import annotations

@@ -224,7 +224,9 @@ class Channel:
     # ------------------------------------------------------------------ topics
 
     def subscribe(self, pattern: str, *, group: str = "") -> None:
-        """Want messages whose key matches, of routes with ``router = "by-key"``; ``prefix:`` patterns match beginnings.
+        """Want messages whose key matches, of routes with ``router = "by-key"``.
+
+        ``prefix:`` patterns match beginnings.
 
         With a ``group``, each message goes to one of those who subscribed to this pattern in the group of
         this name.
@@ -281,7 +283,10 @@ class Channel:
         self.fileno()
 
     def signal_on_arrival(self, number: int) -> None:
-        """Have this thread sent a signal (a real-time one, say) when something has come; as ``on_arrival``."""
+        """Have this thread sent a signal (a real-time one, say) when something has come.
+
+        As ``on_arrival``.
+        """
         thread = self._thread
         self.on_arrival(lambda: signal.pthread_kill(thread, number))
 

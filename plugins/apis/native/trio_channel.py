@@ -1,4 +1,6 @@
-"""Trio channel: the native API for tasks.  Everything that may wait is ``async`` and cancellation loses no message.
+"""Trio channel: the native API for tasks.
+
+Everything that may wait is ``async`` and cancellation loses no message.
 
 It belongs to the trio run (and so the thread) that opened it; several tasks may wait in it at a time.  A call
 that need not wait is a cancellation point, and every so often a scheduling point too, at a tenth of the price
@@ -85,7 +87,10 @@ class TrioChannel:
         await self._call(lambda: self._channel.wait_subscribed(0))
 
     async def _call(self, attempt: Callable[[], Any]) -> Any:
-        """Try; where it would block, wait until something has changed, and try again.  Nothing is taken before a wait."""
+        """Try; where it would block, wait until something has changed, and try again.
+
+        Nothing is taken before a wait.
+        """
         self._calls += 1
         if self._calls % _CALLS_BETWEEN_SCHEDULING:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -128,7 +133,10 @@ class TrioChannel:
             self._lot.unpark_all()
 
     def __aiter__(self) -> TrioChannel:
-        """Receive for ever; ends when the kernel is closed.  No generator: a loop may be left by ``break``."""
+        """Receive for ever; ends when the kernel is closed.
+
+        No generator: a loop may be left by ``break``.
+        """
         return self
 
     async def __anext__(self) -> Buffer:

@@ -106,7 +106,10 @@ def _is_applied_here(each: Filter) -> bool:
 
 
 def _narrowed(each: Filter, reader: JournalReader, options: ReadOptions) -> tuple[int | None, int | None]:
-    """Return the range of offsets that a filter may select, as (first, end); None for a side without a bound."""
+    """Return the range of offsets that a filter may select, as (first, end).
+
+    None for a side without a bound.
+    """
     attribute, value = getattr(each, "attribute", ()), getattr(each, "value", None)
     if attribute == ("offset",) and type(value) is int:
         at, after = value, value + 1

@@ -40,7 +40,9 @@ Columns that are never null are declared so: Spark then omits its null checks, a
 
 
 def wanted_columns(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of the columns in the user's schema.  Spark does not prune columns of a Python source.
+    """Return the Arrow schema of the columns in the user's schema.
+
+    Spark does not prune columns of a Python source.
 
     Raises ``SparkOptionError`` for a column that a feed does not have, or has with another type, or that is
     declared NOT NULL and may be null.

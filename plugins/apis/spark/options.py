@@ -119,8 +119,8 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
     """For batch writes: a write with a token that has already been published does nothing.  Streams have
     their own."""
     staging: str = ""
-    """For a running kernel: a directory that the driver and every executor see, in which rows wait to be sent.  The default
-    is the query's checkpoint, and for a batch write the folder for temporary files."""
+    """For a running kernel: a directory that the driver and every executor see, in which rows wait to be
+    sent.  The default is the query's checkpoint, and for a batch write the folder for temporary files."""
     timeout: float = 60.0
     """Seconds that a running kernel may take to confirm an epoch's messages."""
 

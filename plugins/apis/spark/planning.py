@@ -40,7 +40,10 @@ def next_offset(reader: JournalReader) -> int:
 
 
 def row_at(reader: JournalReader, moment: int, options: ReadOptions) -> int:
-    """Return the offset of the first row received at ``moment`` (µs) or later; the journal's end if it has none."""
+    """Return the offset of the first row received at ``moment`` (µs) or later.
+
+    The journal's end if it has none.
+    """
     return reader.row_at(moment, None if options.fail_on_data_loss else skip)
 
 

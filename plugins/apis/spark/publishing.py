@@ -38,7 +38,9 @@ milliseconds."""
 
 
 def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
-    """Append the rows of staged files; return False if this epoch, or a later one, has already been published.
+    """Append the rows of staged files.
+
+    Return False if this epoch, or a later one, has already been published.
 
     When this returns all rows survive a power failure.  Raises ``JournalBusy`` if another writer keeps the
     lock.

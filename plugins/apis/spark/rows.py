@@ -24,7 +24,8 @@ BATCH_BYTES = 16 << 20
 AHEAD = 3
 """Batches that are made before the first of them is passed to Spark.
 
-Making them one by one takes a fifth longer, because the processor's caches are cold; with more of them Spark waits."""
+Making them one by one takes a fifth longer, because the processor's caches are cold; with more of them Spark
+waits."""
 AHEAD_BYTES = 4 << 20
 """With this number of bytes fewer batches are made ahead."""
 

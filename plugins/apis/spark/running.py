@@ -37,7 +37,9 @@ def stopped_after(spark: Any) -> Iterator[Any]:
 
 
 def run_until_stopped(query: Any, on_look: Callable[[], object] = lambda: None) -> None:
-    """Let a query run until it ends, or until SIGINT or SIGTERM; then stop it.  Raises ``KernelError`` if it failed.
+    """Let a query run until it ends, or until SIGINT or SIGTERM; then stop it.
+
+    Raises ``KernelError`` if it failed.
 
     For the main thread.  The signal handler only sets a flag: an exception during a call of the JVM would
     leave the answer in the connection, and the next call would read it.  ``on_look`` is called twice a

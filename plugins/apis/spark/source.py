@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class KernelDataSource(DataSource):
-    """The format ``kernel`` of ``read``, ``readStream``, ``write`` and ``writeStream``; an object for each DataFrame."""
+    """The format ``kernel`` of ``read``, ``readStream``, ``write`` and ``writeStream``.
+
+    An object for each DataFrame.
+    """
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)

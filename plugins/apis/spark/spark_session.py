@@ -90,7 +90,9 @@ def register(spark: Any) -> None:
 def settings(
     master: str, home: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the settings for a master.  On a cluster there are fewer than on one machine: its operator decides.
+    """Return the settings for a master.
+
+    On a cluster there are fewer than on one machine: its operator decides.
 
     ``home`` is the JAVA_HOME of a JVM that will be started; then its archive of classes is used if it exists.
     """

@@ -1,9 +1,10 @@
 """PGM as layers of scapy: headers of all types, and option extensions (RFC 3208, 8, 9, 11.8, 14.7 and 15.4).
 
-Written from the RFC, and independent of ``plugins.protocols.pgm``: what one of them writes is a test of the other.
-Lengths, checksum and the bits that tell of options are filled in where they were left at None, and may be set to
-anything else.  ``PGM() / ODATA(sqn=1) / b"data"`` is a packet; ``PGM(raw)`` reads one, of which less than the header
-raises ``struct.error``, and a body that is no body of its type is ``Raw``, as everywhere in scapy.
+Written from the RFC, and independent of ``plugins.protocols.pgm``: what one of them writes is a test of the
+other. Lengths, checksum and the bits that tell of options are filled in where they were left at None, and may
+be set to anything else.  ``PGM() / ODATA(sqn=1) / b"data"`` is a packet; ``PGM(raw)`` reads one, of which
+less than the header raises ``struct.error``, and a body that is no body of its type is ``Raw``, as everywhere
+in scapy.
 """
 
 from __future__ import annotations
@@ -166,7 +167,10 @@ class OptFin(Option):
 
 
 class OptReset(Option):
-    """OPT_RST (9.8); of its specific bits, 0x40 says that NAKs will not be answered, the others are a code."""
+    """OPT_RST (9.8).
+
+    Of its specific bits, 0x40 says that NAKs will not be answered, the others are a code.
+    """
 
     name = "RST"
     fields_desc = Option.head(0x0F)

@@ -21,7 +21,8 @@ def is_pgm(datagram: bytes) -> bool:
 def packets_of(datagram: bytes) -> Iterator[bytes]:
     """Give the packets that a datagram consists of.
 
-    It is one on the wire.  At the interface of a sender that has the system cut (UDP_SEGMENT), they are still together.
+    It is one on the wire.  At the interface of a sender that has the system cut (UDP_SEGMENT), they are still
+    together.
     """
     while datagram:
         size = _size_of_first(datagram)

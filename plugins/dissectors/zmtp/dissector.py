@@ -1,6 +1,7 @@
 """ZMTP in captures: greetings and commands one by one, messages together as they came.
 
-What one side sends after the first eleven bytes depends on what the other has offered: both speak the lower version.
+What one side sends after the first eleven bytes depends on what the other has offered: both speak the lower
+version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Channel: one AMQP channel; publishing, deliveries and acknowledgements.
 
-The handlers of the methods are in one file for each class (``queue_methods`` and others).  Errors are raised as
-``BrokerError``; the session answers them with channel.close or connection.close.
+The handlers of the methods are in one file for each class (``queue_methods`` and others).  Errors are raised
+as ``BrokerError``; the session answers them with channel.close or connection.close.
 """
 
 from __future__ import annotations
@@ -155,7 +155,10 @@ class Channel(Publisher):
         self.start_consumer(tag, queue, arguments, auto_ack=True, exclusive=True, now=now)
 
     def _reply_to(self, queue: Queue | None) -> None:
-        """Set the queue of direct replies.  Cached envelopes have the address of the old one, so they are cleared."""
+        """Set the queue of direct replies.
+
+        Cached envelopes have the address of the old one, so they are cleared.
+        """
         self.reply_queue = queue
         self.forget_admitted()
 

@@ -1,7 +1,7 @@
 """Connection host: what one client's connection, its protocol conversation and its session do for each other.
 
-All that a turn brings for the client is written at its end in one go.  While the socket is full, the queues hand over no
-more (the session's window); the connection itself stops reading when too many answers wait.
+All that a turn brings for the client is written at its end in one go.  While the socket is full, the queues
+hand over no more (the session's window); the connection itself stops reading when too many answers wait.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_field
     """Where to listen: ``host:port`` (port 0 takes a free one), ``amqp+tls://host:port``
     or ``amqp+unix:///path``."""
     tls: TlsOptions = TlsOptions()
-    """For ``amqp+tls``.  Where client certificates are required, the name in one may log in (SASL EXTERNAL)."""
+    """For ``amqp+tls``.  Where client certificates are required, the name in one may log in (SASL
+    EXTERNAL)."""
     anonymous: str = ""
     """The user that clients are who log in without a name (SASL ANONYMOUS); empty: that is not offered."""
     frame_max: int = 131072

@@ -36,7 +36,10 @@ class AmqpBroker:
 
 @pytest.fixture
 def amqp_broker_options() -> dict[str, Any]:
-    """Options of ``amqp_broker`` as in a topology file; override the fixture to have exchanges, queues or users."""
+    """Options of ``amqp_broker`` as in a topology file.
+
+    Override the fixture to have exchanges, queues or users.
+    """
     return {}
 
 

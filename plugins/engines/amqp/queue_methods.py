@@ -88,7 +88,10 @@ def delete(channel: Channel, method: queue.Delete, now: float) -> None:
 
 
 def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:
-    """Return the queue meant; with neither name nor key the queue's name is the key, too (the specification)."""
+    """Return the queue meant.
+
+    With neither name nor key the queue's name is the key, too (the specification).
+    """
     if not name and not key:
         key = channel.queue_name("")
     return channel.queue_name(name), key

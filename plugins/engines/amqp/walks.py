@@ -1,7 +1,7 @@
 """Walks of ``kernel tour`` that begin at an AMQP publisher.
 
-``amqp``: a publish that a route passes on to an application in another kernel.  ``durable``: a persistent publish into a
-durable queue, until the publisher has its confirm.
+``amqp``: a publish that a route passes on to an application in another kernel.  ``durable``: a persistent
+publish into a durable queue, until the publisher has its confirm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Alarms: while memory or disk space is low, publishers are blocked.
 
-Each alarm gets a function that reads its figure.  An alarm is raised when the figure passes the limit, and lifted when
-it is better than the limit by a tenth of it, so that it does not change all the time.
+Each alarm gets a function that reads its figure.  An alarm is raised when the figure passes the limit, and
+lifted when it is better than the limit by a tenth of it, so that it does not change all the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from plugins.engines.broker.broker import Broker
 
 PERIOD = 0.5
-"""Seconds between two checks.  A publisher at one gigabyte a second exceeds a limit by half a gigabyte meanwhile."""
+"""Seconds between two checks.  A publisher at one gigabyte a second exceeds a limit by half a gigabyte
+meanwhile."""
 
 _HYSTERESIS = 10
 
@@ -76,9 +77,9 @@ class QueuedAlarm:
 class ProcessAlarm:
     """Limits the resident memory of the process.
 
-    An allocator keeps fragmented memory after messages were freed.  So the alarm asks it to return what it can.  The
-    alarm is raised only while messages take at least a tenth of the limit: with fewer messages, blocking publishers
-    and emptying queues could never lift it.
+    An allocator keeps fragmented memory after messages were freed.  So the alarm asks it to return what it
+    can.  The alarm is raised only while messages take at least a tenth of the limit: with fewer messages,
+    blocking publishers and emptying queues could never lift it.
     """
 
     name = "memory"
@@ -140,8 +141,8 @@ class DiskAlarm:
 class Alarms:
     """All alarms of one broker.
 
-    The engine calls ``check`` at the end of a turn if ``next_check`` has come, and every ``PERIOD`` while an alarm is
-    raised.  So an idle broker is not woken.
+    The engine calls ``check`` at the end of a turn if ``next_check`` has come, and every ``PERIOD`` while an
+    alarm is raised.  So an idle broker is not woken.
     """
 
     def __init__(self, alarms: Sequence[Alarm]) -> None:
@@ -150,7 +151,8 @@ class Alarms:
         self.raised: tuple[str, ...] = ()
         """The names of the raised alarms, sorted."""
         self.unread: dict[str, str] = {}
-        """The error of each alarm whose figure could not be read at the last check.  These alarms do not change."""
+        """The error of each alarm whose figure could not be read at the last check.  These alarms do not
+        change."""
 
     @property
     def reason(self) -> str:

@@ -146,7 +146,8 @@ QUEUE_ARGUMENTS: dict[str, Callable[[object], Any]] = {
     "x-queue-type": _queue_type,
     "x-single-active-consumer": _flag,
 }
-"""The arguments that have an effect, in the order in which they are checked.  Others are stored and ignored."""
+"""The arguments that have an effect, in the order in which they are checked.  Others are stored and
+ignored."""
 
 
 def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -> QueuePolicy:

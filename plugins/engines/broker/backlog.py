@@ -1,8 +1,8 @@
 """Backlog: the ready messages of a queue, in order, by priority.
 
-There is one deque for each priority level.  Its items are spans (messages in memory) and pages (messages on disk).
-Items are in the order of their positions.  A message that is requeued gets its old place again, so that messages
-published later do not overtake it (RabbitMQ since 2.7).
+There is one deque for each priority level.  Its items are spans (messages in memory) and pages (messages on
+disk). Items are in the order of their positions.  A message that is requeued gets its old place again, so
+that messages published later do not overtake it (RabbitMQ since 2.7).
 
 A page is read when it is at the front.  Until then its count is exact, and its size may be an estimate.
 """
@@ -18,7 +18,8 @@ from plugins.engines.broker.paged import Paged
 from plugins.engines.broker.span import Span
 
 PER_MESSAGE = 64
-"""Octets of memory for a message besides its body: the bytes object, and references in lists (measured: 52)."""
+"""Octets of memory for a message besides its body: the bytes object, and references in lists (measured:
+52)."""
 
 Item: TypeAlias = Span | Paged
 Read: TypeAlias = Callable[[Paged, Item | None], list[Span]]
@@ -32,7 +33,8 @@ class Backlog:
 
     def __init__(self, highest_priority: int, read: Read) -> None:
         self.levels: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
-        """Deques of items by priority, the lowest first.  A page is told from a span by its ``batch``, which is None."""
+        """Deques of items by priority, the lowest first.  A page is told from a span by its ``batch``, which
+        is None."""
         self.count = 0
         self.size = 0
         self.paged = 0
@@ -82,8 +84,8 @@ class Backlog:
     def take(self, most: int, most_bytes: int) -> tuple[list[Span], int, int]:
         """Remove up to ``most`` messages; return their spans, their number and the octets of their bodies.
 
-        ``most_bytes`` may be exceeded by one message.  A batch is split by the average size of its messages, because
-        to add up the size of each would cost more than it saves.
+        ``most_bytes`` may be exceeded by one message.  A batch is split by the average size of its messages,
+        because to add up the size of each would cost more than it saves.
         """
         spans: list[Span] = []
         count = size = 0
@@ -110,7 +112,8 @@ class Backlog:
     def take_oldest(self, most: int) -> Span | None:
         """Remove up to ``most`` messages at the front of the lowest priority: those that are dropped first.
 
-        None: a page was read instead.  It may have fewer messages or octets than it said, so the caller looks again.
+        None: a page was read instead.  It may have fewer messages or octets than it said, so the caller looks
+        again.
         """
         level = next(level for level in self.levels if level)
         if level[0].batch is None:

@@ -1,7 +1,7 @@
 """Binding index: which bindings of a queue a message matches.
 
-A queue gets one copy of a message however many of its bindings match (AMQP 0-9-1, section 3.1.3.1).
-A protocol that tells its client which subscriptions a message matched asks this index, once for each envelope.
+A queue gets one copy of a message however many of its bindings match (AMQP 0-9-1, section 3.1.3.1). A
+protocol that tells its client which subscriptions a message matched asks this index, once for each envelope.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MOST_ENVELOPES = 1000
 class BindingIndex:
     """Finds the bindings of one queue that an envelope matches.
 
-    It finds bindings from the exchange of the envelope to the queue, and none that pass through another exchange.
-    Used by the broker's thread.
+    It finds bindings from the exchange of the envelope to the queue, and none that pass through another
+    exchange. Used by the broker's thread.
     """
 
     def __init__(self, queue: Queue, exchange_types: ExchangeTypes) -> None:

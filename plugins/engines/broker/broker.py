@@ -1,7 +1,8 @@
 """Broker: the virtual hosts and the deadlines of their queues; the root of the model.
 
-The engine calls operations on the virtual hosts, then ``process`` once a turn.  It calls ``handle_timeout`` at
-``next_deadline``.  The model does no I/O but through its store: it does not wait, read a clock or use a socket.
+The engine calls operations on the virtual hosts, then ``process`` once a turn.  It calls ``handle_timeout``
+at ``next_deadline``.  The model does no I/O but through its store: it does not wait, read a clock or use a
+socket.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Broker:
     ) -> None:
         """``clock`` is the time of day at ``now``.  ``seed`` is for the names that the broker chooses.
 
-        ``exchange_types``: types of plugins, besides the built-in ones.  ``report(what, detail)`` reports an event to
-        operators.
+        ``exchange_types``: types of plugins, besides the built-in ones.  ``report(what, detail)`` reports an
+        event to operators.
         """
         self.report = report
         self.exchange_types = exchange_types
@@ -82,7 +83,10 @@ class Broker:
         return False
 
     def call_at(self, when: float, timed: Timed) -> None:
-        """Have ``timed.handle_timeout`` called at ``when``.  If it will be called earlier anyway, nothing changes."""
+        """Have ``timed.handle_timeout`` called at ``when``.
+
+        If it will be called earlier anyway, nothing changes.
+        """
         if timed.called_at is not None and timed.called_at <= when:
             return
         timed.called_at = when

@@ -53,7 +53,10 @@ class Consumer:
         return f"<Consumer {self.tag!r} of {self.queue.name!r}, {self.outstanding} outstanding>"
 
     def room(self) -> int:
-        """Return how many messages it may be delivered now.  With a closed window, its queue waits for the window."""
+        """Return how many messages it may be delivered now.
+
+        With a closed window, its queue waits for the window.
+        """
         receiver = self.receiver
         window = receiver.window
         if window.left <= 0:

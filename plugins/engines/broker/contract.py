@@ -1,8 +1,8 @@
 """What other plugins may bring to a broker, types of exchange and front ends, and what those are made of.
 
-This contract belongs to the broker and not to the kernel: it uses bindings, queues and broker errors, which the
-kernel does not know.  Every plugin module of a front end or an exchange type imports this module when plugins are
-loaded, so it must be cheap to import.  What a front end needs at run time is in ``public.py``.
+This contract belongs to the broker and not to the kernel: it uses bindings, queues and broker errors, which
+the kernel does not know.  Every plugin module of a front end or an exchange type imports this module when
+plugins are loaded, so it must be cheap to import.  What a front end needs at run time is in ``public.py``.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class ExchangeTypeKind(Kind, frozen=True, kw_only=True):
     """A type of exchange, for the brokers of the process; its name is what a client declares."""
 
     create: Callable[[Mapping[str, Any]], Matcher]
-    """``create(arguments)`` makes what matches for one exchange from the arguments of its declaration, or refuses
-    them with a ``BrokerError``."""
+    """``create(arguments)`` makes what matches for one exchange from the arguments of its declaration, or
+    refuses them with a ``BrokerError``."""
 
 
 @hookspec
@@ -147,8 +147,9 @@ class FrontEndKind(Kind, frozen=True, kw_only=True):
     create: Callable[[FrontEndSetup], FrontEnd]
     """Makes the front end of one listener.  ``ValueError``: the options cannot be used."""
     codec: Callable[[], PropertiesCodec] | None = None
-    """``codec()``: how a store keeps the properties of its messages, if they are octets that only this protocol reads.
-    A store has the codecs of all front ends that are installed, also of those that do not listen."""
+    """``codec()``: how a store keeps the properties of its messages, if they are octets that only this
+    protocol reads. A store has the codecs of all front ends that are installed, also of those that do not
+    listen."""
 
 
 @hookspec

@@ -1,7 +1,7 @@
 """Dead letters: the envelope of a message that a queue drops and passes to its dead-letter exchange.
 
-The ``x-death`` header follows RabbitMQ's description (https://www.rabbitmq.com/docs/dlx): one
-entry with a count for each queue and reason, the latest first.  The ``x-first-death`` headers are written once.
+The ``x-death`` header follows RabbitMQ's description (https://www.rabbitmq.com/docs/dlx): one entry with a
+count for each queue and reason, the latest first.  The ``x-first-death`` headers are written once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def headers_of(envelope: Envelope) -> Mapping[str, Any]:
 
 
 def deaths_of(envelope: Envelope) -> list[dict[str, Any]]:
-    """Return the ``x-death`` entries, the latest first.  Clients may write the header, so anything else is ignored."""
+    """Return the ``x-death`` entries, the latest first.
+
+    Clients may write the header, so anything else is ignored.
+    """
     deaths = headers_of(envelope).get("x-death")
     if not isinstance(deaths, list):
         return []

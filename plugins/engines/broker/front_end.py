@@ -1,9 +1,10 @@
 """Front end: one protocol that a broker serves, and the interfaces that it implements for the broker.
 
-A broker engine has one or more front ends.  All of them, their clients and the broker itself live in one thread, so
-nothing here has a lock.  A *turn* is what one readable socket, one timer or one batch from the routes brings: a front end
-that has called operations of the broker says which of its clients have something to write (``BrokerEngine.is_busy``) and
-ends the turn (``BrokerEngine.finish_turn``), which writes to each of those clients once.
+A broker engine has one or more front ends.  All of them, their clients and the broker itself live in one
+thread, so nothing here has a lock.  A *turn* is what one readable socket, one timer or one batch from the
+routes brings: a front end that has called operations of the broker says which of its clients have something
+to write (``BrokerEngine.is_busy``) and ends the turn (``BrokerEngine.finish_turn``), which writes to each of
+those clients once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Protocol as Interface
 
 
 class Client(Interface):
-    """One client of a front end: a connection and its session.  Called in the broker's thread; may not wait or raise."""
+    """One client of a front end: a connection and its session.
+
+    Called in the broker's thread; may not wait or raise.
+    """
 
     peer: str
     """The client's address, as operators see it."""
@@ -59,7 +63,10 @@ class Client(Interface):
         ...
 
     def finish(self, now: float) -> None:
-        """The turn ends: encode and write what the broker has for the client.  Called if the client is busy."""
+        """The turn ends: encode and write what the broker has for the client.
+
+        Called if the client is busy.
+        """
         ...
 
     def hold_back(self) -> None:
@@ -86,7 +93,10 @@ class Client(Interface):
         ...
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
-        """Return rows for an operator: ``connections`` (one), ``consumers`` and others; no rows for an unknown sort."""
+        """Return rows for an operator: ``connections`` (one), ``consumers`` and others.
+
+        No rows for an unknown sort.
+        """
         ...
 
 
@@ -94,7 +104,10 @@ class FrontEnd(Interface):
     """One listener of a protocol.  Created by ``FrontEndKind.create``; called in the broker's thread."""
 
     def start(self) -> str:
-        """Listen, and return the address.  The broker has started.  ``OSError``: the address cannot be bound."""
+        """Listen, and return the address.
+
+        The broker has started.  ``OSError``: the address cannot be bound.
+        """
         ...
 
     def stop(self) -> None:

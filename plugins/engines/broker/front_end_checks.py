@@ -40,7 +40,8 @@ class FrontEndSubject(msgspec.Struct, kw_only=True):
     published: bytes
     """What the broker's answer to that contains."""
     take: bytes
-    """What another client sends from the first byte on to be delivered that message, without acknowledging it."""
+    """What another client sends from the first byte on to be delivered that message, without acknowledging
+    it."""
     kernels: KernelFactory
     registry: PluginRegistry | None = None
     """What is installed, and the front end also when it is not; None: what is installed."""

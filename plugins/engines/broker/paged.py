@@ -1,7 +1,7 @@
 """Paged: an item of a backlog whose messages are on disk only.
 
-The store creates it, and reads it when it is at the front of the queue.  The queue knows the number of messages, their
-size and when the first of them expires.  Only the store knows where they are on disk.
+The store creates it, and reads it when it is at the front of the queue.  The queue knows the number of
+messages, their size and when the first of them expires.  Only the store knows where they are on disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a front end works with: the broker, its model, and the parts from which a session is made.
 
-``docs/write_a_front_end.md`` has the whole of it.  Everything here is used by the broker's thread alone.  Plugin
-modules import ``contract.py`` only; this module is imported by what ``FrontEndKind.create`` makes.
+``docs/write_a_front_end.md`` has the whole of it.  Everything here is used by the broker's thread alone.
+Plugin modules import ``contract.py`` only; this module is imported by what ``FrontEndKind.create`` makes.
 """
 
 from __future__ import annotations

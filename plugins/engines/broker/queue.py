@@ -1,8 +1,8 @@
 """Queue: messages in order, and the consumers that share them.
 
-A message is in one of three states.  It is *ready* while it is in the backlog; *outstanding* when it was delivered and
-not acknowledged (then the receiver's ``Unacked`` has it, and the queue only counts it); and *gone* when it was
-acknowledged, dropped or dead-lettered.  Transitions:
+A message is in one of three states.  It is *ready* while it is in the backlog; *outstanding* when it was
+delivered and not acknowledged (then the receiver's ``Unacked`` has it, and the queue only counts it); and
+*gone* when it was acknowledged, dropped or dead-lettered.  Transitions:
 
     publish      -> ready          deliver   ready -> outstanding (gone, if the consumer acknowledges automatically)
     requeue      outstanding -> ready, at its old position      acknowledge, reject, give_up    outstanding -> gone
@@ -10,9 +10,9 @@ acknowledged, dropped or dead-lettered.  Transitions:
 
 Every message has a position, which no other message of the queue ever gets.  The store knows messages by it.
 
-``publish`` only appends, and marks the queue as touched.  ``process`` does what follows: it expires, delivers, and
-drops what exceeds a limit.  The virtual host calls it once a turn for each touched queue, however many batches came.
-Operations that look at the backlog call it first.
+``publish`` only appends, and marks the queue as touched.  ``process`` does what follows: it expires,
+delivers, and drops what exceeds a limit.  The virtual host calls it once a turn for each touched queue,
+however many batches came. Operations that look at the backlog call it first.
 """
 
 from __future__ import annotations
@@ -64,13 +64,15 @@ class Queue:
         self.policy = policy
         self.backlog = Backlog(policy.max_priority, vhost.store.read)
         self.most_resident = vhost.store.most_resident(policy)
-        """Octets of ready bodies that may be in memory.  The store changes it when memory is divided (``share_memory``)."""
+        """Octets of ready bodies that may be in memory.  The store changes it when memory is divided
+        (``share_memory``)."""
         self.stored: Any = None
         """The store's object for a durable queue; None: its messages are not stored.  Opaque here."""
         self.overflow: Any = None
         """The store's object for messages that were written only because memory is short.  Opaque here."""
         self.consumers: list[deque[Consumer]] = []
-        """A deque for each consumer priority, the highest first.  Each deque is rotated as its consumers are served."""
+        """A deque for each consumer priority, the highest first.  Each deque is rotated as its consumers are
+        served."""
         self.consumer_count = 0
         self._active: Consumer | None = None  # with x-single-active-consumer: the only one that gets messages
         self.incoming: dict[Identity, Binding] = {}
@@ -102,7 +104,10 @@ class Queue:
             self.vhost.touched.append(self)
 
     def publish(self, batch: Batch, now: float) -> int:
-        """Append a batch; return how many of its first messages were accepted: all, unless the queue is full and rejects."""
+        """Append a batch.
+
+        Return how many of its first messages were accepted: all, unless the queue is full and rejects.
+        """
         envelope = batch.envelope
         count = accepted = len(batch.bodies)
         if self._rejects:
@@ -132,7 +137,8 @@ class Queue:
         self._touched = False
         backlog = self.backlog
         if self._may_expire and backlog.count:
-            # A message with a TTL of 0 expires unless it can be delivered at once (RabbitMQ).  So messages that expire
+            # A message with a TTL of 0 expires unless it can be delivered at once (RabbitMQ).  So messages
+            # that expire
             # just now are expired only after the deliveries.
             self._expire(now - 1e-9)
         if self.consumer_count and backlog.count:
@@ -241,7 +247,8 @@ class Queue:
         if not consumer.outstanding:
             self.touch()
         else:
-            # The messages of the consumer that ends are mostly requeued next.  If its successor were served before that,
+            # The messages of the consumer that ends are mostly requeued next.  If its successor were served
+            # before that,
             # it would get later messages first.  With a prefetch set, each acknowledgement touches the queue.
             consumer.prefetch = consumer.prefetch or consumer.outstanding
 
@@ -303,7 +310,10 @@ class Queue:
                 return
 
     def _deliver_to_active(self) -> None:
-        """Deliver to the first consumer only.  It stays the active one while it is subscribed, whatever the priorities."""
+        """Deliver to the first consumer only.
+
+        It stays the active one while it is subscribed, whatever the priorities.
+        """
         active = self._active = self._active or self.consumers[0][0]
         while self.backlog.count and (room := active.room()) > 0:
             self._deliver_to(active, room)
@@ -311,7 +321,8 @@ class Queue:
     def _share(self, consumers: int) -> int:
         """Return how many messages the next of several consumers gets.
 
-        One by one while few messages are ready, as RabbitMQ does; more in a long queue, because it is cheaper.
+        One by one while few messages are ready, as RabbitMQ does; more in a long queue, because it is
+        cheaper.
         """
         return max(1, min(_LARGEST_SHARE, self.backlog.count // (8 * consumers)))
 

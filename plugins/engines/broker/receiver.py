@@ -1,8 +1,9 @@
 """Receiver: one stream of numbered deliveries to a client (an AMQP channel, a STOMP subscription).
 
-It has the unacknowledged messages, the credit that its consumers share, and the deliveries that the front end has
-not encoded yet.  A message is in up to two of these: a queue calls ``deliver``, which adds it to ``unacked`` (unless the
-consumer acknowledges automatically) and to ``deliveries``.  The front end takes ``deliveries`` at the end of the turn.
+It has the unacknowledged messages, the credit that its consumers share, and the deliveries that the front end
+has not encoded yet.  A message is in up to two of these: a queue calls ``deliver``, which adds it to
+``unacked`` (unless the consumer acknowledges automatically) and to ``deliveries``.  The front end takes
+``deliveries`` at the end of the turn.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
 
 LEAST_PER_MESSAGE = 64
-"""Bytes that a message counts in a window at least: with a small body, most of what is written are frame headers."""
+"""Bytes that a message counts in a window at least: with a small body, most of what is written are frame
+headers."""
 
 
 class Window:
-    """How many more bytes queues may deliver to a connection before it has written some.  All its receivers share it."""
+    """How many more bytes queues may deliver to a connection before it has written some.
+
+    All its receivers share it.
+    """
 
     __slots__ = ("left", "starved")
 
@@ -80,7 +85,8 @@ class Receiver:
         self.prefetch = 0
         """How many messages all consumers together may have unacknowledged; 0: no limit."""
         self.outstanding = 0
-        """How many messages the consumers have unacknowledged.  Those that ``get`` took do not count against the credit."""
+        """How many messages the consumers have unacknowledged.  Those that ``get`` took do not count against
+        the credit."""
         self.active = True
         """False while the client has paused deliveries, or is not connected."""
         self.cancelled: list[Consumer] = []
@@ -118,7 +124,10 @@ class Receiver:
         return deliveries
 
     def take_one(self, queue: Queue, now: float, *, auto_ack: bool) -> tuple[int, Span] | None:
-        """Take one message from a queue for a ``get``; return its tag and the message, or None if the queue is empty."""
+        """Take one message from a queue for a ``get``.
+
+        Return its tag and the message, or None if the queue is empty.
+        """
         span = queue.take(now)
         if span is None:
             return None
@@ -140,7 +149,10 @@ class Receiver:
             raise refusal
 
     def reject(self, first: int, last: int, *, multiple: bool, requeue: bool, now: float) -> None:
-        """Reject tags: ``requeue`` them, or drop them (to the dead-letter exchange if there is one).  Tags: see above."""
+        """Reject tags: ``requeue`` them, or drop them (to the dead-letter exchange if there is one).
+
+        Tags: see above.
+        """
         taken, refusal = self.take_unacked(first, last, multiple=multiple)
         self.refuse(taken, requeue=requeue, now=now)
         if refusal is not None:
@@ -178,7 +190,9 @@ class Receiver:
     def give_up(
         self, queue: Queue, first_tag: int, span: Span, why: str, now: float, *, auto_ack: bool
     ) -> None:
-        """Drop messages that the client's protocol cannot carry; they were delivered under the tags from ``first_tag`` on.
+        """Drop messages that the client's protocol cannot carry.
+
+        They were delivered under the tags from ``first_tag`` on.
 
         Nothing of them was sent.  They leave the queue as undeliverable, and their tags are not used again.
         ``auto_ack``: they were acknowledged when they were delivered.
@@ -197,7 +211,8 @@ class Receiver:
         self._requeue(self.unacked.take_all())
 
     def _requeue(self, taken: list[UnackedRange]) -> None:
-        # The latest first: then each is put at the front of its queue, and none has to be moved behind others.
+        # The latest first: then each is put at the front of its queue, and none has to be moved behind
+        # others.
         for handed in reversed(taken):
             self._release(handed)
             handed.queue.requeue(handed.span)
@@ -220,8 +235,8 @@ class Receiver:
     ) -> None:
         """The client has another connection: continue, and begin with the deliveries that were not encoded.
 
-        The front end sends the messages in ``unacked`` again, under their old tags or new ones.  Deliveries that were
-        not encoded are in ``unacked`` and in ``deliveries``.
+        The front end sends the messages in ``unacked`` again, under their old tags or new ones.  Deliveries
+        that were not encoded are in ``unacked`` and in ``deliveries``.
         """
         self.window = window
         self.on_deliveries = on_deliveries

@@ -2,10 +2,10 @@
 
 The search follows bindings between exchanges and alternate exchanges, and visits each exchange once.
 
-There are two caches.  By envelope: the whole answer, which one dictionary lookup finds for each batch.  By exchange and
-key: the result of one search, unless an exchange on the way matches by headers or properties.  A change of a binding
-clears the first cache.  In the second it clears the exchanges from which messages may reach the binding's exchange;
-of that exchange itself, only the keys that the binding may match.
+There are two caches.  By envelope: the whole answer, which one dictionary lookup finds for each batch.  By
+exchange and key: the result of one search, unless an exchange on the way matches by headers or properties.  A
+change of a binding clears the first cache.  In the second it clears the exchanges from which messages may
+reach the binding's exchange; of that exchange itself, only the keys that the binding may match.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MOST_ENVELOPES = 1000
 _MOST_SEARCHED = 2000
 """Clients choose keys and envelopes, so the caches are bounded.  A full cache is cleared.
 
-To find the keys that a new binding may match takes 40 ns for each key.  So that it takes 0.1 ms at most, an exchange
-with more than ``_MOST_SEARCHED`` keys is cleared instead.
+To find the keys that a new binding may match takes 40 ns for each key.  So that it takes 0.1 ms at most, an
+exchange with more than ``_MOST_SEARCHED`` keys is cleared instead.
 """
 
 
@@ -80,7 +80,8 @@ class Routes:
         self.changes = 0
         """Counts changes of exchanges and bindings."""
         self.exchange_changes = 0
-        """Counts changes of exchanges and permissions.  Publishers that cache what they may publish compare it."""
+        """Counts changes of exchanges and permissions.  Publishers that cache what they may publish compare
+        it."""
 
     def forget(self) -> None:
         """Clear everything: exchanges or permissions have changed."""
@@ -123,7 +124,8 @@ class Routes:
     def find(self, envelope: Envelope) -> Route:
         """Return the route of messages under this envelope.
 
-        Raises ``NotFound`` if the exchange does not exist, and ``PreconditionFailed`` if the store cannot write it.
+        Raises ``NotFound`` if the exchange does not exist, and ``PreconditionFailed`` if the store cannot
+        write it.
         """
         route = self._by_envelope.get(envelope)
         if route is not None:
@@ -175,7 +177,8 @@ class Routes:
         by_key_alone = True
         while waiting:
             exchange = waiting.pop()
-            # Never cache a search through the default exchange: it depends on the queues, and a declared queue does not
+            # Never cache a search through the default exchange: it depends on the queues, and a declared
+            # queue does not
             # clear the cache by key.
             looks_at = exchange.matcher.looks_at
             by_key_alone = by_key_alone and looks_at == "key" and bool(exchange.name)

@@ -1,7 +1,7 @@
 """Sink: a destination of bindings besides queues and exchanges.  It takes messages and has no backlog.
 
-Examples: a subscriber without acknowledgements, which so needs no queue of its own; the store of retained messages;
-a tap; a recorder.
+Examples: a subscriber without acknowledgements, which so needs no queue of its own; the store of retained
+messages; a tap; a recorder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sink(Interface):
     def publish(self, batch: Batch, now: float) -> bool:
         """Take a batch; return whether it was used.
 
-        Called in the broker's thread, in the publisher's turn.  The work must be bounded; it must not wait and must not
-        raise.  It may call ``BrokerEngine.is_busy``, and must neither bind nor publish.
+        Called in the broker's thread, in the publisher's turn.  The work must be bounded; it must not wait
+        and must not raise.  It may call ``BrokerEngine.is_busy``, and must neither bind nor publish.
         """
         ...

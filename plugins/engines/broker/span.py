@@ -13,7 +13,10 @@ from kernel.contracts.message import Batch, Envelope
 
 
 class Span(msgspec.Struct, gc=False):
-    """Messages ``start`` up to ``stop`` (exclusive) of ``batch``; message ``i`` has position ``base + i`` in its queue."""
+    """Messages ``start`` up to ``stop`` (exclusive) of ``batch``.
+
+    Message ``i`` has position ``base + i`` in its queue.
+    """
 
     base: int
     batch: Batch

@@ -3,9 +3,9 @@
 The broker calls it in the order in which things happen; the store decides when and how they are written.
 ``EmptyStore`` stores nothing: durable queues then end with the process.
 
-The store counts groups of writes.  ``mark`` is the number of the group that has everything the store was told so far,
-and ``safe`` the last group that is durable on disk.  So a caller keeps ``mark``, and answers its client when ``safe``
-has reached it; ``when_safe`` says when to look again.
+The store counts groups of writes.  ``mark`` is the number of the group that has everything the store was told
+so far, and ``safe`` the last group that is durable on disk.  So a caller keeps ``mark``, and answers its
+client when ``safe`` has reached it; ``when_safe`` says when to look again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ UNLIMITED = 1 << 62
 
 
 class Store(Interface):
-    """Called by the broker's thread.  Only ``read`` waits for the disk, and only the ``check_*`` methods raise."""
+    """Called by the broker's thread.
+
+    Only ``read`` waits for the disk, and only the ``check_*`` methods raise.
+    """
 
     definition_version: int
     """Counts the definitions that were written or dropped.
 
-    A session compares it before and after a request.  If it differs, the answer waits until the store is durable up
-    to ``demand()``.
+    A session compares it before and after a request.  If it differs, the answer waits until the store is
+    durable up to ``demand()``.
     """
 
     @property
@@ -68,11 +71,17 @@ class Store(Interface):
         ...
 
     def check_envelope(self, envelope: Envelope) -> None:
-        """Raise ``PreconditionFailed`` for an envelope that cannot be written; called before its messages are accepted."""
+        """Raise ``PreconditionFailed`` for an envelope that cannot be written.
+
+        Called before its messages are accepted.
+        """
         ...
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
-        """Raise ``PreconditionFailed`` for arguments that cannot be written; called before a durable thing is created."""
+        """Raise ``PreconditionFailed`` for arguments that cannot be written.
+
+        Called before a durable thing is created.
+        """
         ...
 
     def keep_exchange(self, vhost: str, exchange: Exchange) -> None:
@@ -100,7 +109,10 @@ class Store(Interface):
         ...
 
     def keep_messages(self, queue: Queue, span: Span) -> None:
-        """Persistent messages were published to a durable queue.  Queue and position identify each of them."""
+        """Persistent messages were published to a durable queue.
+
+        Queue and position identify each of them.
+        """
         ...
 
     def drop_messages(self, queue: Queue, item: Item) -> None:

@@ -11,13 +11,19 @@ if TYPE_CHECKING:
 
 
 class Timed(Interface):
-    """What ``Broker.call_at`` calls.  It has one time at which it is called: the earliest that was asked for."""
+    """What ``Broker.call_at`` calls.
+
+    It has one time at which it is called: the earliest that was asked for.
+    """
 
     called_at: float | None
     """When it will be called; the broker sets it.  If the owner sets it to None, it is not called."""
 
     def handle_timeout(self, now: float) -> None:
-        """The time has come; ``called_at`` is None again.  Called in the broker's thread, in a turn of its own."""
+        """The time has come; ``called_at`` is None again.
+
+        Called in the broker's thread, in a turn of its own.
+        """
         ...
 
 
@@ -33,7 +39,10 @@ class Timer:
         self._callback = callback
 
     def set(self, when: float) -> None:
-        """Call at ``when`` instead of the time that was set before.  If ``when`` has passed, the call is made next."""
+        """Call at ``when`` instead of the time that was set before.
+
+        If ``when`` has passed, the call is made next.
+        """
         self.called_at = None
         self._broker.call_at(when, self)
 

@@ -107,7 +107,10 @@ class TopologyObservers:
         self.notify()
 
     def close(self, vhost: VirtualHost) -> None:
-        """The broker stops.  If its successor, in another thread, has called ``open`` already, nothing changes."""
+        """The broker stops.
+
+        If its successor, in another thread, has called ``open`` already, nothing changes.
+        """
         with self._lock:
             if self._vhost is not vhost:
                 return

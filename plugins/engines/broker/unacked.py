@@ -1,10 +1,10 @@
 """Unacked: the messages that were delivered to one receiver and not acknowledged, as ranges of delivery tags.
 
-A range is one span, however many messages it has.  To acknowledge a thousand messages at once costs as much as one,
-and single acknowledgements in order only move the start of the first range.
+A range is one span, however many messages it has.  To acknowledge a thousand messages at once costs as much
+as one, and single acknowledgements in order only move the start of the first range.
 
-The ranges are in a list, in the order of the tags.  The list is not shortened for each range that is removed at the
-front: ``_first`` is the index of the first range that is still there.
+The ranges are in a list, in the order of the tags.  The list is not shortened for each range that is removed
+at the front: ``_first`` is the index of the first range that is still there.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Unacked:
     def take_up_to(self, tag: int) -> list[UnackedRange]:
         """Remove all tags up to ``tag`` (0: all) and return their ranges, in order.
 
-        Raises ``PreconditionFailed`` if ``tag`` is not unacknowledged, even if earlier tags are: RabbitMQ does.
+        Raises ``PreconditionFailed`` if ``tag`` is not unacknowledged, even if earlier tags are: RabbitMQ
+        does.
         """
         if tag == 0:
             return self.take_all()

@@ -1,7 +1,8 @@
 """Virtual host: the exchanges, queues and bindings of one name space, and the operations on them.
 
-An operation that is refused raises a ``BrokerError`` and changes nothing.  ``owner`` is the connection that asks: any
-object, compared by identity.  All methods are called by the broker's thread; ``now`` is the time on its clock.
+An operation that is refused raises a ``BrokerError`` and changes nothing.  ``owner`` is the connection that
+asks: any object, compared by identity.  All methods are called by the broker's thread; ``now`` is the time on
+its clock.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 _MOST_ROUNDS = 1000
-"""Rounds of processing in one turn.  Dead letters may cause dead letters; not every cycle is detected (``would_cycle``)."""
+"""Rounds of processing in one turn.  Dead letters may cause dead letters; not every cycle is detected
+(``would_cycle``)."""
 
 
 class VirtualHost:
@@ -67,7 +69,9 @@ class VirtualHost:
     # Messages
 
     def publish(self, batch: Batch, now: float, route: Route | None = None) -> int | None:
-        """Route a batch; return how many of its first messages all queues accepted; None: no queue or sink took it.
+        """Route a batch.
+
+        Return how many of its first messages all queues accepted; None: no queue or sink took it.
 
         ``route``: a route that was found before, when a transaction is committed.
         """
@@ -87,12 +91,18 @@ class VirtualHost:
         return min([queue.publish(batch, now) for queue in queues])
 
     def check_publish(self, exchange: str) -> None:
-        """Raise the error for an exchange that clients may not publish to.  A front end calls it once for each envelope."""
+        """Raise the error for an exchange that clients may not publish to.
+
+        A front end calls it once for each envelope.
+        """
         if exchange:
             check_publishable(self.exchanges.get(exchange), exchange, self.name)
 
     def publish_dead(self, queue: Queue, span: Span, reason: Reason, now: float) -> None:
-        """Publish messages that a queue drops to its dead-letter exchange.  Without that exchange they are lost."""
+        """Publish messages that a queue drops to its dead-letter exchange.
+
+        Without that exchange they are lost.
+        """
         policy = queue.policy
         exchange = policy.dead_letter_exchange
         if exchange is None or (exchange and exchange not in self.exchanges):
@@ -339,7 +349,10 @@ class VirtualHost:
     def delete_queue(
         self, name: str, owner: object, now: float, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Delete a queue; return how many messages were ready.  It is no error if the queue does not exist."""
+        """Delete a queue; return how many messages were ready.
+
+        It is no error if the queue does not exist.
+        """
         if name not in self.queues:
             return 0
         queue = self.find_queue(name, owner)
@@ -397,7 +410,10 @@ class VirtualHost:
         queue.add_consumer(consumer, now)
 
     def unsubscribe(self, consumer: Consumer, now: float) -> None:
-        """End a consumer; its unacknowledged messages stay outstanding.  An auto-delete queue is deleted with its last one."""
+        """End a consumer; its unacknowledged messages stay outstanding.
+
+        An auto-delete queue is deleted with its last one.
+        """
         queue = consumer.queue
         consumer.receiver.consumers.pop(consumer.tag, None)
         if queue.deleted:

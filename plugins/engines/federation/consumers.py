@@ -1,4 +1,7 @@
-"""Consumers of a federation link: one for each federated exchange and queue.  They stop while nothing is wanted here."""
+"""Consumers of a federation link: one for each federated exchange and queue.
+
+They stop while nothing is wanted here.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from plugins.engines.federation.session import FederationSession
 
 _ENVELOPES = 1024
-"""Envelopes that are remembered in the form in which they are handed on; the table is emptied when it is full."""
+"""Envelopes that are remembered in the form in which they are handed on; the table is emptied when it is
+full."""
 
 LOW_PRIORITY = {"x-priority": -1}
 """The priority of a link's consumer: local consumers are served first, and a broker can tell a link by it."""
@@ -159,7 +163,10 @@ class QueueConsumer(LinkConsumer):
         return state is not None and state.wants_more
 
     def deleted(self, queue: str) -> None:
-        """A queue here was deleted; if it is this one, unacked messages go back to the queue of the upstream."""
+        """A queue here was deleted.
+
+        If it is this one, unacked messages go back to the queue of the upstream.
+        """
         if self.subscription.no_ack:
             return  # without acknowledgements the upstream has forgotten them: nothing can go back
         if queue == self._thing and self.is_open and self._has_consumed:

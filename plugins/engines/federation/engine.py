@@ -1,7 +1,9 @@
-"""Engine: a federation link.  It is the client of the upstream, and has a port whose route leads to the broker here.
+"""Engine: a federation link.
 
-What of the upstream's messages is wanted it hears from the broker's topology observers; so broker and link may live in
-different threads.
+It is the client of the upstream, and has a port whose route leads to the broker here.
+
+What of the upstream's messages is wanted it hears from the broker's topology observers; so broker and link
+may live in different threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Trace: the headers that say where a message, or a binding, has been.  They are RabbitMQ's, so that both can be mixed.
+"""Trace: the headers that say where a message, or a binding, has been.
 
-``x-received-from`` (messages): a table for each link that was passed, the last first.  ``x-bound-from`` (bindings):
-the same for brokers that pass on a binding to their upstreams, with the hops that are left.
+They are RabbitMQ's, so that both can be mixed.
+
+``x-received-from`` (messages): a table for each link that was passed, the last first.  ``x-bound-from``
+(bindings): the same for brokers that pass on a binding to their upstreams, with the hops that are left.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def wanted_upstream(
 ) -> frozenset[BindingState]:
     """Return the bindings to make upstream for those of an exchange here.
 
-    Those that a downstream of ours made here are passed on with one hop less, as long as hops are left, and not to
-    where they come from.
+    Those that a downstream of ours made here are passed on with one hop less, as long as hops are left, and
+    not to where they come from.
     """
     wanted = set()
     for binding in bindings:

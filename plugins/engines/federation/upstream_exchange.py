@@ -1,9 +1,9 @@
 """Upstream exchange: what a link declares upstream for one exchange, and how it follows the bindings here.
 
-The upstream has a durable queue for the link, which keeps what the link has not acknowledged, and an internal exchange
-that leads to it; the bindings wanted here are made between the federated exchange and that internal one.  Which there
-are from before nobody can ask over AMQP, so a new connection makes the internal exchange anew.  Meanwhile a second one
-leads to the queue: at no moment is something wanted and not bound.
+The upstream has a durable queue for the link, which keeps what the link has not acknowledged, and an internal
+exchange that leads to it; the bindings wanted here are made between the federated exchange and that internal
+one.  Which there are from before nobody can ask over AMQP, so a new connection makes the internal exchange
+anew.  Meanwhile a second one leads to the queue: at no moment is something wanted and not bound.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ _NOT_YET = 0.05
 due."""
 
 _SYNC_BYTES = 32 << 20
-"""With ``fsync = "interval"``: this number of bytes is synchronised before the interval is over.  Otherwise the
-disk would be idle first and overloaded at the end of the interval."""
+"""With ``fsync = "interval"``: this number of bytes is synchronised before the interval is over.  Otherwise
+the disk would be idle first and overloaded at the end of the interval."""
 
 _MOST_ROWS = 65_536
 """Largest number of rows of one commit."""

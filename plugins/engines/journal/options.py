@@ -35,10 +35,9 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     path: str
     """The journal's directory; created if it does not exist."""
     fsync: Literal["never", "interval", "batch"] = "batch"
-    """When rows are synchronised, to survive a power failure: after every commit, every ``fsync_interval``, or
-    never by the journal.  A route with ``confirm = true`` is confirmed after that; with ``never``, when the
-    operating system
-    has the bytes."""
+    """When rows are synchronised, to survive a power failure: after every commit, every ``fsync_interval``,
+    or never by the journal.  A route with ``confirm = true`` is confirmed after that; with ``never``, when
+    the operating system has the bytes."""
     fsync_interval: Seconds = 1.0
     """Seconds between two synchronisations with ``fsync = "interval"``; after 32 MiB it is done earlier."""
     linger: Annotated[float, msgspec.Meta(ge=0)] = 0.005

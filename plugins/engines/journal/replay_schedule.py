@@ -1,4 +1,7 @@
-"""The schedule of a replay: when each batch is due, and which position is reached.  Without clock and port."""
+"""The schedule of a replay: when each batch is due, and which position is reached.
+
+Without clock and port.
+"""
 
 from __future__ import annotations
 

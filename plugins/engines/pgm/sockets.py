@@ -49,7 +49,10 @@ class Sockets:
         return self._address(host or self._location.group, 0 if self._raw else self._location.port)
 
     def group(self, *, upstream_only: bool = False) -> DatagramWire:
-        """Open a socket that has joined the group; ``upstream_only``: it receives only packets to a source."""
+        """Open a socket that has joined the group.
+
+        ``upstream_only``: it receives only packets to a source.
+        """
         sock = self._open()
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -139,7 +139,10 @@ class EndpointHost(ConversationHost[Association]):
                 conversation.fail(f"nobody listens on UDP port {address[1]} of {address[0]}")
 
     def _learn(self, association: Association, source: bytes, udp_port: int) -> None:
-        """Remember a peer's UDP port. Its other addresses are assumed to use the same until they are heard."""
+        """Remember a peer's UDP port.
+
+        Its other addresses are assumed to use the same until they are heard.
+        """
         port = association.peer_port
         self._udp_ports[source, port] = udp_port, association
         for path in association.paths.all:

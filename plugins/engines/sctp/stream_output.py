@@ -100,7 +100,10 @@ class StreamOutput:
         self._push()
 
     def send(self) -> bool:
-        """Take from the pipes what there is room for; return whether there is more to take in another turn."""
+        """Take from the pipes what there is room for.
+
+        Return whether there is more to take in another turn.
+        """
         port = self._port
         for _ in range(BATCHES_PER_TURN):
             self._push()

@@ -86,7 +86,8 @@ class PublishedBatches:
     def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
         """Read whole messages from ``position`` on and add their events; return the position behind them."""
         # One long function, because it is the inner loop of a server: a call costs a tenth of a message.
-        # ``steady``: the last message was of ``template``, so that the next one probably begins with ``method``.
+        # ``steady``: the last message was of ``template``, so that the next one probably begins with
+        # ``method``.
         # ``reported``: the last event is of this call and of another template, so that the next batch cannot
         # extend it.
         end = len(data)

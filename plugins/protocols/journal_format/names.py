@@ -35,7 +35,8 @@ class SegmentName(NamedTuple):
 def segment_names(journal: Path) -> list[SegmentName]:
     """Return the segments that have an index, in the order of their offsets.
 
-    Of those with the same offset the newest generation comes first.  A directory that does not exist has none.
+    Of those with the same offset the newest generation comes first.  A directory that does not exist has
+    none.
     """
     try:
         found = [_NAME.fullmatch(path.name) for path in journal.iterdir()]

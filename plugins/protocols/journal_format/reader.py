@@ -164,8 +164,8 @@ class JournalReader:
     def offset_at(self, ts: int) -> int:
         """Return the first offset of the first batch that has a row at or after ``ts``.
 
-        ``ts`` is in microseconds since 1970 UTC.  Only indexes are read.  If there is no such batch, return the
-        journal's end.
+        ``ts`` is in microseconds since 1970 UTC.  Only indexes are read.  If there is no such batch, return
+        the journal's end.
         """
         entry = self._entry_at(ts)
         return self.bounds().end if entry is None else entry.offset

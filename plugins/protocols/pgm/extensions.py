@@ -1,7 +1,8 @@
 """Option extensions: what may stand between the header of a packet and its data (RFC 3208, 9 and 11.8).
 
-``Extensions`` is all of them that mean something to us, decoded.  Unknown ones are skipped, and so are the bits of
-the third byte (OPX, F, U) of those that are not about parity: OpenPGM leaves whatever memory had there.
+``Extensions`` is all of them that mean something to us, decoded.  Unknown ones are skipped, and so are the
+bits of the third byte (OPX, F, U) of those that are not about parity: OpenPGM leaves whatever memory had
+there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MOST = 16
 """Option extensions that a packet may have."""
 
 ENCODED = 0x04
-"""The F bit, after five reserved ones: the value belongs to a parity packet, and is itself parity (9, 11.2)."""
+"""The F bit, after five reserved ones: the value belongs to a parity packet, and is itself parity (9,
+11.2)."""
 
 _NETWORK_SIGNIFICANT = {NAK_LIST, PARITY_PRM}
 _FRAGMENT = Struct(">III")

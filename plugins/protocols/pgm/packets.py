@@ -1,11 +1,11 @@
 """Packets of PGM: what the bytes look like (RFC 3208, 8).
 
-Every packet has the same 16 bytes first: two ports, type, options, checksum, the source's global identifier and the
-length of the data.  A *TSI* (transport session identifier) is that identifier and the source's port, eight bytes here.
-Packets on their way to a source have the two ports the other way round.
+Every packet has the same 16 bytes first: two ports, type, options, checksum, the source's global identifier
+and the length of the data.  A *TSI* (transport session identifier) is that identifier and the source's port,
+eight bytes here. Packets on their way to a source have the two ports the other way round.
 
-Hot paths (``source.py``, ``receiver.py``) pack and unpack plain data packets themselves, with ``DATA``; everything
-else goes through ``decode`` and the ``encode_*`` functions.
+Hot paths (``source.py``, ``receiver.py``) pack and unpack plain data packets themselves, with ``DATA``;
+everything else goes through ``decode`` and the ``encode_*`` functions.
 """
 
 from __future__ import annotations

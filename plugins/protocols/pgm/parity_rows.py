@@ -1,8 +1,8 @@
 """Rows: what of a packet goes into the parity of its group (RFC 3208, 11.2).
 
-The data, padded to the longest of the group; then its length, if they differ (OPT_VAR_PKTLEN); then the value of OPT_FRAGMENT,
-if one of the group has it (as OP_ENCODED: zeros stand for packets without).  A parity packet carries the parity of the first two as its
-data, and that of the third in an OPT_FRAGMENT of its own.
+The data, padded to the longest of the group; then its length, if they differ (OPT_VAR_PKTLEN); then the value
+of OPT_FRAGMENT, if one of the group has it (as OP_ENCODED: zeros stand for packets without).  A parity packet
+carries the parity of the first two as its data, and that of the third in an OPT_FRAGMENT of its own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Reed-Solomon erasure code over GF(256): any k of a group's packets and parity packets give the k packets.
 
-The code is Rizzo's (RFC 3208, 11.1, refers to it), in its systematic form: a Vandermonde matrix over the field with
-polynomial 0x11D, made to begin with the unit matrix.  zfec and OpenPGM compute the same parity.
+The code is Rizzo's (RFC 3208, 11.1, refers to it), in its systematic form: a Vandermonde matrix over the
+field with polynomial 0x11D, made to begin with the unit matrix.  zfec and OpenPGM compute the same parity.
 
-Multiplying a block by a constant is one ``bytes.translate``, adding blocks is XOR of large integers: about 2.5 us for a
-packet of 1,400 bytes and each packet that it is made of.
+Multiplying a block by a constant is one ``bytes.translate``, adding blocks is XOR of large integers: about
+2.5 us for a packet of 1,400 bytes and each packet that it is made of.
 """
 
 from __future__ import annotations

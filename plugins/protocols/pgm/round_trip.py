@@ -32,5 +32,8 @@ class RoundTrip:
         return min(most, 2 * self.smoothed + max(4 * self._variation, 2 * GRAIN))
 
     def spread(self, factor: float, most: float) -> float:
-        """Return ``factor`` round trips in seconds, at most ``most``; ``most`` until something was measured."""
+        """Return ``factor`` round trips in seconds, at most ``most``.
+
+        ``most`` until something was measured.
+        """
         return most if self.smoothed is None else min(most, max(factor * self.smoothed, 2 * GRAIN))

@@ -200,7 +200,10 @@ class Source:
     # ------------------------------------------------------------------ what receivers say
 
     def receive(self, packet: bytes, now: float) -> None:
-        """Process a packet from the network. Malformed ones are counted; those of other sessions are ignored."""
+        """Process a packet from the network.
+
+        Malformed ones are counted; those of other sessions are ignored.
+        """
         try:
             if len(packet) < packets.HEADER.size or packets.tsi_of(packet) != self.tsi:
                 return

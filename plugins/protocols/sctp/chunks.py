@@ -124,7 +124,10 @@ class Shutdown(msgspec.Struct, frozen=True, gc=False):
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """FORWARD-TSN or I-FORWARD-TSN: wait for nothing up to ``cumulative`` (RFC 3758, 3.2; RFC 8260, 2.3.1)."""
+    """FORWARD-TSN or I-FORWARD-TSN: wait for nothing up to ``cumulative``.
+
+    RFC 3758, section 3.2, and RFC 8260, section 2.3.1.
+    """
 
     cumulative: int
     skipped: tuple[tuple[int, int, bool], ...] = ()

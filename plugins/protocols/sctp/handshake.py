@@ -15,7 +15,8 @@ _MAX_ADDRESSES = 16
 _MAX_REPORTED = 256
 """Bytes of unknown parameters that are reported to the peer; the others are left out (12.4).
 
-The report of a parameter is longer than the parameter, so that the reports of a whole INIT may not fit into a chunk.
+The report of a parameter is longer than the parameter, so that the reports of a whole INIT may not fit into a
+chunk.
 """
 
 

@@ -133,7 +133,10 @@ class Paths:
         return path.probing.next(_heartbeat(nonce), nonce, path.rto, now)
 
     def on_heartbeat_ack(self, chunk: Listed, now: float) -> None:
-        """Process a HEARTBEAT ACK. Its nonce, which nobody else can know, says which path was tested (5.4)."""
+        """Process a HEARTBEAT ACK.
+
+        Its nonce, which nobody else can know, says which path was tested (5.4).
+        """
         answered = parameters.first(chunk.parameters, Kind.HEARTBEAT_INFO)
         for path in self.all:
             if answered is None or path.probing.answered(answered, now):

@@ -152,7 +152,10 @@ class Receiver:
         return at
 
     def on_data(self, chunk: Data, now: float) -> None:
-        """Process one DATA or I-DATA chunk. Raises ``RemoteProtocolError`` for what aborts the association."""
+        """Process one DATA or I-DATA chunk.
+
+        Raises ``RemoteProtocolError`` for what aborts the association.
+        """
         if not chunk.data:
             raise NoUserData("DATA without data")
         if chunk.interleaved is not self.interleaved:
@@ -189,9 +192,9 @@ class Receiver:
     def _has_room(self, tsn: int, size: int) -> bool:
         """Return whether a chunk that is new may be stored (6.2).
 
-        What fills a gap was sent before what is stored already, so that a peer that keeps to the window had room for
-        it.  It cannot know that a small chunk counts as ``MIN_CHARGE`` here: twice the window is room enough for that,
-        and no peer gets more.
+        What fills a gap was sent before what is stored already, so that a peer that keeps to the window had
+        room for it.  It cannot know that a small chunk counts as ``MIN_CHARGE`` here: twice the window is
+        room enough for that, and no peer gets more.
         """
         window = self._options.receive_window - self._stored()
         if window >= size:
@@ -216,7 +219,10 @@ class Receiver:
             self.sack_due = now + self._options.sack_delay
 
     def sack(self, max_gaps: int) -> Sack:
-        """Return the SACK to send now, with at most ``max_gaps`` gap blocks; resets the state of what is due."""
+        """Return the SACK to send now, with at most ``max_gaps`` gap blocks.
+
+        Resets the state of what is due.
+        """
         self.sack_due = None
         self._packets = 0
         duplicates, self._duplicates = tuple(self._duplicates), []

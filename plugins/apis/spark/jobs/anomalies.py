@@ -1,8 +1,8 @@
 """Anomaly flags: bursts, droughts, silence and slowness, by the median and not by the mean.
 
-A bucket is flagged when it is further from the median of its route than ``limit`` times the median distance (scaled as a
-standard deviation is): what is odd does not raise the bar for what else is odd, as it would with a mean.  The buckets in which
-the feed begins and ends are not whole: nothing is missing there.
+A bucket is flagged when it is further from the median of its route than ``limit`` times the median distance
+(scaled as a standard deviation is): what is odd does not raise the bar for what else is odd, as it would with
+a mean.  The buckets in which the feed begins and ends are not whole: nothing is missing there.
 """
 
 from __future__ import annotations

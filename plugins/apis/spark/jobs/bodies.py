@@ -1,6 +1,7 @@
 """Bodies in JSON, Avro or Protobuf, as JSON text that Spark's own functions go on with.
 
-Avro and Protobuf are read in Python (``fastavro``, ``protobuf``), in the tasks: Spark's own readers of them are jars.
+Avro and Protobuf are read in Python (``fastavro``, ``protobuf``), in the tasks: Spark's own readers of them
+are jars.
 """
 
 from __future__ import annotations

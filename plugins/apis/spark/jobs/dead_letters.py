@@ -1,7 +1,7 @@
 """Dead-letter analysis: what was refused, expired or pushed out, where, and what comes back again and again.
 
-It reads the header ``x-death`` that AMQP brokers write (https://www.rabbitmq.com/docs/dlx), so that any feed that dead
-letters pass through will do.
+It reads the header ``x-death`` that AMQP brokers write (https://www.rabbitmq.com/docs/dlx), so that any feed
+that dead letters pass through will do.
 """
 
 from __future__ import annotations

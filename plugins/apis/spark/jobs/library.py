@@ -28,7 +28,9 @@ def create_views(
     publisher: str = "engine",
     step: int = 1,
 ) -> list[str]:
-    """Create the views; return their names.  ``sent``, ``number`` and ``publisher`` are SQL expressions over the feed.
+    """Create the views; return their names.
+
+    ``sent``, ``number`` and ``publisher`` are SQL expressions over the feed.
 
     They replace views of the same names, and compute nothing until they are asked.
     """

@@ -1,4 +1,7 @@
-"""What can be set of each job: ``kernel pipeline run JOB --set NAME=VALUE``.  Loaded with every kernel, and so without Spark."""
+"""What can be set of each job: ``kernel pipeline run JOB --set NAME=VALUE``.
+
+Loaded with every kernel, and so without Spark.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ class TrafficOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     step: int = 1
     """By how much a publisher counts up."""
     by: str = "key"
-    """What the table tells apart, besides routes: the key, or a part of it as in ``split_part(key, '.', 1)``."""
+    """What the table tells apart, besides routes: the key, or a part of it as in ``split_part(key, '.',
+    1)``."""
     keys: int = 1000
     """How many routes and keys the table has, the busiest first."""
 
@@ -95,7 +99,8 @@ class WindowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     width: float = 10.0
     """Seconds of a window."""
     slide: float = 0.0
-    """Seconds from the start of one window to the next; 0: as many as a window has, so that they do not overlap."""
+    """Seconds from the start of one window to the next; 0: as many as a window has, so that they do not
+    overlap."""
     late: float = 10.0
     """Seconds that a message may be late by: so long a window is kept open."""
     exchange: str = ""
@@ -116,7 +121,8 @@ class QualityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     format: Literal["json", "avro", "protobuf"] = "json"
     """What bodies are."""
     schema_file: str = ""
-    """Of Avro the schema (JSON); of Protobuf a set of descriptors, as ``protoc --include_imports --descriptor_set_out`` writes it."""
+    """Of Avro the schema (JSON); of Protobuf a set of descriptors, as ``protoc --include_imports
+    --descriptor_set_out`` writes it."""
     message: str = ""
     """Of Protobuf: the full name of the message."""
     checks: dict[str, str] = {}

@@ -103,7 +103,8 @@ def _samples(found: DataFrame, count: int) -> Table:
 def _is_one_value(text: str) -> Column:
     """Whether a text is a value of JSON, and nothing behind it: there Spark stops reading.
 
-    In an array it could be followed by a comma or a bracket, in an object by a comma and a name: by both only by white space.
+    In an array it could be followed by a comma or a bracket, in an object by a comma and a name: by both only
+    by white space.
     """
     listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
     within = F.from_json(F.concat(F.lit('{"text":'), text, F.lit(',"end":1}')), "`end` int")

@@ -27,7 +27,8 @@ def numbered(feed: DataFrame, number: str, publisher: str = "engine") -> DataFra
 def summary(feed: DataFrame, number: str, publisher: str = "engine", step: int = 1) -> DataFrame:
     """Return a row for each publisher: messages, first, last, missing, duplicates, reordered.
 
-    A message is ``reordered`` if a later number of its publisher stands before it in the journal, unless it is a duplicate.
+    A message is ``reordered`` if a later number of its publisher stands before it in the journal, unless it
+    is a duplicate.
     """
     by_publisher = Window.partitionBy("publisher")
     before = by_publisher.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)

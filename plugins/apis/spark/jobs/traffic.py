@@ -77,7 +77,10 @@ def matrix(feed: DataFrame) -> DataFrame:
 
 
 def latencies(feed: DataFrame, width: float, sent: str = "sent") -> DataFrame:
-    """Return a row for each bucket and step of latency: how many; ``step`` n is ``10 ** (n / 4)`` µs and more."""
+    """Return a row for each bucket and step of latency: how many.
+
+    ``step`` n is ``10 ** (n / 4)`` µs and more.
+    """
     step = F.floor(F.log10(F.greatest(F.col("latency") * 1e6, F.lit(1.0))) * _STEPS_A_DECADE).alias("step")
     return (
         timed(feed, sent)

@@ -57,7 +57,10 @@ def draw_lines(chart: Lines) -> str:
 
 
 def draw_heat_map(chart: HeatMap) -> str:
-    """Draw a field of cells; the fullest has the full colour, by the square root, so that little is seen beside much."""
+    """Draw a field of cells.
+
+    The fullest has the full colour, by the square root, so that little is seen beside much.
+    """
     most = max((value for row in chart.values for value in row), default=0)
     if not most:
         return _empty()

@@ -67,8 +67,8 @@ def export(control: str | None, engine: str | None, users: bool) -> None:
 def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     """Make what FILE defines: `rabbitmqctl export_definitions` writes such files; "-" reads standard input.
 
-    What is there already stays as it is.  What cannot be made is named with its place in the file, and the exit
-    status is 1; the rest is made all the same.
+    What is there already stays as it is.  What cannot be made is named with its place in the file, and the
+    exit status is 1; the rest is made all the same.
     """
     import json
 

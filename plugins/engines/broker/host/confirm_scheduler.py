@@ -1,7 +1,7 @@
 """Confirm scheduler: which channels of a connection may have confirmations to send.
 
-A channel is examined when it has published, and when the first mark that it waits for is reached.  So a turn with ten
-thousand waiting channels costs as much as with one.
+A channel is examined when it has published, and when the first mark that it waits for is reached.  So a turn
+with ten thousand waiting channels costs as much as with one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Confirms: numbers the messages of one publisher, and says which of them can be confirmed or refused.
 
-A transient message can be confirmed at once, a persistent one when the store is safe up to it.  A message that also
-left over a confirming route waits until the route has confirmed it.  Confirmations are in the order of the messages, so
-that one basic.ack with ``multiple`` is enough for many.
+A transient message can be confirmed at once, a persistent one when the store is safe up to it.  A message
+that also left over a confirming route waits until the route has confirmed it.  Confirmations are in the order
+of the messages, so that one basic.ack with ``multiple`` is enough for many.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class Confirms:
             self._waiting.append((mark, self.published, count))
 
     def outcomes(self, confirmed: int, safe: int = 0) -> list[Outcome]:
-        """Return the new outcomes.  ``confirmed``: what the routes have confirmed; ``safe``: what the store has written."""
+        """Return the new outcomes.
+
+        ``confirmed``: what the routes have confirmed; ``safe``: what the store has written.
+        """
         ready = min(self._ready(confirmed), self._safe(safe))
         outcomes: list[Outcome] = []
         while self._refused and self._refused[0][0] <= ready:
@@ -65,7 +68,10 @@ class Confirms:
         return outcomes
 
     def waits_for(self, confirmed: int) -> tuple[int, int]:
-        """Return the marks that routes and store have to reach for the next outcome; 0: it does not wait for them."""
+        """Return the marks that routes and store have to reach for the next outcome.
+
+        0: it does not wait for them.
+        """
         routes = store = 0
         following = self.told + 1
         if self._waiting:

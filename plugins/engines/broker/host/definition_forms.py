@@ -99,7 +99,10 @@ NOT_SUPPORTED = ("policies", "parameters", "global_parameters", "topic_permissio
 
 
 def read_definitions(document: object) -> Definitions:
-    """Return the definitions in a JSON text, or in what was read of one; ``KernelError`` names the place of a mistake."""
+    """Return the definitions in a JSON text, or in what was read of one.
+
+    ``KernelError`` names the place of a mistake.
+    """
     try:
         if isinstance(document, bytes):
             return msgspec.json.decode(document, type=Definitions)

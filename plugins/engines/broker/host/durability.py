@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.opening import OpenStore
 
 USERS_FILE = "users.json"
-"""In the data directory: the users that were imported, which the store's log does not have (``users_file.py``)."""
+"""In the data directory: the users that were imported, which the store's log does not have
+(``users_file.py``)."""
 
 
 def open_store(

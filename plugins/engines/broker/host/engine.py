@@ -41,7 +41,10 @@ MakeFrontEnd: TypeAlias = "Callable[[BrokerEngine], FrontEnd]"
 
 
 class BrokerEngine:
-    """The broker as its front ends see it.  ``run`` is its life; all else is called by the thread that hosts it."""
+    """The broker as its front ends see it.
+
+    ``run`` is its life; all else is called by the thread that hosts it.
+    """
 
     host: Host
     broker: Broker
@@ -197,8 +200,9 @@ class BrokerEngine:
     def operate(self, what: str, argument: Any) -> dict[str, Any]:
         """Do what an operator wants.
 
-        ``import-definitions``: the argument is the document.  ``close-connection``: it is the name of the connection, as
-        ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is told.
+        ``import-definitions``: the argument is the document.  ``close-connection``: it is the name of the
+        connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
+        told.
         """
         if what == "close-connection":
             return self._close_connection(argument)

@@ -54,7 +54,10 @@ class Feed:
         self.wanted = port.routes
 
     def offer(self, batch: Batch) -> int:
-        """Take a batch for the routes; return the mark that ``confirmed`` must reach, 0 if nobody confirms."""
+        """Take a batch for the routes.
+
+        Return the mark that ``confirmed`` must reach, 0 if nobody confirms.
+        """
         port = self._open_port()
         self._waiting.append(batch)
         self._waiting_count += len(batch.bodies)
@@ -123,7 +126,10 @@ class Feed:
             self._count_refused(self._last_as, len(batch.bodies) - accepted)
 
     def _count_refused(self, envelope: Envelope, refused: int) -> None:
-        """Full queues have refused so many messages of a batch; a route cannot be told, so that others are, once until one is taken."""
+        """Full queues have refused so many messages of a batch.
+
+        A route cannot be told, so that others are, once until one is taken.
+        """
         self.messages_refused += refused
         if refused and not self._refusing:
             self._on_refused(

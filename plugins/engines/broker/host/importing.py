@@ -1,7 +1,7 @@
 """Importing: makes of definitions what a broker has.
 
-What is there already and the same is left as it is.  What cannot be made is complained of, with its place in the
-JSON text, and the rest is made all the same.
+What is there already and the same is left as it is.  What cannot be made is complained of, with its place in
+the JSON text, and the rest is made all the same.
 """
 
 from __future__ import annotations

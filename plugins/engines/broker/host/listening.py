@@ -33,7 +33,8 @@ class Accepted(NamedTuple):
 class StreamFrontEnd:
     """A front end over TCP, TLS or a Unix socket: a listener, and what makes a client of each connection.
 
-    ``begin`` returns a client that reads and writes by itself from then on; it is called in the broker's thread.
+    ``begin`` returns a client that reads and writes by itself from then on; it is called in the broker's
+    thread.
     """
 
     def __init__(

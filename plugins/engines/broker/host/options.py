@@ -20,7 +20,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     password: str = ""
     """In plain text; take it from the environment: ``${NAME}``.  Empty: no password lets this user in."""
     password_hash: str = ""
-    """Instead of it: as RabbitMQ's definitions have it, base64 of four octets of salt and the digest of both."""
+    """Instead of it: as RabbitMQ's definitions have it, base64 of four octets of salt and the digest of
+    both."""
     hashing: Hashing = "sha256"
     """What made ``password_hash``."""
     vhosts: tuple[str, ...] = ()
@@ -40,7 +41,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.password and self.password_hash:
             raise ValueError("a user has a password or a password_hash, not both")
         if self.password_hash:
-            # Imported here because hashlib takes 3 ms to import, and plugins import this module when they are loaded.
+            # Imported here because hashlib takes 3 ms to import, and plugins import this module when they are
+            # loaded.
             from plugins.engines.broker.host.passwords import Password
 
             Password.from_hash(self.password_hash, self.hashing)
@@ -110,9 +112,11 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What all front ends of a broker share."""
 
     users: dict[str, User] = msgspec.field(default_factory=lambda: {"guest": GUEST})
-    """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own replaces it."""
+    """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own
+    replaces it."""
     cluster_name: str = ""
-    """The broker's name among others, told to clients; brokers that are federated need one each.  Keep it for ever."""
+    """The broker's name among others, told to clients; brokers that are federated need one each.  Keep it for
+    ever."""
     vhosts: tuple[str, ...] = ("/",)
     """The virtual hosts."""
     vhost: str = "/"
@@ -126,19 +130,22 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     bindings: tuple[BindingOptions, ...] = ()
     """Bindings to make at the start."""
     definitions: str = ""
-    """A file with definitions as ``rabbitmqctl export_definitions`` writes them, to import at each start; empty: none."""
+    """A file with definitions as ``rabbitmqctl export_definitions`` writes them, to import at each start;
+    empty: none."""
     data_dir: str = ""
-    """A folder for what is durable: queues, exchanges, bindings and their persistent messages outlive the process, and long
-    queues do not fill the memory.  Of this broker alone.  Empty: all is in memory."""
+    """A folder for what is durable: queues, exchanges, bindings and their persistent messages outlive the
+    process, and long queues do not fill the memory.  Of this broker alone.  Empty: all is in memory."""
     fsync: bool = True
-    """Whether a publisher's confirm waits until the disk has the message (a group at a time), not only the operating system."""
+    """Whether a publisher's confirm waits until the disk has the message (a group at a time), not only the
+    operating system."""
     queue_bytes: Annotated[int, msgspec.Meta(ge=0)] = 67_108_864
     """Bodies that a queue holds in memory, where there is a ``data_dir``; what is more waits on the disk."""
     all_queues_bytes: int | str = "20%"
-    """Bytes, or a share of this machine's memory, that all queues together may take where there is a ``data_dir``, before
-    the longest of them wait on the disk; 0: any amount."""
+    """Bytes, or a share of this machine's memory, that all queues together may take where there is a
+    ``data_dir``, before the longest of them wait on the disk; 0: any amount."""
     memory_limit: int | str = "40%"
-    """Bytes, or a share of this machine's memory, that the process may have before publishers have to wait; 0: any amount."""
+    """Bytes, or a share of this machine's memory, that the process may have before publishers have to wait;
+    0: any amount."""
     queued_limit: int | str = 0
     """The same for what the queues hold; 0: any amount."""
     disk_free_limit: int = 50_000_000
@@ -190,8 +197,8 @@ class ManyListenersOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unkn
     """A broker that serves any number of protocols."""
 
     listeners: tuple[dict[str, Any], ...] = ()
-    """Each has a ``protocol``, which is a front end, and the options of that.  None: only applications in this
-    process can use the broker."""
+    """Each has a ``protocol``, which is a front end, and the options of that.  None: only applications in
+    this process can use the broker."""
 
 
 class BrokerClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -210,7 +217,8 @@ class BrokerClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 def listener_address(text: str, protocol: str) -> Address:
     """Read the address of a listener; ``ValueError`` says what is wrong with it.
 
-    The protocol is known, so that it may be left out: ``tcp://127.0.0.1:5672`` and ``127.0.0.1:5672`` will do.
+    The protocol is known, so that it may be left out: ``tcp://127.0.0.1:5672`` and ``127.0.0.1:5672`` will
+    do.
     """
     scheme, separator, _ = text.partition("://")
     if separator and scheme in SOCKET_TRANSPORTS:

@@ -27,5 +27,8 @@ def is_loopback(address: str) -> bool:
 
 
 def certified_name(connected: ssl.SSLSocket) -> str | None:
-    """Return the common name in the peer's certificate; None without a verified one, or with several names."""
+    """Return the common name in the peer's certificate.
+
+    None without a verified one, or with several names.
+    """
     return subject_of(connected) or None

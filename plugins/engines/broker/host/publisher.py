@@ -19,8 +19,8 @@ _MOST_ADMITTED = 256
 class Publisher:
     """Publishes on behalf of one user into one virtual host.  Used by the broker's thread.
 
-    A batch goes through ``admit`` and then ``publish``.  Set ``confirms`` to have messages numbered and counted; what
-    can be confirmed is found with ``confirms.outcomes(feed.confirmed, vhost.store.safe)``.
+    A batch goes through ``admit`` and then ``publish``.  Set ``confirms`` to have messages numbered and
+    counted; what can be confirmed is found with ``confirms.outcomes(feed.confirmed, vhost.store.safe)``.
     """
 
     def __init__(self, vhost: VirtualHost, login: Login, feed: Feed) -> None:
@@ -33,7 +33,10 @@ class Publisher:
         self._admitted_at = 0
 
     def admit(self, envelope: Envelope) -> Envelope:
-        """Return the envelope to publish under, or refuse.  Asked for each batch; ``check`` is for each envelope."""
+        """Return the envelope to publish under, or refuse.
+
+        Asked for each batch; ``check`` is for each envelope.
+        """
         changes = self.vhost.routes.exchange_changes
         if self._admitted_at != changes:
             self._admitted.clear()
@@ -47,7 +50,10 @@ class Publisher:
         return admitted
 
     def check(self, envelope: Envelope) -> Envelope:
-        """Refuse an exchange that is not there or not for this user.  A protocol adds what it has to check."""
+        """Refuse an exchange that is not there or not for this user.
+
+        A protocol adds what it has to check.
+        """
         exchange = envelope.exchange
         self.vhost.check_publish(exchange)
         self.login.require("write", "exchange", exchange, self.vhost.name)
@@ -62,7 +68,8 @@ class Publisher:
     ) -> None:
         """Publish messages that were admitted; the routes of the topology get them, too.
 
-        ``mandatory``: ``on_unroutable`` is called if they go nowhere.  ``route``: it was found before (a transaction).
+        ``mandatory``: ``on_unroutable`` is called if they go nowhere.  ``route``: it was found before (a
+        transaction).
         """
         feed = self.feed
         accepted = self.vhost.publish(batch, now, route)

@@ -12,7 +12,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def octets(limit: int | str, whole: int) -> int:
-    """Return a limit in octets, given in octets or as a share (``"40%"``) of ``whole``; ``ValueError`` for anything else."""
+    """Return a limit in octets, given in octets or as a share (``"40%"``) of ``whole``.
+
+    ``ValueError`` for anything else.
+    """
     if isinstance(limit, int):
         if limit < 0:
             raise ValueError(f"{limit} is less than nothing")
@@ -33,7 +36,10 @@ def machine_memory() -> int:
 
 
 def resident_memory() -> int:
-    """Return the octets of memory that this process has; the most that it ever had where the system tells no better."""
+    """Return the octets of memory that this process has.
+
+    The most that it ever had where the system tells no better.
+    """
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * _PAGE

@@ -1,7 +1,8 @@
 """Running broker: how an application finds the broker engine of its own kernel.
 
-The object is in the kernel's rendezvous under ``running_broker_key(engine)``.  Whoever comes first creates it, the
-application or the engine.  So an application may start before the broker, and may wait while a broker restarts.
+The object is in the kernel's rendezvous under ``running_broker_key(engine)``.  Whoever comes first creates
+it, the application or the engine.  So an application may start before the broker, and may wait while a broker
+restarts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class RunningBroker:
-    """Has the broker engine of one name while it runs.  Any thread calls ``wait``; the broker's calls the others."""
+    """Has the broker engine of one name while it runs.
+
+    Any thread calls ``wait``; the broker's calls the others.
+    """
 
     def __init__(self) -> None:
         self._engine: BrokerEngine | None = None

@@ -24,13 +24,19 @@ WINDOW_BYTES = 512 * 1024
 
 
 class StreamClient(ConnectionOwner):
-    """A client of a front end over a stream socket.  Derive, and override ``received``, ``flush`` and ``ended``."""
+    """A client of a front end over a stream socket.
+
+    Derive, and override ``received``, ``flush`` and ``ended``.
+    """
 
     farewell: bytes = b""
     """What the protocol says when the broker hangs up; empty: nothing."""
 
     def __init__(self, engine: BrokerEngine, accepted: Accepted, *, publish_rate: float = 0.0) -> None:
-        """``publish_rate``: messages a second that the client may publish, by ``messages_in``; 0: any number."""
+        """``publish_rate``: messages a second that the client may publish, by ``messages_in``.
+
+        0: any number.
+        """
         self.engine = engine
         self.host = engine.host
         self.peer = accepted.peer

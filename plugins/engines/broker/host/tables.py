@@ -1,4 +1,7 @@
-"""What can be asked of a broker, whatever its clients speak: ``kernel queues`` and others.  ``inspection.py`` has the rows."""
+"""What can be asked of a broker, whatever its clients speak: ``kernel queues`` and others.
+
+``inspection.py`` has the rows.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,10 @@ class Transaction:
         accepted: bool,
         requeue: bool = False,
     ) -> None:
-        """Remove tags from ``receiver.unacked``, so that each can be named once only; refuse an unknown one."""
+        """Remove tags from ``receiver.unacked``, so that each can be named once only.
+
+        Refuse an unknown one.
+        """
         taken, refusal = receiver.take_unacked(first, last, multiple=multiple)
         self._acknowledgements.append(Acknowledgement(taken, accepted, requeue))
         if refusal is not None:

@@ -15,7 +15,10 @@ Operation: TypeAlias = Literal["configure", "write", "read"]
 
 
 class Permissions(NamedTuple):
-    """Regular expressions that are searched in a resource's name; as in RabbitMQ, the empty one allows nothing."""
+    """Regular expressions that are searched in a resource's name.
+
+    As in RabbitMQ, the empty one allows nothing.
+    """
 
     configure: str = ".*"
     write: str = ".*"
@@ -33,7 +36,10 @@ class Account:
         everywhere: Permissions | None = None,
         tags: tuple[str, ...] = (),
     ) -> None:
-        """``everywhere``: permissions in virtual hosts that have none of their own; None: it may not open those."""
+        """``everywhere``: permissions in virtual hosts that have none of their own.
+
+        None: it may not open those.
+        """
         self.password = password
         self.from_anywhere = from_anywhere
         self.everywhere = everywhere
@@ -71,7 +77,10 @@ class Login:
         self.account = account
 
     def enter(self, vhost: str) -> None:
-        """Count one more connection; refuse a virtual host that is not for this user, and a connection too many."""
+        """Count one more connection.
+
+        Refuse a virtual host that is not for this user, and a connection too many.
+        """
         account = self.account
         most = account.max_connections
         if account.allowed_in(vhost) is None:
@@ -104,7 +113,9 @@ class Users:
         self.accounts = {name: Account.from_options(user) for name, user in users.items()}
 
     def log_in(self, name: str, *, loopback: bool) -> Login | None:
-        """Return the login of a user whose identity is proven; None if there is no such user, or not from there.
+        """Return the login of a user whose identity is proven.
+
+        None if there is no such user, or not from there.
 
         ``loopback``: the client is on this machine.
         """
@@ -122,7 +133,10 @@ class Users:
         return account is not None and account.password.is_given_by(password)
 
     def renew(self, login: Login, password: str) -> None:
-        """Check a password again for a user who has logged in, or refuse it.  The login has the current account."""
+        """Check a password again for a user who has logged in, or refuse it.
+
+        The login has the current account.
+        """
         account = self.accounts.get(login.name)
         if account is None or not account.password.is_given_by(password):
             raise NotAllowed("New secret was refused by one of the backends")

@@ -50,7 +50,8 @@ class UsersFile:
     def add(self, imported: Definitions) -> None:
         """Merge these into the file.  On return they survive a loss of power.
 
-        Raises ``OSError`` if the file cannot be written and ``KernelError`` if it cannot be read; it is unchanged then.
+        Raises ``OSError`` if the file cannot be written and ``KernelError`` if it cannot be read; it is
+        unchanged then.
         """
         before = self.read()
         merged = Definitions(

@@ -1,7 +1,7 @@
 """Client: the application's half of its access to a broker in the same process.
 
-No socket, no encoding: a call appends to a deque that the broker's thread reads, and bodies are shared, not copied.  A
-client belongs to the thread that opened it.
+No socket, no encoding: a call appends to a deque that the broker's thread reads, and bodies are shared, not
+copied.  A client belongs to the thread that opened it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Delivery(NamedTuple):
 class BrokerClient:
     """Declares, publishes, consumes and acknowledges.  What the broker refuses raises a ``BrokerError``.
 
-    ``publish`` does not wait for the broker; ``wait_confirmed`` does.  All others wait until the broker has done it.
+    ``publish`` does not wait for the broker; ``wait_confirmed`` does.  All others wait until the broker has
+    done it.
     """
 
     def __init__(self, running: RunningBroker, name: str, options: BrokerClientOptions) -> None:
@@ -217,8 +218,8 @@ class BrokerClient:
     def publish_many(self, bodies: Sequence[Buffer], envelope: Envelope, *, mandatory: bool = False) -> None:
         """Publish messages under one envelope: its ``exchange``, ``key``, ``persistent`` ...
 
-        Returns at once, unless publishers have to wait (an alarm, a full route, a slow disk).  ``mandatory``: messages
-        that no queue and no route wants make ``wait_confirmed`` raise.
+        Returns at once, unless publishers have to wait (an alarm, a full route, a slow disk).  ``mandatory``:
+        messages that no queue and no route wants make ``wait_confirmed`` raise.
         """
         self._check()
         shared = self._shared
@@ -309,7 +310,10 @@ class BrokerClient:
             self._tell(partial(_acknowledge, first, last))
 
     def reject(self, deliveries: Delivery | Iterable[Delivery], *, requeue: bool) -> None:
-        """Give messages back to their queue, or away: dropped, or to its dead-letter exchange.  Returns at once."""
+        """Give messages back to their queue, or away: dropped, or to its dead-letter exchange.
+
+        Returns at once.
+        """
         for first, last in _ranges(deliveries):
             self._tell(partial(_reject, first, last, requeue))
 

@@ -1,8 +1,8 @@
 """Session: the broker's half of an application's access to it.  Everything here is in the broker's thread.
 
-The application's half (``client.py``) appends commands to a deque and posts ``work`` once; this half appends deliveries to
-another deque and sets an event.  A command is a callable with this session and the time, so that publishes,
-acknowledgements and declarations are done in the order in which the application called.
+The application's half (``client.py``) appends commands to a deque and posts ``work`` once; this half appends
+deliveries to another deque and sets an event.  A command is a callable with this session and the time, so
+that publishes, acknowledgements and declarations are done in the order in which the application called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _MOST_A_TURN = 1000
 
 Command: TypeAlias = "Callable[[LocalSession, float], Any]"
 Arrived: TypeAlias = "tuple[str, int, bool, Batch | None]"
-"""Tag of the consumer, first delivery tag, whether redelivered, the messages.  None: its queue was deleted."""
+"""Tag of the consumer, first delivery tag, whether redelivered, the messages.  None: its queue was
+deleted."""
 
 
 def counted_size(batch: Batch) -> int:

@@ -1,13 +1,14 @@
 """Compactor: limits a log to about twice the size of its live messages.
 
-The oldest segment is deleted as soon as no message in it is live.  When most of the log is dead, and the oldest
-segment has live messages, these are written again, a part of them with each of the next groups.
+The oldest segment is deleted as soon as no message in it is live.  When most of the log is dead, and the
+oldest segment has live messages, these are written again, a part of them with each of the next groups.
 
-The compactor writes and deletes nothing itself: it tells the log what to write again and which segments to delete.
+The compactor writes and deletes nothing itself: it tells the log what to write again and which segments to
+delete.
 
-Course: ``wanted`` chooses the oldest segment as the source.  ``step`` returns live messages of the source for the next
-group.  ``has_moved`` notes where they are when that group is written; after the last group it changes the extents of
-the pages and returns the source, which the log deletes.
+Course: ``wanted`` chooses the oldest segment as the source.  ``step`` returns live messages of the source for
+the next group.  ``has_moved`` notes where they are when that group is written; after the last group it
+changes the extents of the pages and returns the source, which the log deletes.
 """
 
 from __future__ import annotations
@@ -209,7 +210,10 @@ class Compactor:
         return extents
 
     def _lives(self, segment: Segment) -> bool:
-        """Whether a segment may have live messages.  The queue that had one at the last call is checked first."""
+        """Whether a segment may have live messages.
+
+        The queue that had one at the last call is checked first.
+        """
         stored = self._queues
         if self._witness is not None and self._witness[0] is segment:
             queue = self._witness[1]

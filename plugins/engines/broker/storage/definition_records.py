@@ -1,7 +1,7 @@
 """Definition records: exchanges, queues and bindings, and which of them were dropped.
 
-Each definition has a number, which is never used again and by which other records refer to it.  Its record is a
-MessagePack array (``values.py``): the sort of definition, and its fields in order.
+Each definition has a number, which is never used again and by which other records refer to it.  Its record is
+a MessagePack array (``values.py``): the sort of definition, and its fields in order.
 """
 
 from __future__ import annotations

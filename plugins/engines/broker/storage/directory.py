@@ -1,7 +1,7 @@
 """Directory: the files of a store.
 
-The broker that uses the directory has locked ``lock``.  ``marker`` has the octets with which each record begins.
-``000000000001.log`` and its successors are the durable log.  ``paged/`` has the overflow log.
+The broker that uses the directory has locked ``lock``.  ``marker`` has the octets with which each record
+begins. ``000000000001.log`` and its successors are the durable log.  ``paged/`` has the overflow log.
 """
 
 from __future__ import annotations

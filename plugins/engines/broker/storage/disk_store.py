@@ -1,7 +1,7 @@
 """Disk store: the broker's store in a directory.
 
-There are two logs.  The durable log has what must survive a restart, and is synced group by group.  The overflow log
-has messages that need not survive and for which there is no room in memory.
+There are two logs.  The durable log has what must survive a restart, and is synced group by group.  The
+overflow log has messages that need not survive and for which there is no room in memory.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     length of a codec's name 1 · name · MessagePack array:
         key, exchange, reply_to, persistent, priority, expiration, properties
 
-Without a codec the properties are a map (``values.py``), which holds what any protocol can put into it.  With one
-they are octets that the codec of that name makes a mapping of: a front end whose messages bring their properties as
-octets registers a codec, so that they are stored as they came and decoded only where somebody looks at them.
+Without a codec the properties are a map (``values.py``), which holds what any protocol can put into it.  With
+one they are octets that the codec of that name makes a mapping of: a front end whose messages bring their
+properties as octets registers a codec, so that they are stored as they came and decoded only where somebody
+looks at them.
 
 Up to format 1 all envelopes were AMQP's class basic.  ``Format1`` reads them.
 """
@@ -106,7 +107,10 @@ class Codecs:
 
 
 class Envelopes:
-    """Encodes and decodes envelopes.  Caches them, so that messages that shared an envelope share one again."""
+    """Encodes and decodes envelopes.
+
+    Caches them, so that messages that shared an envelope share one again.
+    """
 
     def __init__(self, codecs: Codecs) -> None:
         self._codecs = codecs

@@ -16,8 +16,8 @@ _MOST_OPEN = 32
 _CHUNK = 1 << 20
 """Octets of one system call."""
 _RESERVED = 1 << 20
-"""Octets that a file is made larger by at a time.  If the size of the file does not change, a sync takes 95 µs instead
-of 155 (ext4, 2026-11-21), because the file system writes nothing to its own journal."""
+"""Octets that a file is made larger by at a time.  If the size of the file does not change, a sync takes 95
+µs instead of 155 (ext4, 2026-11-21), because the file system writes nothing to its own journal."""
 
 
 class Writable(Interface):
@@ -217,8 +217,8 @@ class DirectoryFiles:
     def _open_to_read(self, path: Path) -> int:
         """Open a file to read.
 
-        If the process may have no more descriptors, close another one of this store: otherwise messages would be
-        counted as lost.
+        If the process may have no more descriptors, close another one of this store: otherwise messages would
+        be counted as lost.
         """
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -10,7 +10,8 @@ from plugins.engines.broker.storage.location import Location
 from plugins.engines.broker.storage.message_records import Entry, encode_messages
 
 _SHORT = 4096
-"""Octets.  The operating system takes so many in about 10 us; the writer's thread needs 80 us to wake, write and tell."""
+"""Octets.  The operating system takes so many in about 10 us; the writer's thread needs 80 us to wake, write
+and tell."""
 
 
 class Moved(NamedTuple):
@@ -22,7 +23,10 @@ class Moved(NamedTuple):
 
 
 class Group:
-    """Encoded records, and the objects that have to know where they were written.  Offsets are from the group's start."""
+    """Encoded records, and the objects that have to know where they were written.
+
+    Offsets are from the group's start.
+    """
 
     def __init__(self, number: int, marker: bytes) -> None:
         self.number = number
@@ -44,12 +48,18 @@ class Group:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether it has to survive a loss of power.  SETTLED records alone need not: the messages would come again."""
+        """Whether it has to survive a loss of power.
+
+        SETTLED records alone need not: the messages would come again.
+        """
         return self.demanded or bool(self.positions)
 
     @property
     def is_short(self) -> bool:
-        """Whether it is short and has no messages.  The broker's thread writes such a group itself, unless it is synced."""
+        """Whether it is short and has no messages.
+
+        The broker's thread writes such a group itself, unless it is synced.
+        """
         return not (self.positions or self.compacts) and self.size <= _SHORT
 
     def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:

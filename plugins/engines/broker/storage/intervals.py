@@ -1,7 +1,7 @@
 """Intervals: a set of positions, as sorted ranges that neither overlap nor touch.
 
-A queue's positions are added in order and mostly removed in order.  So there are few ranges whatever the number of
-messages, and both ends are found without a search.
+A queue's positions are added in order and mostly removed in order.  So there are few ranges whatever the
+number of messages, and both ends are found without a search.
 """
 
 from __future__ import annotations

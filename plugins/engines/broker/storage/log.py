@@ -158,7 +158,10 @@ class Log:
         stored.live = Intervals()
 
     def note(self, kind: Kind, payload: bytes) -> None:
-        """Write a definition with the next group.  It is written twice: if it is damaged, the messages of the queue are lost."""
+        """Write a definition with the next group.
+
+        It is written twice: if it is damaged, the messages of the queue are lost.
+        """
         self._pending.notes += ((kind, payload), (kind, payload))
 
     def keep(self, stored: StoredQueue, span: Span) -> None:

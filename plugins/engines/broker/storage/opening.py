@@ -69,7 +69,10 @@ class OpenStore:
             raise
 
     def restore(self, broker: Broker, now: float) -> None:
-        """Restore a broker from the directory.  If that fails, the directory is closed and nothing is written to it."""
+        """Restore a broker from the directory.
+
+        If that fails, the directory is closed and nothing is written to it.
+        """
         try:
             restore(self.store, broker, now)
         except BaseException:

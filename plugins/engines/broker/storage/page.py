@@ -1,7 +1,7 @@
 """Page: an item of a backlog whose messages are on disk only (see ``Paged``).
 
-A page has the extents of segments to read, and the positions of its messages there.  It covers many records: a
-million stored messages are a few thousand pages.  When it is at the front of the queue, spans replace it.
+A page has the extents of segments to read, and the positions of its messages there.  It covers many records:
+a million stored messages are a few thousand pages.  When it is at the front of the queue, spans replace it.
 """
 
 from __future__ import annotations

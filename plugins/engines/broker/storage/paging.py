@@ -1,7 +1,7 @@
 """Paging: replaces the tail of a long queue by pages on disk, and reads them at the front of the queue.
 
-The tail is what will be needed last.  The broker's thread reads one page at a time.  It tells the operating system
-which page is next, so that this one is mostly in the cache when it is read.
+The tail is what will be needed last.  The broker's thread reads one page at a time.  It tells the operating
+system which page is next, so that this one is mostly in the cache when it is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Found: TypeAlias = "tuple[int, list[bytes], bytes, float, Extent]"
 
 
 def read_page(log: Log, page: Page) -> list[Span]:
-    """Return the messages of a page.  Messages that cannot be read are missing in the result, and reported."""
+    """Return the messages of a page.
+
+    Messages that cannot be read are missing in the result, and reported.
+    """
     stored = page.stored
     wanted = Intervals(page.ranges)
     found: list[Found] = []
@@ -126,8 +129,8 @@ def _spans(log: Log, page: Page, found: list[Found]) -> list[Span]:
 def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
     """Replace the tail of a queue by pages; return whether to call this again when the logs have written.
 
-    ``write`` writes messages that are not on disk, or whose location is unknown because the compactor moved them while
-    a client had them.
+    ``write`` writes messages that are not on disk, or whose location is unknown because the compactor moved
+    them while a client had them.
     """
     backlog = queue.backlog
     excess = backlog.size - backlog.paged - queue.most_resident
@@ -149,7 +152,10 @@ def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
 
 
 def _put_back(level: deque[Span | Page], tail: list[Span | Page], queue: Queue) -> int:
-    """Put items back at the end of a level, as pages if they can be read from disk; return the octets in new pages."""
+    """Put items back at the end of a level, as pages if they can be read from disk.
+
+    Return the octets in new pages.
+    """
     paged = 0
     for item in reversed(tail):
         if isinstance(item, Page) or not _readable(item):

@@ -17,7 +17,8 @@ StoredEntry: TypeAlias = tuple[StoredQueue, Entry]
 
 _MOST_JOINED = 256
 _MOST_JOINED_BYTES = 64 * 1024
-"""Messages and octets up to which single messages are joined to one record.  If it is damaged, so many are lost."""
+"""Messages and octets up to which single messages are joined to one record.  If it is damaged, so many are
+lost."""
 
 
 class Pending(msgspec.Struct):
@@ -34,7 +35,10 @@ class Pending(msgspec.Struct):
         return bool(self.batches or self.settling or self.notes)
 
     def joined(self) -> Iterator[JoinedBatch]:
-        """Return the batches that still have live messages.  Consecutive batches of one queue and envelope are joined."""
+        """Return the batches that still have live messages.
+
+        Consecutive batches of one queue and envelope are joined.
+        """
         last: JoinedBatch | None = None
         for batch, stored_entries, location in self.batches:
             # Messages that were acknowledged meanwhile need not be written.

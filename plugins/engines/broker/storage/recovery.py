@@ -1,7 +1,7 @@
 """Recovery: reads the segments of a log, from the oldest on.
 
-Bodies are not kept in memory: queues are restored as pages.  Live messages are those that were stored and not settled,
-so the order of the records does not matter.  Pages are sorted by position.
+Bodies are not kept in memory: queues are restored as pages.  Live messages are those that were stored and not
+settled, so the order of the records does not matter.  Pages are sorted by position.
 """
 
 from __future__ import annotations
@@ -214,7 +214,10 @@ class Recovery:
         return Backlogs(living, gone.stops[-1] if gone else 0)
 
     def _parts(self, page: Page, ranges: list[tuple[int, int]]) -> list[Page]:
-        """Return a page of these messages only; two pages if some were delivered before and others were not."""
+        """Return a page of these messages only.
+
+        Two pages if some were delivered before and others were not.
+        """
         if not ranges:
             return []
         page = page.of(ranges, redelivered=True)

@@ -36,7 +36,8 @@ class Segment:
         self.entries = 0
         """Messages in it; a message counts once for each queue."""
         self.ranges: dict[int, tuple[int, int]] = {}
-        """By queue: a range that has the positions of all its messages in this segment, and possibly others."""
+        """By queue: a range that has the positions of all its messages in this segment, and possibly
+        others."""
         self.pages: dict[Reader, None] = {}
         """The pages that are to be read from it.  When messages are moved, their pages are changed."""
         self.gone = False

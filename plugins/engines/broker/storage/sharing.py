@@ -1,6 +1,7 @@
 """Sharing: divides ``all_queues_bytes`` of memory among the queues.
 
-The longest queues give memory up first: there is one limit for all queues, and shorter queues are not affected.
+The longest queues give memory up first: there is one limit for all queues, and shorter queues are not
+affected.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ With less, a page that was read would be written out before it is delivered.
 def share_memory(queues: Collection[Queue], most: int, store: Store) -> None:
     """Set how many octets of bodies each queue may have in memory, so that all queues together take ``most``.
 
-    The calculation uses what each queue would have with its own limit only, so that the result is stable while
-    queues stay long.
+    The calculation uses what each queue would have with its own limit only, so that the result is stable
+    while queues stay long.
     """
     height = cut(map(_wanted, queues, (store.most_resident(queue.policy) for queue in queues)), most)
     for queue in queues:

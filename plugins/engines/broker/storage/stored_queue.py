@@ -6,7 +6,10 @@ from plugins.engines.broker.storage.intervals import Intervals
 
 
 class StoredQueue:
-    """The messages of one queue that are in a log.  The broker's queue refers to it and does not look into it."""
+    """The messages of one queue that are in a log.
+
+    The broker's queue refers to it and does not look into it.
+    """
 
     __slots__ = ("durable", "live", "number", "settled")
 

@@ -1,8 +1,8 @@
 """Values: encodes properties and arguments as MessagePack, so that value and type are the same when decoded.
 
-MessagePack has nil, booleans, 64-bit integers, floats, text in UTF-8, octets, arrays and maps.  Other
-types of Python are extensions: the code says which type, and ``_restore`` reads the data.  The codes are part of the
-store's format: a code never gets a second meaning.
+MessagePack has nil, booleans, 64-bit integers, floats, text in UTF-8, octets, arrays and maps.  Other types
+of Python are extensions: the code says which type, and ``_restore`` reads the data.  The codes are part of
+the store's format: a code never gets a second meaning.
 """
 
 from __future__ import annotations

@@ -12,7 +12,10 @@ from plugins.engines.broker.storage.segment import Segment
 
 
 class Write:
-    """What is to be written, and the result.  Used by one thread at a time: the broker's, the writer's, the broker's."""
+    """What is to be written, and the result.
+
+    Used by one thread at a time: the broker's, the writer's, the broker's.
+    """
 
     def __init__(
         self,
@@ -26,7 +29,9 @@ class Write:
         before: Writable | None,
         sync: bool,
     ) -> None:
-        """``head``: the first records of a new segment; None: the segment exists, and ``file`` is open for it.
+        """``head``: the first records of a new segment.
+
+        None: the segment exists, and ``file`` is open for it.
 
         ``before``: the file of the segment before a new one; it is synced and closed first.
         ``removals``: segments to delete, in this order, after the group is written.
@@ -79,7 +84,10 @@ class Write:
                 before.close()
 
     def _undo(self) -> None:
-        """Remove what a failed write has left.  If that fails as well, what is left does no harm (see ``log``)."""
+        """Remove what a failed write has left.
+
+        If that fails as well, what is left does no harm (see ``log``).
+        """
         try:
             if self.file is not None:
                 self.file.close()

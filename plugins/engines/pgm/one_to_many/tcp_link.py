@@ -24,7 +24,10 @@ def set_silence_timeout(connected: socket.socket, seconds: float) -> None:
 
 
 class TcpLink(ConnectionOwner):
-    """``on_data`` gets what comes and may raise ``RemoteProtocolError``; ``on_end`` why it is over, unless we ``close`` it."""
+    """``on_data`` gets what comes and may raise ``RemoteProtocolError``.
+
+    ``on_end`` why it is over, unless we ``close`` it.
+    """
 
     def __init__(
         self, host: Host, wire: Wire, on_data: Callable[[bytes], None], on_end: Callable[[str], None]
