@@ -83,7 +83,7 @@ def test_queues_that_are_long_together_wait_on_the_disk(serve: Serve, tmp_path: 
         channel.queue_declare(name, durable=True)
         for number in range(100):
             channel.basic_publish("", name, b"%02d" % number + b"x" * 4998, PERSISTENT)
-    server.engine.alarm_watch.alarms.next_look = 0.0  # half a second has passed
+    server.engine.alarm_watch.alarms.next_check = 0.0  # half a second has passed
     server.host.call(lambda: server.engine.finish_turn(server.host.now()))
     rows = server.host.call(lambda: server.engine.inspect("queues"))
     assert [row["message_bytes_ready"] - row["message_bytes_paged_out"] <= 50_000 for row in rows] == [

@@ -122,7 +122,7 @@ def test_a_connection_that_is_cut_goes_on_where_it_was(network: Lan) -> None:
     if done.returncode or b"ESTAB" not in done.stdout:
         pytest.skip("this system cannot cut a connection (ss -K)")
     sent += sender.send(SOME)
-    sender.until("connected it goes on")
+    sender.until("connected continues with unit")
     sent += sender.send(SOME)
     for receiver in receivers:
         assert _got(receiver, len(sent)) == sent
