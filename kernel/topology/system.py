@@ -1,10 +1,19 @@
-"""Kernel: a running system.  Builds it from a plan, changes it while messages flow, and closes it.
+"""Kernel: a running system.  Starts the parts of a plan, opens APIs for applications, and closes everything.
 
-States: ``new``, ``running``, ``closing`` (after ``close``), ``closed`` (after ``join``).
+States: ``new``, ``running``, ``closing`` (after ``close``), ``closed`` (after ``join``).  A state is never
+entered twice: a kernel is started once.
 
-``plan`` is at any moment what is running: ``_start`` begins with an empty plan and adds each part as it is
-started.  The methods that change it may be called by any thread, engines' threads included, so they take the
-lock ``_changing``.
+The one idea of this module is the life of a system: the order in which its parts start and end, and who waits
+for whom.  ``parts.py`` has the parts themselves and the changes to them while the system runs.  The methods
+of ``Kernel`` that change or ask something only pass it on.
+
+A start does not wait for engines, and ``close`` does not wait for threads: ``wait_running`` and ``join`` do.
+So an application may start several kernels at once, and an engine's thread may close its own kernel.
+
+At the end the threads write out what is queued before they stop (``linger``).  A thread cannot decide alone
+that it is done: what is in a pipe to it may come from a thread that still works.  So each closing thread
+asks after each of its turns whether the whole system has written everything, and the one that finds so stops
+all (``_written_out``).
 """
 
 from __future__ import annotations
@@ -12,29 +21,27 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
 from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
-from kernel.contracts.key_trie import key_filter
-from kernel.contracts.kinds import ApiKind, BoundSockets, EngineKind, EngineSetup
-from kernel.contracts.thread import EngineStatus, EngineThread, ThreadSetup
-from kernel.dispatcher.dead_letter import dead_letter_route
+from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
+from kernel.contracts.thread import EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
-from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
 from kernel.threads.caller_thread import CallerThread
 from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.operation import operate
 from kernel.topology.option_check import nearest
-from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
+from kernel.topology.parts import Parts
+from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.statistics import SystemStatistics, gather
 from kernel.topology.system_for_engines import SystemForEngines
 
@@ -49,22 +56,8 @@ AnyApi = TypeVar("AnyApi", bound=Api)
 
 _log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 LINGER = 5.0
 """Seconds that a closing kernel may take to write what is queued."""
-
-
-def _one_at_a_time(method: Callable[Concatenate[Kernel, P], T]) -> Callable[Concatenate[Kernel, P], T]:
-    """Hold the lock ``_changing`` in a method: engines change the kernel from their threads (``contracts.system``)."""
-
-    @wraps(method)
-    def alone(self: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._changing:
-            return method(self, *args, **kwargs)
-
-    return alone
 
 
 class Kernel:
@@ -75,28 +68,34 @@ class Kernel:
     """
 
     def __init__(self, plan: Plan | None = None, registry: PluginRegistry | None = None) -> None:
-        self.plan: Plan = plan or Plan()
+        plan = plan or Plan()
         self.registry: PluginRegistry = registry or PluginRegistry.load()
-        self._check(self.plan)
+        self._check(plan)
         self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
         """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines'
         threads."""
-        self._threads: dict[str, EngineThread] = {}
-        self._homes: dict[str, EngineThread] = {}
-        self._bound: dict[str, BoundSockets] = {}
-        """Listening sockets that the application has bound for engines, by the engine's name."""
-        self._released: list[BoundSockets] = []
-        """The same for engines that were removed and have not ended yet."""
+        self._parts = Parts(
+            plan,
+            self.registry,
+            self.dispatcher,
+            self._report,
+            SystemForEngines(self, self._threads),
+            self._running,
+        )
         self._apis: list[Api] = []
-        self._specs: list[tuple[RoutePlan, RouteSpec]] = []
         self._state = "new"
         self._guests: Any = None
         self._lock = threading.Lock()
-        self._changing = threading.RLock()
-        """Held while the plan and the running system are changed.  Reentrant: ``_start`` calls
-        ``add_route``."""
-        self._for_engines = SystemForEngines(self, lambda: list(self._threads.values()))
+        """Makes the first of several calls of ``close`` the one that closes."""
+
+    @property
+    def plan(self) -> Plan:
+        """What is running now.  Before the start: what will be started.  Any thread."""
+        return self._parts.plan
+
+    def _threads(self) -> list[EngineThread]:
+        return self._parts.all_threads()
 
     def _check(self, plan: Plan) -> None:
         """Raise ``PlanError`` for mistakes of a plan made in Python.
@@ -130,15 +129,19 @@ class Kernel:
         if self._state != "new":
             raise KernelError(f"a kernel is started once; this one is {self._state}")
         self._state = "running"
-        plan, self.plan = self.plan, Plan(file=self.plan.file)
+        parts = self._parts
+        plan = parts.empty()
         try:
+            # Not ``self.add_thread``, which refuses guests: ``__aenter__`` comes here too.
             for thread in plan.threads or (ThreadPlan(name=DEFAULT_THREAD),):
-                self._add_thread(thread)
-            for route in plan.routes:  # before the engines: their first messages already need the routes
-                self.add_route(route)
+                parts.add_thread(thread)
+            # Before the engines: their first messages already need the routes.
+            for route in plan.routes:
+                parts.add_route(route)
             for engine in plan.engines:
-                self.add_engine(engine)
+                parts.add_engine(engine, None)
         except BaseException:
+            # The block of ``with`` is not entered then, so nobody else ends the threads that have started.
             self.close(linger=0)
             self.join()
             raise
@@ -156,9 +159,10 @@ class Kernel:
                 return
             self._state = "closing"
         self.registry.kernel_stopping(self, reason)
+        # The APIs first, so that no more messages come from the application while the threads write out.
         for api in self._apis:
             api.kernel_closed(reason)
-        for thread in self._threads.values():
+        for thread in self._threads():
             if linger > 0:
                 thread.linger(linger, self._written_out)
             else:
@@ -169,10 +173,11 @@ class Kernel:
 
         False if a thread has not within ``timeout`` seconds.
         """
-        if not all(thread.join(timeout) for thread in self._threads.values()):
+        if not all(thread.join(timeout) for thread in self._threads()):
             return False
-        for bound in (*self._bound.values(), *self._released):
-            bound.close()
+        # Not before all threads have ended: a thread that still works accepts on the sockets, and rings the
+        # doorbells of applications and of other threads.
+        self._parts.close_sockets()
         for api in self._apis:
             api.dispose()
         self.dispatcher.dispose()
@@ -200,8 +205,9 @@ class Kernel:
         try:
             for thread in self.plan.threads:
                 if is_guest(thread, self.registry):
-                    await nursery.start(cast("GuestThread", self._threads[thread.name]).serve)
-        except BaseException as error:  # ``__aexit__`` is not called if ``__aenter__`` raises
+                    await nursery.start(cast("GuestThread", self._parts.threads[thread.name]).serve)
+        except BaseException as error:
+            # ``async with`` does not call ``__aexit__`` if ``__aenter__`` raises, and the nursery must be left.
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
@@ -213,30 +219,37 @@ class Kernel:
 
         self.close(linger=LINGER if error is None else 0)
         try:
-            # guests stop by themselves; the error is the caller's
+            # ``close`` has told the guests to stop, so the nursery ends by itself.  It gets no error, because it
+            # would wrap it in an ``ExceptionGroup``: the caller's error is passed on by ``async with`` as it is.
             await self._guests.__aexit__(None, None, None)
         finally:
+            # Guests have ended with the nursery.  Threads of the kernel are waited for in a worker thread, so
+            # that the caller's other tasks go on.  Shielded: a cancelled caller must leave no thread, either.
             if not all(is_guest(thread, self.registry) for thread in self.plan.threads):
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self._join_threads)
             self.join()
 
     def _join_threads(self) -> None:
-        for thread in self._threads.values():
+        for thread in self._threads():
             thread.join()
 
     def _written_out(self) -> bool:
-        """Return whether nothing is left to write.
+        """Return whether nothing is left to write, and stop all threads if so.
 
         Every closing thread calls this after each of its turns.
         """
-        homes = {thread.number for thread in self._threads.values()}
+        threads = self._threads()
+        # Only pipes to engines count.  Those to applications are not read any more: their APIs are closed.
+        homes = {thread.number for thread in threads}
         for _, reader, _, pipe in self.dispatcher.pipes():
             if reader in homes and pipe.more():
                 return False
-        if any(thread.pending() for thread in self._threads.values()):
+        # What engines took from their pipes, and have not handed to their sockets or disks yet.
+        if any(thread.pending() for thread in threads):
             return False
-        for thread in self._threads.values():  # the others may be asleep and would not ask
+        # The other threads may be asleep.  They take no turn, so they would never ask.
+        for thread in threads:
             thread.stop()
         return True
 
@@ -245,6 +258,8 @@ class Kernel:
 
         ``KernelError`` names the others.
         """
+        # Set by every event of an engine.  An engine's state changes before its event is reported, so that
+        # whoever clears the flag and then looks at the states misses no change.
         changed = threading.Event()
 
         def told(_: EngineEvent) -> None:
@@ -303,7 +318,7 @@ class Kernel:
         """
         self._running()
         planned = self.plan.engine(name)
-        if planned is None and name in self._homes:
+        if planned is None and name in self._parts.homes:
             raise UnknownName(f"{name!r} is an engine: applications open APIs")
         if planned is not None and planned.kind not in self.registry.apis:
             raise UnknownName(f"{name!r} is an engine of kind {planned.kind!r}: applications open APIs")
@@ -321,6 +336,8 @@ class Kernel:
             make_protocol=self.registry.protocol_maker(),
         )
         opened = kind.create(setup)
+        # Those that the application has closed meanwhile are forgotten here, or a system that opens many would
+        # grow without bound.
         self._apis = [*(kept for kept in self._apis if not kept.closed), opened]
         if wanted is not None and not isinstance(opened, wanted):
             opened.dispose()
@@ -344,20 +361,8 @@ class Kernel:
         """Start a thread that hosts engines.  Any thread; ``KernelClosed`` if the kernel is not running."""
         self._running()
         refuse_guests((plan,), self.registry)
-        self._add_thread(plan)
+        self._parts.add_thread(plan)
 
-    @_one_at_a_time
-    def _add_thread(self, plan: ThreadPlan) -> None:
-        kind = self.registry.kind("thread_kinds", plan.kind)
-        options = msgspec.convert(plan.options, kind.options, strict=False)
-        thread: EngineThread = kind.create(
-            ThreadSetup(name=plan.name, options=options, dispatcher=self.dispatcher, report=self._report)
-        )
-        self._threads[plan.name] = thread
-        thread.start()
-        self.plan = msgspec.structs.replace(self.plan, threads=(*self.plan.threads, plan))
-
-    @_one_at_a_time
     def add_engine(self, plan: EnginePlan, bound: BoundSockets | None = None) -> None:
         """Start an engine, or add a name that applications may open.  Any thread.
 
@@ -365,17 +370,8 @@ class Kernel:
         address is in use, the caller gets the error there.  The kernel closes the sockets when the engine is
         removed.
         """
-        self._running()
-        self._refuse_known(plan.name)
-        self.plan = msgspec.structs.replace(self.plan, engines=(*self.plan.engines, plan))
-        if plan.kind in self.registry.apis:
-            return
-        installed = self.registry.engine_for(plan.kind, plan.options)
-        kind: EngineKind = installed.kind if installed else self.registry.kind("engines", plan.kind)
-        options = msgspec.convert(plan.options, kind.options, strict=False)
-        self._add(plan.name, options, kind.create, plan.thread, bound, plan)
+        self._parts.add_engine(plan, bound)
 
-    @_one_at_a_time
     def host(
         self,
         name: str,
@@ -390,103 +386,20 @@ class Kernel:
         engine is not part of ``plan``: ``apply`` does not touch it unless its thread is removed, and
         ``remove_engine`` removes it.  ``bound``: as for ``add_engine``.
         """
-        self._running()
-        self._refuse_known(name)
-        self._add(name, None, make_engine, thread, bound)
+        self._parts.host(name, make_engine, thread, bound)
 
-    def _refuse_known(self, name: str) -> None:
-        if self.plan.engine(name) is not None or name in self._homes:
-            raise KernelError(f"there is an engine {name!r} already")
-
-    def _add(
-        self,
-        name: str,
-        options: Any,
-        make_engine: Callable[[EngineSetup], Engine],
-        thread_name: str | None,
-        bound: BoundSockets | None,
-        plan: EnginePlan | None = None,
-    ) -> None:
-        setup = EngineSetup(
-            name=name,
-            options=options,
-            make_protocol=self.registry.protocol_maker(),
-            bound=bound,
-            system=self._for_engines,
-            kinds=self.registry.kinds,
-        )
-        if thread_name and thread_name not in self._threads:
-            raise UnknownName(f"there is no thread {thread_name!r}")
-        thread = self._threads[thread_name] if thread_name else self._least_loaded()
-        self._homes[name] = thread
-        if bound is not None:
-            self._bound[name] = bound
-        thread.add(name, lambda: make_engine(setup), plan=plan)
-
-    @_one_at_a_time
     def remove_engine(self, name: str, linger: float = 0.0, on_gone: Callable[[], Any] | None = None) -> None:
         """Stop an engine; returns at once.  Its routes stay.  Any thread.
 
         The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called in its thread
         when it has ended; it must not wait or raise.
         """
-        self._running()
-        if self.plan.engine(name) is None and name not in self._homes:
-            raise UnknownName(f"there is no engine {name!r}")
-        kept = tuple(engine for engine in self.plan.engines if engine.name != name)
-        self.plan = msgspec.structs.replace(self.plan, engines=kept)
-        home = self._homes.pop(name, None)
-        bound = self._bound.pop(name, None)
-        if bound is not None:
-            self._released.append(bound)
+        self._parts.remove_engine(name, linger, on_gone)
 
-        def gone() -> None:
-            if bound is not None:
-                bound.close()
-                self._released.remove(bound)
-            if on_gone is not None:
-                on_gone()
-
-        if home is not None:
-            home.remove(name, gone, linger)
-        else:
-            gone()
-
-    @_one_at_a_time
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines: those that are running, and those that will be added.  Any thread."""
-        self._running()
-        kind = self.registry.kind("routers", plan.router)
-        options = msgspec.convert(plan.router_options, kind.options, strict=False)
-        letters = None
-        if plan.dead_letters is not None:
-            chooser = self.registry.kind("routers", "round-robin")
-            letters = dead_letter_route(
-                plan.source,
-                plan.label,
-                plan.dead_letters,
-                plan.marks,
-                lambda: chooser.create(chooser.options()),
-            )
-            self.dispatcher.add_route(letters)
-        spec = RouteSpec(
-            name=plan.label,
-            source=plan.source,
-            targets=plan.targets,
-            make_router=lambda: kind.create(options),
-            one_of_many=kind.one_of_many,
-            by_content=kind.by_content,
-            make_filter=_filter_of(plan),
-            marks=plan.marks,
-            confirm=plan.confirm,
-            echo=plan.echo,
-            dead_letters=letters,
-        )
-        self._specs.append((plan, spec))
-        self.dispatcher.add_route(spec)
-        self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
+        self._parts.add_route(plan)
 
-    @_one_at_a_time
     def remove_route(self, plan: RoutePlan) -> None:
         """Remove a route; what is in its pipes is still delivered.
 
@@ -495,55 +408,22 @@ class Kernel:
         Several routes may have the label of ``plan``.  The one that is equal to ``plan`` is removed, or else
         the first.
         """
-        self._running()
-        alike = [pair for pair in self._specs if pair[0].label == plan.label]
-        if not alike:
-            raise UnknownName(f"there is no route {plan.label!r}")
-        pair = next((pair for pair in alike if pair[0] == plan), alike[0])
-        self._specs.remove(pair)
-        self.dispatcher.remove_route(pair[1])
-        if pair[1].dead_letters is not None:
-            self.dispatcher.remove_route(pair[1].dead_letters)
-        routes = list(self.plan.routes)
-        routes.remove(pair[0])
-        self.plan = msgspec.structs.replace(self.plan, routes=tuple(routes))
+        self._parts.remove_route(plan)
 
     def apply(self, plan: Plan) -> list[str]:
         """Change the running system to ``plan``, without touching what both have in common.
 
         Returns a line for each change.  Raises ``PlanError`` before any change if the plan has mistakes.
+        Waits for the threads that it removes, so it is not for an engine's thread.
         """
         self._check(plan)
-        new = plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
-        change = diff(self.plan, new, {name: thread.name for name, thread in self._homes.items()})
-        refuse_guests((*change.threads_removed, *change.threads_added), self.registry, plan.file)
-        for route in change.routes_removed:
-            self.remove_route(route)
-        for engine in change.engines_removed:
-            self.remove_engine(engine.name)
-        for thread in change.threads_removed:
-            gone = self._threads.pop(thread.name)
-            gone.stop()
-            gone.join()
-            gone.dispose()
-            for name in [name for name, home in self._homes.items() if home is gone]:  # started with ``host``
-                del self._homes[name]
-            with self._changing:
-                kept = tuple(kept for kept in self.plan.threads if kept.name != thread.name)
-                self.plan = msgspec.structs.replace(self.plan, threads=kept)
-        for thread in change.threads_added:
-            self.add_thread(thread)
-        for route in change.routes_added:
-            self.add_route(route)
-        for engine in change.engines_added:
-            self.add_engine(engine)
-        return change.lines()
+        return self._parts.apply(plan)
 
     # ------------------------------------------------------------------ for operators
 
     def engine_states(self) -> list[EngineStatus]:
         """Return the state of each engine.  Any thread."""
-        return [state for thread in self._threads.values() for state in list(thread.states.values())]
+        return self._parts.engine_states()
 
     def address_of(self, name: str) -> str:
         """Return the address at which an engine listens, with the port that the system chose."""
@@ -557,7 +437,7 @@ class Kernel:
 
         Any thread.
         """
-        return gather(self.dispatcher, self._threads)
+        return gather(self.dispatcher, self._parts.threads)
 
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
         """Ask every engine for its rows of a table: ``queues``, ``connections`` ...
@@ -565,40 +445,20 @@ class Kernel:
         Threads that do not answer within ``timeout`` seconds are named in ``failed``.  Not for an engine's
         thread.
         """
-        return inspect(list(self._threads.values()), what, timeout)
+        return inspect(self._threads(), what, timeout)
 
     def operate(self, engine: str, what: str, argument: Any = None, timeout: float = 30.0) -> Any:
         """Call an operation of an engine (``kernel.contracts.engine.Operable``); return its result."""
-        return operate(list(self._threads.values()), engine, what, argument, timeout)
+        return operate(self._threads(), engine, what, argument, timeout)
 
     def _running(self) -> None:
         if self._state != "running":
             raise KernelClosed(f"the kernel is {self._state}")
 
-    def _least_loaded(self) -> EngineThread:
-        return min(self._threads.values(), key=lambda thread: len(thread.states))
-
     def _report(self, event: EngineEvent) -> None:
         for listener in list(self.events):
             try:
                 listener(event)
-            except Exception:  # a fault of the application must not stop an engine or a thread
+            except Exception:
+                # In an engine's thread: a fault of the application must stop neither the engine nor the thread.
                 _log.exception("a listener of kernel.events failed at %s", event)
-
-
-def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:
-    """Return a function that makes the filter of a route (``RouteSpec.make_filter``).
-
-    None for a route without one.
-    """
-    if not plan.match and plan.exchange is None:
-        return None
-    exchange = plan.exchange
-
-    def make() -> Callable[[Any], bool]:
-        matches = key_filter(plan.match) if plan.match else None
-        return lambda envelope: (
-            (exchange is None or envelope.exchange == exchange) and (matches is None or matches(envelope.key))
-        )
-
-    return make

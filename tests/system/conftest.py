@@ -35,7 +35,7 @@ def dialler(address: str, name: str = "net", **options: Any) -> EnginePlan:
 def held_up(kernel: Kernel) -> Iterator[None]:
     """Meanwhile the kernel's threads do nothing; afterwards they find at once what they have missed."""
     over = threading.Event()
-    for thread in kernel._threads.values():
+    for thread in kernel._threads():
         begun = threading.Event()
         thread.mailbox.post(partial(_hold, begun, over))
         assert begun.wait(60)

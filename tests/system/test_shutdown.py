@@ -187,3 +187,13 @@ def test_names_that_do_not_exist_are_named(kernel_factory: KernelFactory) -> Non
         kernel.remove_route(route("a", "b"))
     with pytest.raises(UnknownName, match="applications open"):
         kernel.open("net")
+
+
+def test_an_engine_for_a_thread_that_does_not_exist_is_not_in_the_plan(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory()
+    wanted = msgspec.structs.replace(listener(), thread="io")
+    with pytest.raises(UnknownName, match="engine 'net': there is no thread 'io'; the threads are poll-1"):
+        kernel.add_engine(wanted)
+    assert kernel.plan.engines == ()
+    kernel.add_engine(listener())
+    kernel.wait_running()

@@ -95,7 +95,7 @@ class Site:
 
     def cut(self, name: str = "link") -> None:
         """Cut the wire of a link, as a router that goes would."""
-        states = [state for thread in self.kernel._threads.values() for state in thread.states.values()]
+        states = [state for thread in self.kernel._threads() for state in thread.states.values()]
         (engine,) = [state.engine for state in states if state.name == name]
         descriptor = os.dup(engine.link.connection._connection.wire.fileno())
         with socket.socket(fileno=descriptor) as wire:

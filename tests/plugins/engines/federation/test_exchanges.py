@@ -310,7 +310,7 @@ def test_a_broker_that_is_replaced_in_another_thread_is_seen_though_the_old_one_
     until(lambda: up.bound("down") == {"k"})
     homes = {name: thread.name for thread in down.kernel.statistics().threads for name in thread.engines}
     may_go = threading.Event()
-    down.kernel._threads[homes["broker"]].mailbox.post(lambda: may_go.wait(TIMEOUT))
+    down.kernel._parts.threads[homes["broker"]].mailbox.post(lambda: may_go.wait(TIMEOUT))
     down.kernel.remove_engine("broker")
     bound = {"queues": [{"name": "q"}], "bindings": [{"exchange": "feed", "queue": "q", "key": "l"}]}
     options = {"address": "127.0.0.1:0", "cluster_name": "down", "exchanges": [FEED], **bound}

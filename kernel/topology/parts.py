@@ -1,0 +1,321 @@
+"""Parts: the threads, engines and routes of a running system, and the plan that says which they are.
+
+``Kernel`` (``system.py``) owns the life of a system: when it starts, how it closes, what applications open in
+it.  This module owns what runs in it.
+
+The invariant is that ``plan`` describes at any moment what is running.  It begins empty, and each part is
+entered when it is started and taken out when it is removed.  Engines change the system from their own
+threads (``contracts.system``), so every change holds the lock ``_changing`` for the step in which the part
+and the plan change together.
+
+Two rules follow from that.  No step waits for another thread while it holds the lock, because that thread
+may be waiting for the lock: an engine is removed, and not waited for.  And ``apply``, which has to wait for
+threads that end, is a sequence of steps and not one step: another thread may change the system in between.
+
+Engines that ``host`` starts are parts without an entry in the plan, since a plan can only name kinds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from kernel.contracts.engine import Engine, EngineEvent
+from kernel.contracts.errors import KernelError, UnknownName
+from kernel.contracts.key_trie import key_filter
+from kernel.contracts.kinds import BoundSockets, EngineKind, EngineSetup
+from kernel.contracts.thread import EngineStatus, EngineThread, ThreadSetup
+from kernel.dispatcher.dead_letter import dead_letter_route
+from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.dispatcher.route import RouteSpec
+from kernel.plugins import PluginRegistry
+from kernel.topology.guests import refuse_guests
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan, diff
+from kernel.topology.system_for_engines import SystemForEngines
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _one_at_a_time(method: Callable[Concatenate[Parts, P], T]) -> Callable[Concatenate[Parts, P], T]:
+    """Refuse a method unless the kernel is running, and hold the lock ``_changing`` meanwhile."""
+
+    @wraps(method)
+    def alone(self: Parts, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._changing:
+            self._check_running()
+            return method(self, *args, **kwargs)
+
+    return alone
+
+
+class Parts:
+    """What runs, by name.  ``Kernel`` documents the methods that it passes on."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        registry: PluginRegistry,
+        dispatcher: Dispatcher,
+        report: Callable[[EngineEvent], Any],
+        for_engines: SystemForEngines,
+        check_running: Callable[[], None],
+    ) -> None:
+        self.plan: Plan = plan
+        """What is running.  Before the kernel has started: what it will start."""
+        self.threads: dict[str, EngineThread] = {}
+        self.homes: dict[str, EngineThread] = {}
+        """The thread of each engine, also of those that ``host`` has started.  Not of APIs."""
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._report = report
+        self._for_engines = for_engines
+        self._check_running = check_running
+        """Raises ``KernelClosed`` unless the kernel is running."""
+        self._bound: dict[str, BoundSockets] = {}
+        """Listening sockets that the application has bound for engines, by the engine's name."""
+        self._released: list[BoundSockets] = []
+        """The same for engines that were removed and have not ended yet."""
+        self._specs: list[tuple[RoutePlan, RouteSpec]] = []
+        """What the dispatcher knows of each route.  A list, because two routes may be equal."""
+        # Reentrant: ``remove_engine`` calls ``on_gone`` at once for the name of an API, and that callback may
+        # change the system again.
+        self._changing = threading.RLock()
+
+    def empty(self) -> Plan:
+        """Return the plan and begin with an empty one, to which the parts are added as they start."""
+        plan, self.plan = self.plan, Plan(file=self.plan.file)
+        return plan
+
+    def all_threads(self) -> list[EngineThread]:
+        """Return the threads, in a list of its own.  Any thread, also while threads are added and removed."""
+        return list(self.threads.values())
+
+    def engine_states(self) -> list[EngineStatus]:
+        """Return the state of each engine.  Any thread."""
+        return [state for thread in self.all_threads() for state in list(thread.states.values())]
+
+    def close_sockets(self) -> None:
+        """Close the sockets that were bound for engines, after all threads have ended."""
+        for bound in (*self._bound.values(), *self._released):
+            bound.close()
+
+    # ------------------------------------------------------------------ threads and engines
+
+    @_one_at_a_time
+    def add_thread(self, plan: ThreadPlan) -> None:
+        """Start a thread that hosts engines."""
+        kind = self._registry.kind("thread_kinds", plan.kind)
+        options = msgspec.convert(plan.options, kind.options, strict=False)
+        thread: EngineThread = kind.create(
+            ThreadSetup(name=plan.name, options=options, dispatcher=self._dispatcher, report=self._report)
+        )
+        # Entered before ``start``: if that raises, ``Kernel.close`` and ``join`` still find the thread.
+        self.threads[plan.name] = thread
+        thread.start()
+        self.plan = msgspec.structs.replace(self.plan, threads=(*self.plan.threads, plan))
+
+    @_one_at_a_time
+    def add_engine(self, plan: EnginePlan, bound: BoundSockets | None) -> None:
+        """Start an engine, or add a name that applications may open."""
+        self._refuse_known(plan.name)
+        entered = msgspec.structs.replace(self.plan, engines=(*self.plan.engines, plan))
+        # An API is made by ``Kernel.open``, in the thread of its caller.  Here only its name is entered.
+        if plan.kind in self._registry.apis:
+            self.plan = entered
+            return
+        installed = self._registry.engine_for(plan.kind, plan.options)
+        kind: EngineKind = installed.kind if installed else self._registry.kind("engines", plan.kind)
+        options = msgspec.convert(plan.options, kind.options, strict=False)
+        thread = self._thread_for(plan.name, plan.thread)
+        # After everything that can raise, so that the plan has no engine that does not run; and before the
+        # thread is told, so that the engine finds itself in the plan when it asks.
+        self.plan = entered
+        self._add(plan.name, options, kind.create, thread, bound, plan)
+
+    @_one_at_a_time
+    def host(
+        self,
+        name: str,
+        make_engine: Callable[[EngineSetup], Engine],
+        thread: str | None,
+        bound: BoundSockets | None,
+    ) -> None:
+        """Start an engine that the caller makes, without a kind and without an entry in the plan."""
+        self._refuse_known(name)
+        self._add(name, None, make_engine, self._thread_for(name, thread), bound)
+
+    def _refuse_known(self, name: str) -> None:
+        if self.plan.engine(name) is not None or name in self.homes:
+            raise KernelError(f"there is an engine {name!r} already; choose another name, or remove it first")
+
+    def _add(
+        self,
+        name: str,
+        options: Any,
+        make_engine: Callable[[EngineSetup], Engine],
+        thread: EngineThread,
+        bound: BoundSockets | None,
+        plan: EnginePlan | None = None,
+    ) -> None:
+        setup = EngineSetup(
+            name=name,
+            options=options,
+            make_protocol=self._registry.protocol_maker(),
+            bound=bound,
+            system=self._for_engines,
+            kinds=self._registry.kinds,
+        )
+        self.homes[name] = thread
+        if bound is not None:
+            self._bound[name] = bound
+        # The thread makes the engine, and makes another one after each failure: this call only posts it.
+        thread.add(name, lambda: make_engine(setup), plan=plan)
+
+    def _thread_for(self, engine: str, wanted: str | None) -> EngineThread:
+        """Return the thread that an engine names, or else the one with the fewest engines."""
+        if not wanted:
+            return min(self.threads.values(), key=lambda thread: len(thread.states))
+        if wanted not in self.threads:
+            known = ", ".join(self.threads)
+            raise UnknownName(f"engine {engine!r}: there is no thread {wanted!r}; the threads are {known}")
+        return self.threads[wanted]
+
+    @_one_at_a_time
+    def remove_engine(self, name: str, linger: float, on_gone: Callable[[], Any] | None) -> None:
+        """Stop an engine, without waiting for its end.  Its routes stay."""
+        if self.plan.engine(name) is None and name not in self.homes:
+            raise UnknownName(f"there is no engine {name!r}")
+        kept = tuple(engine for engine in self.plan.engines if engine.name != name)
+        self.plan = msgspec.structs.replace(self.plan, engines=kept)
+        home = self.homes.pop(name, None)
+        # The engine accepts on its sockets until it has ended, so they are closed by ``gone`` and not here.
+        # If the kernel is closed before that, ``close_sockets`` finds them among those released.
+        bound = self._bound.pop(name, None)
+        if bound is not None:
+            self._released.append(bound)
+
+        def gone() -> None:
+            if bound is not None:
+                bound.close()
+                self._released.remove(bound)
+            if on_gone is not None:
+                on_gone()
+
+        if home is not None:
+            home.remove(name, gone, linger)
+        else:
+            gone()
+
+    # ------------------------------------------------------------------ routes
+
+    @_one_at_a_time
+    def add_route(self, plan: RoutePlan) -> None:
+        """Connect engines: those that are running, and those that will be added."""
+        kind = self._registry.kind("routers", plan.router)
+        options = msgspec.convert(plan.router_options, kind.options, strict=False)
+        letters = None
+        if plan.dead_letters is not None:
+            chooser = self._registry.kind("routers", "round-robin")
+            letters = dead_letter_route(
+                plan.source,
+                plan.label,
+                plan.dead_letters,
+                plan.marks,
+                lambda: chooser.create(chooser.options()),
+            )
+            # First, because a message can be refused as soon as the route itself carries one.
+            self._dispatcher.add_route(letters)
+        spec = RouteSpec(
+            name=plan.label,
+            source=plan.source,
+            targets=plan.targets,
+            make_router=lambda: kind.create(options),
+            one_of_many=kind.one_of_many,
+            by_content=kind.by_content,
+            make_filter=_filter_of(plan),
+            marks=plan.marks,
+            confirm=plan.confirm,
+            echo=plan.echo,
+            dead_letters=letters,
+        )
+        self._specs.append((plan, spec))
+        self._dispatcher.add_route(spec)
+        self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
+
+    @_one_at_a_time
+    def remove_route(self, plan: RoutePlan) -> None:
+        """Remove the route that is equal to ``plan``, or else the first one with its label."""
+        # A label has neither exchange nor router nor confirmation in it, so that several routes may share it.
+        alike = [pair for pair in self._specs if pair[0].label == plan.label]
+        if not alike:
+            raise UnknownName(f"there is no route {plan.label!r}")
+        pair = next((pair for pair in alike if pair[0] == plan), alike[0])
+        self._specs.remove(pair)
+        self._dispatcher.remove_route(pair[1])
+        if pair[1].dead_letters is not None:
+            self._dispatcher.remove_route(pair[1].dead_letters)
+        # ``pair[0]`` and not ``plan``: the plan must lose the same route as the dispatcher.
+        routes = list(self.plan.routes)
+        routes.remove(pair[0])
+        self.plan = msgspec.structs.replace(self.plan, routes=tuple(routes))
+
+    # ------------------------------------------------------------------ from one plan to another
+
+    def apply(self, plan: Plan) -> list[str]:
+        """Change what runs to ``plan``, which was checked; return a line for each change."""
+        new = plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
+        change = diff(self.plan, new, {name: thread.name for name, thread in self.homes.items()})
+        # A guest thread belongs to the trio run of ``async with``: its start and its end are not ours.
+        refuse_guests((*change.threads_removed, *change.threads_added), self._registry, plan.file)
+        for route in change.routes_removed:
+            self.remove_route(route)
+        for engine in change.engines_removed:
+            self.remove_engine(engine.name, 0.0, None)
+        for thread in change.threads_removed:
+            self._remove_thread(thread.name)
+        for thread in change.threads_added:
+            self.add_thread(thread)
+        # Routes before engines, as at the start: the first messages of an engine already need them.
+        for route in change.routes_added:
+            self.add_route(route)
+        for engine in change.engines_added:
+            self.add_engine(engine, None)
+        return change.lines()
+
+    def _remove_thread(self, name: str) -> None:
+        gone = self.threads.pop(name)
+        gone.stop()
+        # Without the lock: an engine of that thread may be waiting for it, to change a route as it ends.
+        gone.join()
+        gone.dispose()
+        # ``apply`` has removed the engines of the plan.  Those that ``host`` started have ended with it.
+        for engine in [engine for engine, home in self.homes.items() if home is gone]:
+            del self.homes[engine]
+        with self._changing:
+            kept = tuple(kept for kept in self.plan.threads if kept.name != name)
+            self.plan = msgspec.structs.replace(self.plan, threads=kept)
+
+
+def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:
+    """Return a function that makes the filter of a route (``RouteSpec.make_filter``).
+
+    None for a route without one.
+    """
+    if not plan.match and plan.exchange is None:
+        return None
+    exchange = plan.exchange
+
+    # Each source port makes a filter of its own: ``key_filter`` remembers its answers, and is changed by a
+    # call, so that two threads must not share one.
+    def make() -> Callable[[Any], bool]:
+        matches = key_filter(plan.match) if plan.match else None
+        return lambda envelope: (
+            (exchange is None or envelope.exchange == exchange) and (matches is None or matches(envelope.key))
+        )
+
+    return make
