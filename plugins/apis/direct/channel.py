@@ -1,4 +1,8 @@
-"""Direct channel: connects or accepts one peer, and hands the application the conversation."""
+"""Direct channel: connects to one peer, or accepts one, and gives the application the conversation.
+
+There is no thread and no port of the kernel: the application's thread reads and writes the socket itself
+(``kernel/hosting/blocking_host.py``).  The kernel only closes it.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,14 @@ from plugins.apis.direct.options import DirectOptions
 
 
 class DirectChannel(BlockingHost):
-    """A ``BlockingHost`` that a kernel knows of."""
+    """A ``BlockingHost`` that belongs to a kernel, and ends with it."""
 
     def kernel_closed(self, reason: str) -> None:
-        """Called by the kernel, from any thread: wake whoever waits in a read."""
+        """Called by the kernel, from any thread: wake the thread that waits in a read."""
+        # Before the wake-up: the next send looks at it.
         self._lost = self._lost or reason
+        # A shutdown makes a blocking ``recv`` in another thread return end-of-file.  To close the descriptor
+        # would not wake that thread, and its number could be reused while the thread still reads from it.
         try:
             self._socket.shutdown(socket.SHUT_RD)
         except OSError:  # not connected any more
@@ -32,7 +39,7 @@ class DirectChannel(BlockingHost):
         return self._socket.fileno() < 0
 
     def dispose(self) -> None:
-        """Called by the kernel at its very end."""
+        """Called by the kernel when none of its threads is left."""
         self.close()
 
 
@@ -42,9 +49,9 @@ def open_direct(
     options: DirectOptions,
     on_listening: Callable[[str], object] | None = None,
 ) -> DirectChannel:
-    """Return a channel to one peer; ``ConnectionLost`` says why there is none.
+    """Return a channel to one peer.  Raises ``ConnectionLost``, with the reason, if none can be had in time.
 
-    ``on_listening`` is called with the address once a listener listens.
+    ``on_listening`` is called with the address once a listener listens; with port 0 it has the real port.
     """
     address = parse_address(options.address, ("tcp", "unix"))
     try:
@@ -54,10 +61,14 @@ def open_direct(
             connected = _connect(address, options.timeout)
     except OSError as error:
         raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from error
+    # Each ``send`` is a separate write.  Nagle's algorithm would keep a second small one back until the peer
+    # has acknowledged the first.
     if connected.family != socket.AF_UNIX:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         side: Side = "server" if options.mode == "listen" else "client"
+        # Heartbeats are off: between two calls of the application nobody would send them, and the peer would
+        # end an idle connection.
         protocol = make_protocol(address.protocol, {"heartbeat": 0, **options.protocol}, side)
         return DirectChannel(connected, protocol, str(address), options.timeout)
     except BaseException:
@@ -88,5 +99,6 @@ def _accept(address: Address, timeout: float, on_listening: Callable[[str], obje
                 on_listening(where)
             return listener.accept()[0]
     finally:
+        # Also when nobody has come: a file that stays behind makes the next attempt find the address in use.
         if address.transport == "unix":
             Path(address.place).unlink(missing_ok=True)

@@ -8,12 +8,12 @@ import msgspec
 
 
 class NativeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An application's way in."""
+    """A channel for an application."""
 
     subscriptions: tuple[str, ...] = ()
-    """Key patterns that it wants of routes with ``router = "by-key"`` from the start."""
+    """Key patterns that it subscribes to when it is opened, at routes with ``router = "by-key"``."""
     auto_confirm: bool = True
-    """A message counts as dealt with when the application comes back for the next batch, or leaves the
-    channel's ``with`` block without an error; otherwise it has to call ``confirm``."""
+    """Whether messages are confirmed when the application asks for more, or leaves the channel's ``with``
+    block without an error; if false, it has to call ``confirm``."""
     batch: Annotated[int, msgspec.Meta(ge=1)] = 65_536
-    """Messages that are taken out of the pipes at once, at the most."""
+    """About how many messages are taken from the pipes at once, at the most."""

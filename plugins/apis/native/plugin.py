@@ -17,7 +17,7 @@ def register_apis() -> Iterable[ApiKind]:
     return [
         ApiKind(
             name="native",
-            summary="what an application holds in its hand: send and receive, blocking, callback, signal or descriptor",
+            summary="an application's channel: blocking calls, or callback, signal or descriptor",
             options=NativeOptions,
             create=_create,
         ),

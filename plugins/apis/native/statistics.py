@@ -1,4 +1,4 @@
-"""What a channel knows of itself."""
+"""The figures of a channel."""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
 """Trio channel: the native API for tasks.
 
-Everything that may wait is ``async`` and cancellation loses no message.
+Everything that may wait is ``async``, and cancellation loses no message: each call tries the native channel's
+call with timeout 0, which takes either everything or nothing, and only waits when that raised ``WouldBlock``.
 
-It belongs to the trio run (and so the thread) that opened it; several tasks may wait in it at a time.  A call
-that need not wait is a cancellation point, and every so often a scheduling point too, at a tenth of the price
-of one at each call.
+It belongs to the trio run (and so the thread) that opened it; several tasks may wait in it at a time.  Trio
+lets one task wait for a descriptor, so one of them (the watcher) waits for the doorbell, and the others wait
+in a parking lot for the watcher.  Whatever changes wakes all of them, and each tries its call again.  A task
+that goes away while it is the watcher wakes the others as well: one of them becomes the watcher.
+
+Every call is a cancellation point.  Only every 64th call that need not wait is a scheduling point too: that
+costs a tenth of one at each call, and still lets other tasks run.
 """
 
 from __future__ import annotations
@@ -80,6 +85,7 @@ class TrioChannel:
 
     async def wait_confirmed(self) -> None:
         """Wait until every destination has confirmed all that was sent on confirming routes."""
+        # With 0 it looks once; ``_call`` does the waiting.
         await self._call(lambda: self._channel.wait_confirmed(0))
 
     async def wait_subscribed(self) -> None:
@@ -87,10 +93,11 @@ class TrioChannel:
         await self._call(lambda: self._channel.wait_subscribed(0))
 
     async def _call(self, attempt: Callable[[], Any]) -> Any:
-        """Try; where it would block, wait until something has changed, and try again.
+        """Try; if that would block, wait until something has changed, and try again.
 
         Nothing is taken before a wait.
         """
+        # Before the attempt: a checkpoint after it could be cancelled, and the message taken would be lost.
         self._calls += 1
         if self._calls % _CALLS_BETWEEN_SCHEDULING:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -107,27 +114,36 @@ class TrioChannel:
         if self._watch is not None:
             await self._lot.park()
             return
+        # The scope lets ``_look_again`` end this wait without cancelling the task.
         with trio.CancelScope() as self._watch:
             try:
                 await self._watch_bell()
             finally:
+                # In any case, also when this task is cancelled: the others would wait for a watcher that has
+                # gone.  The first of them that has to wait again becomes the watcher.
                 self._watch = None
-                self._lot.unpark_all()  # one of them waits for the doorbell next
+                self._lot.unpark_all()
 
     async def _watch_bell(self) -> None:
         channel = self._channel
         caller = channel.caller
         while True:
+            # Clear before ``arm``: afterwards it could take away the ring of a post that nobody has seen.
             caller.clear()
             if caller.arm():
                 with trio.move_on_after(caller.until_stall_timeout()):
                     await trio.lowlevel.wait_readable(caller.fileno())
+            # This thread is awake now: posts need not ring while it processes.  If the task is cancelled in
+            # the wait the flag stays set, and a later post rings for nothing, which ``clear`` takes back.
             caller.disarm()
             if channel.serve():
                 return
 
     def _look_again(self) -> None:
-        """Something has changed in a call, maybe what another task waits for."""
+        """Wake all waiting tasks: a call of one task has processed the mailbox.
+
+        It took calls for which the watcher would have been woken, so the watcher would sleep on.
+        """
         if self._watch is not None:
             self._watch.cancel()
             self._lot.unpark_all()
@@ -135,7 +151,8 @@ class TrioChannel:
     def __aiter__(self) -> TrioChannel:
         """Receive for ever; ends when the kernel is closed.
 
-        No generator: a loop may be left by ``break``.
+        This is no generator, so that a loop may be left by ``break``: an async generator that is left has to
+        be finalized by somebody.
         """
         return self
 

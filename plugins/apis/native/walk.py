@@ -1,4 +1,4 @@
-"""The walk ``native``: from an application to another, between two kernels with a tcp connection between them."""
+"""The walk ``native``: from one application to another, over two kernels and a tcp connection."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def follow(begin: Callable[[], None], end: Callable[[], None]) -> None:
             here.open("sender") as sender,
             Receiver(there) as receiver,
         ):
-            for _ in range(2):  # so that the connection is there, and what is done once is done
+            # The calls that make the connection, and those that are made only once, are not part of the walk.
+            for _ in range(2):
                 sender.send(b"first")
                 receiver.wait()
             begin()
@@ -79,7 +80,7 @@ def follow(begin: Callable[[], None], end: Callable[[], None]) -> None:
 
 
 class Receiver:
-    """An application in a thread of its own, which waits in ``receive`` when a message comes."""
+    """An application in a separate thread, which waits in ``receive`` when a message comes."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -97,7 +98,7 @@ class Receiver:
     def wait(self) -> None:
         """Wait until one more message has been received."""
         if not self._received.acquire(timeout=LONGEST_WAIT):
-            raise TimedOut(f"no message has arrived within {LONGEST_WAIT} s")
+            raise TimedOut(f"the walk native: no message has arrived at the receiver within {LONGEST_WAIT} s")
 
     def _receive(self) -> None:
         with contextlib.suppress(KernelClosed), self._kernel.open("receiver") as channel:
