@@ -23,11 +23,12 @@ _HYSTERESIS = 10
 
 
 def bytes_in_queues(broker: Broker) -> int:
-    """Return an upper estimate of the octets of memory that messages in queues take (queues may share bodies).
+    """Return an upper estimate of the octets of memory that messages take, without what clients report.
 
-    The bodies of outstanding messages are not included: see ``Unacked.estimated_size``.
+    It is an upper estimate because queues may share bodies.  Bodies that a connected client has not
+    acknowledged are not included (see ``Client.unacked_bytes``); those of sessions without a connection are.
     """
-    held = 0
+    held = sum(broker.detached.values())
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
             backlog = queue.backlog

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.errors import NotAllowed
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.store import EmptyStore, Store
 from plugins.engines.broker.timer import Timed
 from plugins.engines.broker.virtual_host import VirtualHost
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.receiver import Receiver
 
 
 class Broker:
@@ -44,6 +47,11 @@ class Broker:
         self.store: Store = store or EmptyStore()
         self.random = Random(seed)
         self.vhosts = {name: VirtualHost(name, self) for name in vhosts}
+        self.detached: dict[Receiver, int] = {}
+        """Receivers without a connection that have unacknowledged messages, and the octets of their bodies.
+
+        ``Receiver`` keeps this.  No client reports these octets to the alarms, since there is no client.
+        """
         self._clock_ahead = clock - now
         self._deadlines: list[tuple[float, int, Timed]] = []
         self._asked = 0

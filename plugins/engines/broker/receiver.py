@@ -60,6 +60,7 @@ class Receiver:
     """The consuming side of one channel: delivery tags, credit, and deliveries of all its consumers."""
 
     __slots__ = (
+        "_detached_in",
         "active",
         "cancelled",
         "consumers",
@@ -91,6 +92,8 @@ class Receiver:
         """False while the client has paused deliveries, or is not connected."""
         self.cancelled: list[Consumer] = []
         """Consumers whose queue was deleted while there was no connection."""
+        self._detached_in: dict[Receiver, int] | None = None
+        """``Broker.detached``, while this receiver is in it."""
         self.on_deliveries = on_deliveries
         """Called when ``deliveries`` was empty and gets its first entry."""
         self.on_cancelled = on_cancelled
@@ -208,6 +211,7 @@ class Receiver:
 
     def recover(self) -> None:
         """Requeue all unacknowledged messages, for this receiver or any other."""
+        self._forget_detached()
         self._requeue(self.unacked.take_all())
 
     def _requeue(self, taken: list[UnackedRange]) -> None:
@@ -218,10 +222,19 @@ class Receiver:
             handed.queue.requeue(handed.span)
 
     def detach(self) -> None:
-        """The connection is lost and the session continues: take no more deliveries, and keep what is unacknowledged.
+        """The connection is lost and the session continues: take no more deliveries, and keep the unacknowledged.
 
-        Deliveries that were not encoded stay in ``deliveries``.  The consumers stay subscribed to their queues.
+        Deliveries that were not encoded stay in ``deliveries``.  The consumers stay subscribed to their
+        queues.  If the session ends without another connection, unsubscribe its consumers and call
+        ``recover``.
         """
+        # The alarms have to know these messages, and there is no client left that could report them.  The
+        # size is estimated once: without a connection nothing is delivered or acknowledged.  A receiver does
+        # not know its broker, but the queue of each unacknowledged message does.
+        for handed in self.unacked:
+            self._detached_in = handed.queue.vhost.broker.detached
+            self._detached_in[self] = self.unacked.estimated_size()
+            break
         self.active = False
         self.window = Window(0)
         self.on_deliveries = _nobody_listens
@@ -238,6 +251,7 @@ class Receiver:
         The front end sends the messages in ``unacked`` again, under their old tags or new ones.  Deliveries
         that were not encoded are in ``unacked`` and in ``deliveries``.
         """
+        self._forget_detached()
         self.window = window
         self.on_deliveries = on_deliveries
         self.on_cancelled = on_cancelled
@@ -248,6 +262,11 @@ class Receiver:
         if self.deliveries:
             on_deliveries()
         self.wake()
+
+    def _forget_detached(self) -> None:
+        if self._detached_in is not None:
+            del self._detached_in[self]
+            self._detached_in = None
 
     def _remember_cancelled(self, consumer: Consumer) -> None:
         self.cancelled.append(consumer)

@@ -14,6 +14,8 @@ from plugins.engines.broker.alarms import (
     bytes_in_queues,
 )
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.receiver import Window
+from tests.plugins.engines.broker.client import PLENTY, Client, run
 
 
 @pytest.mark.parametrize(
@@ -131,3 +133,34 @@ def test_what_queues_hold_grows_with_messages_and_goes_with_them() -> None:
     assert bytes_in_queues(broker) < outstanding
     queue.purge(0.0)
     assert bytes_in_queues(broker) == 0
+
+
+def test_what_a_session_without_a_connection_has_unacknowledged_counts() -> None:
+    broker = Broker()
+    client = Client(broker.vhost("/"))
+    client.consume(client.vhost.declare_queue("q", None, 0.0))
+    client.vhost.publish(run(*[b"x" * 1000] * 10), 0.0)
+    alarm = QueuedAlarm(5000, lambda: bytes_in_queues(broker))
+    assert len(client.received()) == 10
+    alarm.check()
+    assert not alarm.raised, "the client reports these bytes itself while it is connected"
+    client.receiver.detach()
+    alarm.check()
+    assert alarm.raised
+    client.receiver.attach(Window(PLENTY), lambda: None, lambda consumer: None)
+    alarm.check()
+    assert not alarm.raised
+
+
+def test_a_session_that_ends_without_a_connection_counts_no_more() -> None:
+    broker = Broker()
+    client = Client(broker.vhost("/"))
+    consumer = client.consume(client.vhost.declare_queue("q", None, 0.0))
+    client.vhost.publish(run(b"x" * 1000), 0.0)
+    client.received()
+    client.receiver.detach()
+    client.vhost.unsubscribe(consumer, 0.0)
+    client.receiver.recover()
+    client.vhost.queues["q"].purge(0.0)
+    assert bytes_in_queues(broker) == 0
+    assert not broker.detached
