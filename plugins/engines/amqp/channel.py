@@ -239,7 +239,7 @@ class Channel(Publisher):
             self.vhost.unsubscribe(consumer, now)
         self.receiver.take_deliveries()
         if self.transaction is not None:
-            self.transaction.roll_back(self.receiver)
+            self.transaction.roll_back()
         self.receiver.recover()
 
     def _on_cancelled(self, consumer: Consumer) -> None:

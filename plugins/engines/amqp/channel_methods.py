@@ -50,7 +50,7 @@ def tx_commit(here: Channel, method: tx.Commit, now: float) -> None:
 
 def tx_rollback(here: Channel, method: tx.Rollback, now: float) -> None:
     """Roll the transaction back."""
-    _transaction(here).roll_back(here.receiver)
+    _transaction(here).roll_back()
     here.reply(tx.RollbackOk())
 
 

@@ -20,7 +20,6 @@ class Transacting(Interface):
     """What a transaction belongs to: an AMQP channel, a STOMP connection."""
 
     vhost: VirtualHost
-    receiver: Receiver
 
     def publish(self, batch: Batch, now: float, *, mandatory: bool, route: Route | None = None) -> None:
         """Publish messages that were checked."""
@@ -36,15 +35,16 @@ class Publication(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """Deliveries that the client has acknowledged or rejected."""
+    """Deliveries of a receiver that the client has acknowledged or rejected."""
 
+    receiver: Receiver
     taken: list[UnackedRange]
     accepted: bool
     requeue: bool
 
 
 class Transaction:
-    """The open transaction of one channel."""
+    """The open transaction of one channel.  It may acknowledge deliveries of several receivers."""
 
     __slots__ = ("_acknowledgements", "_publications")
 
@@ -71,7 +71,7 @@ class Transaction:
         Refuse an unknown one.
         """
         taken, refusal = receiver.take_unacked(first, last, multiple=multiple)
-        self._acknowledgements.append(Acknowledgement(taken, accepted, requeue))
+        self._acknowledgements.append(Acknowledgement(receiver, taken, accepted, requeue))
         if refusal is not None:
             raise refusal
 
@@ -85,15 +85,15 @@ class Transaction:
             channel.publish(
                 batch, now, mandatory=mandatory, route=Route(there, route.without_bcc, route.sinks)
             )
-        for taken, accepted, requeue in acknowledgements:
+        for receiver, taken, accepted, requeue in acknowledgements:
             if accepted:
-                channel.receiver.accept(taken)
+                receiver.accept(taken)
             else:
-                channel.receiver.refuse(taken, requeue=requeue, now=now)
+                receiver.refuse(taken, requeue=requeue, now=now)
 
-    def roll_back(self, receiver: Receiver) -> None:
+    def roll_back(self) -> None:
         """Drop the messages; the deliveries are unacknowledged again."""
         self._publications = []
-        for taken, _, _ in self._acknowledgements:
+        for receiver, taken, _, _ in self._acknowledgements:
             receiver.unacked.restore(taken)
         self._acknowledgements = []
