@@ -26,8 +26,8 @@ from plugins.engines.broker.errors import (
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.front_end import Client, FrontEnd
 from plugins.engines.broker.host.codecs import codecs_of
-from plugins.engines.broker.host.confirm_scheduler import ConfirmScheduler
-from plugins.engines.broker.host.confirms import Confirms
+from plugins.engines.broker.host.confirm_scheduler import ConfirmScheduler, Publishing
+from plugins.engines.broker.host.confirms import Confirms, Outcome
 from plugins.engines.broker.host.engine import BrokerEngine
 from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
@@ -35,7 +35,7 @@ from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, 
 from plugins.engines.broker.host.publisher import Publisher
 from plugins.engines.broker.host.rates import Bucket
 from plugins.engines.broker.host.stream_client import StreamClient
-from plugins.engines.broker.host.transaction import Transaction
+from plugins.engines.broker.host.transaction import Transacting, Transaction
 from plugins.engines.broker.host.users import Login, Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.names import invent_name
@@ -45,7 +45,8 @@ from plugins.engines.broker.routes import Route
 from plugins.engines.broker.sink import Sink
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.envelopes import Codecs
-from plugins.engines.broker.timer import Timer
+from plugins.engines.broker.store import Store
+from plugins.engines.broker.timer import Timed, Timer
 from plugins.engines.broker.unacked import Unacked, UnackedRange
 from plugins.engines.broker.virtual_host import VirtualHost
 
@@ -91,17 +92,22 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "NotImplementedHere",
+    "Outcome",
     "PreconditionFailed",
     "Publisher",
+    "Publishing",
     "Queue",
     "Receiver",
     "ResourceLocked",
     "Route",
     "Sink",
     "Span",
+    "Store",
     "StreamClient",
     "StreamFrontEnd",
+    "Timed",
     "Timer",
+    "Transacting",
     "Transaction",
     "Unacked",
     "UnackedRange",

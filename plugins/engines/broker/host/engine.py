@@ -69,6 +69,12 @@ class BrokerEngine:
         self.users = Users(options.users)
         self.clients: dict[Client, Callable[[], None]] = {}
         """All clients of all front ends, and what to call when one has ended."""
+        self.shared: dict[str, Any] = {}
+        """What several front ends of this broker share, by a key that begins with the name of their protocol.
+
+        The sessions of a protocol are an example: a client may come back over another listener.  A broker that
+        is started again has a new engine, and so an empty dictionary.
+        """
         self.running = False
         """From ``start`` to ``stop``: no client may begin outside of it."""
         self._exchange_types = exchange_types or {}
