@@ -23,7 +23,6 @@ from plugins.protocols.amqp091.field_tables import NO_ARGUMENTS
 from plugins.protocols.amqp091.message_assembler import ClientAssembler, ServerAssembler
 from plugins.protocols.amqp091.message_encoder import Delivery, NotCarried
 from plugins.protocols.amqp091.methods import channel, connection
-from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, CommonOptions, ServerOptions
 from plugins.protocols.amqp091.reply_codes import ReplyCode
 from plugins.protocols.amqp091.states import ChannelSignal, ConnectionSignal, ConnectionState
@@ -71,7 +70,6 @@ class ServerConnection(Conversation):
     """
 
     peer: ClassVar[str] = "client"
-    first_state = ConnectionState.AWAITING_HEADER
 
     def __init__(self, options: ServerOptions, now: float) -> None:
         super().__init__(options, ServerAssembler(options.max_body_size), now)
@@ -102,23 +100,6 @@ class ServerConnection(Conversation):
         self._move(ConnectionSignal.START)
         return len(octets)
 
-    def _handshake_method(self, method: Method, events: list[Event]) -> bool:
-        if isinstance(method, connection.StartOk):
-            self._received(ConnectionSignal.START_OK, method)
-            self._start_ok(method, events)
-        elif isinstance(method, connection.SecureOk):
-            self._received(ConnectionSignal.SECURE_OK, method)
-            events.append(ChallengeAnswered(method.response))
-        elif isinstance(method, connection.TuneOk):
-            self._received(ConnectionSignal.TUNE_OK, method)
-            self._tune_ok(method)
-        elif isinstance(method, connection.Open):
-            self._received(ConnectionSignal.OPEN, method)
-            events.append(OpenRequested(method.virtual_host))
-        else:
-            return False
-        return True
-
     def _start_ok(self, method: connection.StartOk, events: list[Event]) -> None:
         self.client_properties = method.client_properties
         if method.mechanism not in self._server_options.mechanisms:
@@ -128,10 +109,24 @@ class ServerConnection(Conversation):
             LoginRequested(method.mechanism, method.response, method.client_properties, method.locale)
         )
 
-    def _tune_ok(self, method: connection.TuneOk) -> None:
+    def _challenge_answered(self, method: connection.SecureOk, events: list[Event]) -> None:
+        events.append(ChallengeAnswered(method.response))
+
+    def _tune_ok(self, method: connection.TuneOk, events: list[Event]) -> None:
         _check_limit("channel_max", method.channel_max, 1, self.options.channel_max)
         _check_limit("frame_max", method.frame_max, frames.MINIMUM_FRAME_SIZE, self.options.frame_max)
         self._set_limits(method.channel_max, method.frame_max, method.heartbeat)
+
+    def _open_requested(self, method: connection.Open, events: list[Event]) -> None:
+        events.append(OpenRequested(method.virtual_host))
+
+    connection_steps = {
+        **Conversation.connection_steps,
+        connection.StartOk: (ConnectionSignal.START_OK, _start_ok),
+        connection.SecureOk: (ConnectionSignal.SECURE_OK, _challenge_answered),
+        connection.TuneOk: (ConnectionSignal.TUNE_OK, _tune_ok),
+        connection.Open: (ConnectionSignal.OPEN, _open_requested),
+    }
 
     def accept_login(self) -> None:
         """Answer LoginRequested or ChallengeAnswered: the client is logged in.  Sends connection.tune."""
@@ -228,7 +223,6 @@ class ClientConnection(Conversation):
     """
 
     peer: ClassVar[str] = "server"
-    first_state = ConnectionState.AWAITING_HEADER
 
     def __init__(self, options: ClientOptions, now: float) -> None:
         super().__init__(options, ClientAssembler(options.max_body_size), now)
@@ -243,25 +237,7 @@ class ClientConnection(Conversation):
         events += self._lost(f"the server wants another protocol: {octets!r}", by_peer=True)
         return len(octets)
 
-    def _handshake_method(self, method: Method, events: list[Event]) -> bool:
-        if isinstance(method, connection.Start):
-            self._received(ConnectionSignal.START, method)
-            self._start(method)
-        elif isinstance(method, connection.Secure):
-            self._received(ConnectionSignal.SECURE, method)
-            events.append(ChallengeReceived(method.challenge))
-        elif isinstance(method, connection.Tune):
-            self._received(ConnectionSignal.TUNE, method)
-            self._tune(method)
-        elif isinstance(method, connection.OpenOk):
-            self._received(ConnectionSignal.OPEN_OK, method)
-            limits = (self.channel_max, self.frame_max, self.heartbeat)
-            events.append(ConnectionOpened(self.server_properties, *limits))
-        else:
-            return False
-        return True
-
-    def _start(self, method: connection.Start) -> None:
+    def _start(self, method: connection.Start, events: list[Event]) -> None:
         options = self._client_options
         self.server_properties = method.server_properties
         if options.mechanism.encode() not in method.mechanisms.split():
@@ -278,7 +254,10 @@ class ClientConnection(Conversation):
             ),
         )
 
-    def _tune(self, method: connection.Tune) -> None:
+    def _challenged(self, method: connection.Secure, events: list[Event]) -> None:
+        events.append(ChallengeReceived(method.challenge))
+
+    def _tune(self, method: connection.Tune, events: list[Event]) -> None:
         options = self._client_options
         channel_max = _lower(method.channel_max, options.channel_max)
         frame_max = _lower(method.frame_max, options.frame_max)
@@ -290,6 +269,18 @@ class ClientConnection(Conversation):
         self._set_limits(channel_max, frame_max, heartbeat)
         self._move(ConnectionSignal.OPEN)
         self._queue(0, connection.Open(virtual_host=options.virtual_host))
+
+    def _opened(self, method: connection.OpenOk, events: list[Event]) -> None:
+        limits = (self.channel_max, self.frame_max, self.heartbeat)
+        events.append(ConnectionOpened(self.server_properties, *limits))
+
+    connection_steps = {
+        **Conversation.connection_steps,
+        connection.Start: (ConnectionSignal.START, _start),
+        connection.Secure: (ConnectionSignal.SECURE, _challenged),
+        connection.Tune: (ConnectionSignal.TUNE, _tune),
+        connection.OpenOk: (ConnectionSignal.OPEN_OK, _opened),
+    }
 
     def answer_challenge(self, response: bytes) -> None:
         """Answer ChallengeReceived with connection.secure-ok."""

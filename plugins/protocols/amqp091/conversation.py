@@ -3,21 +3,22 @@
 How received bytes become events
 --------------------------------
 
-1. ``FrameStream.receive_data`` finds frame boundaries (``frame_stream.py``).
-2. At each frame it first calls ``_read_batches``.  If the frame begins a message or an acknowledgement on an
-   open connection, a batch reader takes as many of them as it can (``published_batches.py``,
+1. ``receive_in_steps`` gives the chunk to the ``FrameBuffer``, which returns data that begins at a frame.
+2. At each frame ``_read`` first calls ``_read_batches``.  If the frame begins a message or an acknowledgement
+   on an open connection, a batch reader takes as many of them as it can (``published_batches.py``,
    ``delivered_batches.py``, ``acknowledgements.py``).  Nearly all messages of a steady flow go this way.
 3. Every other frame comes to ``_frame``.  Content goes to the message assembler (``message_assembler.py``).
-   A method is checked against its sender, its channel and the state tables (``states.py``), decoded, and
-   becomes an event or an answer.
+   A method is checked against its sender, its channel and the state tables (``states.py``) and decoded.
+4. A table says what a method means: ``_channel_steps`` and ``connection_steps`` for methods that change a
+   state, ``_EVENTS`` for acknowledgements.  Any other method is for the owner: ``MethodReceived``.
 
 Errors
 ------
 
-Any of these steps may raise ``ConnectionFault`` for an error of the peer.  ``FrameStream._read`` catches it,
-and ``_fail`` turns it into connection.close and a ConnectionClosed event.  It never reaches the owner.
-Errors that concern one channel are for the owner to find, who calls ``close_channel``; the only one found
-here is a content that is too large.
+Any of these steps may raise ``ConnectionFault`` for an error of the peer.  ``_read`` catches it, and ``_fail``
+turns it into connection.close and a ConnectionClosed event.  It never reaches the owner.  Errors that concern
+one channel are for the owner to find, who calls ``close_channel``; the only one found here is a content that
+is too large.
 
 States
 ------
@@ -27,21 +28,28 @@ States
 close; only close and close-ok are processed) and CLOSED.  A channel that was closed stays in ``channels``:
 what the owner still sends on it is dropped, whereas sending on a channel that was never opened is a mistake.
 
-``ServerConnection`` and ``ClientConnection`` (``connection.py``) add the handshake and the messages of their
-side.
+Server and client
+-----------------
+
+``ServerConnection`` and ``ClientConnection`` (``connection.py``) derive from this class.  They add the
+handshake of their side as more rows of ``connection_steps``, and the calls that send messages.  Everything
+else is composed: the buffer of frames, the heartbeats, the assembler and the encoder know nothing of the
+conversation that owns them.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import ClassVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeAlias
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.acknowledgements import ACK, acknowledgement_frame, read_acknowledgements
 from plugins.protocols.amqp091.channel import Channel
-from plugins.protocols.amqp091.errors import ConnectionFault, MalformedField
+from plugins.protocols.amqp091.errors import BoundariesLost, ConnectionFault, MalformedField
 from plugins.protocols.amqp091.events import (
     Acknowledged,
     ChannelClosed,
@@ -51,7 +59,8 @@ from plugins.protocols.amqp091.events import (
     MethodReceived,
     Rejected,
 )
-from plugins.protocols.amqp091.frame_stream import FrameStream
+from plugins.protocols.amqp091.frame_buffer import FrameBuffer, frame_end
+from plugins.protocols.amqp091.heartbeats import Heartbeats
 from plugins.protocols.amqp091.message_assembler import MessageAssembler
 from plugins.protocols.amqp091.message_encoder import MessageEncoder
 from plugins.protocols.amqp091.methods import basic, channel, connection
@@ -69,8 +78,15 @@ from plugins.protocols.amqp091.states import (
 
 _OPEN_CHANNEL = ChannelState.OPEN
 
+ConnectionStep: TypeAlias = tuple[ConnectionSignal, Callable[[Any, Any, list[Event]], None]]
+"""What a method on channel 0 does: the signal that changes the state, and then a method of the conversation,
+which gets the conversation, the decoded method and the list of events."""
 
-class Conversation(FrameStream):
+ChannelStep: TypeAlias = tuple[ChannelSignal, Callable[[Any, Channel, Any, list[Event]], None]]
+"""The same for a method on another channel; the method of the conversation also gets the channel."""
+
+
+class Conversation(ABC):
     """One conversation.  All calls must come from one thread; none of them waits.
 
     Bytes in: ``receive_data``.  Bytes out: call ``data_to_send`` after any other call.  An error of the peer
@@ -83,15 +99,24 @@ class Conversation(FrameStream):
     """What the other end is: "client" or "server"."""
 
     def __init__(self, options: CommonOptions, assembler: MessageAssembler, now: float) -> None:
-        super().__init__(now)
         self.options = options
+        self.state = ConnectionState.AWAITING_HEADER
         self.channels: dict[int, Channel] = {}
         self.channel_max = options.channel_max
         """The highest channel number that was negotiated; 0 means no limit."""
+        self.frame_max = frames.INITIAL_FRAME_SIZE
+        """Octets: the negotiated limit.  0: no limit."""
         self.heartbeat = 0
         """The negotiated interval in seconds; 0 means none."""
+        self._now = now
         self._deadline: float | None = now + options.handshake_timeout
+        """When the handshake, and later the closing, must be over.  None: neither is going on."""
+        self._heartbeats = Heartbeats()
+        self._buffer = FrameBuffer()
+        self._boundaries_lost = False
+        """Nobody knows where the next frame begins: everything that still comes is ignored."""
         self._out: list[Buffer] = []
+        # The encoder appends to the same list, so that messages and methods stay in order.
         self._encoder = MessageEncoder(self._out, self.frame_max)
         self._assembler = assembler
         self._reported = False
@@ -100,10 +125,80 @@ class Conversation(FrameStream):
         open_channels = sum(item.state is _OPEN_CHANNEL for item in self.channels.values())
         return f"<{type(self).__name__} {self.state.name}, {open_channels} channels open>"
 
+    # Bytes in.
+
+    def receive_data(self, data: Buffer, now: float) -> list[Event]:
+        """Process bytes from the peer; return the events in order.  ``now``: seconds of the owner's clock."""
+        return [event for events in self.receive_in_steps(data, now) for event in events]
+
+    def receive_in_steps(self, data: Buffer, now: float) -> Iterator[list[Event]]:
+        """As ``receive_data``, for an owner that processes the events of each step before the next step.
+
+        A peer may send requests without waiting for answers.  With steps they are answered in order: a
+        request, for example, before the close of its channel, even if both came in the same chunk.
+        """
+        self._now = now
+        self._heartbeats.received(now)
+        if self._boundaries_lost or self.state is ConnectionState.CLOSED or not data:
+            return
+        data = self._buffer.add(data if type(data) is bytes else bytes(data))
+        position = 0
+        while data:
+            events: list[Event] = []
+            position, needed = self._read(data, position, events)
+            if needed:
+                if position < len(data):
+                    self._buffer.keep(data[position:], needed)
+                data = b""
+            yield events
+
     def receive_eof(self, now: float) -> list[Event]:
         """The peer has closed the wire: return ConnectionClosed, unless it was reported before."""
         self._now = now
         return self._lost("the peer hung up", by_peer=True)
+
+    def _read(self, data: bytes, position: int, events: list[Event]) -> tuple[int, int]:
+        """Read whole frames; return the position behind the last one, and how many octets the next one needs.
+
+        The second value is 0 when the owner must process the events before the next frame is read.
+        """
+        end = len(data)
+        # Each frame may close the connection, so the state is looked at again in front of every frame.
+        while self.state is not ConnectionState.CLOSED and not self._boundaries_lost:
+            if end - position < 8:  # the smallest frame, and the length of the protocol header
+                return position, 8
+            try:
+                if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
+                    taken = self._read_protocol_header(data[position : position + 8], events)
+                    if taken:
+                        position += taken
+                        continue
+                following = self._read_batches(data, position, events)
+                if following == position:  # not a batch: read one frame
+                    following = frame_end(data, position, self.frame_max)
+                    if following > end:
+                        return position, following - position
+                    if events and self._waits_for_owner(data, position):
+                        return position, 0
+                    # Move behind the frame first: if it is at fault, reading goes on with the next one, in
+                    # which the peer may answer the close.
+                    start, position = position, following
+                    self._frame(data, start, following - 1, events)
+                position = following
+            except BoundariesLost as fault:
+                self._boundaries_lost = True
+                self._fail(fault, events)
+            except ConnectionFault as fault:
+                self._fail(fault, events)
+        return end, 8
+
+    @abstractmethod
+    def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
+        """Check the first octets of the connection; return how many of them do not belong to a frame."""
+
+    def _waits_for_owner(self, data: bytes, position: int) -> bool:
+        """Whether the owner must process the events so far before the frame at ``position`` is read."""
+        return False
 
     def _read_batches(self, data: bytes, position: int, events: list[Event]) -> int:
         """Let a batch reader read from ``position`` on; return the position behind what it has read."""
@@ -215,35 +310,40 @@ class Conversation(FrameStream):
         events.append(ChannelOpened(number))
 
     def _channel_method(self, item: Channel, method: Method, frame: bytes, events: list[Event]) -> None:
-        number = item.number
-        if isinstance(method, channel.Close):
-            item.received(ChannelSignal.CLOSE_RECEIVED)
-            self._assembler.forget(item)
-            self._queue(number, channel.CloseOk())
-            if item.state is ChannelState.CLOSED:
-                cause = (method.class_id_of_cause, method.method_id_of_cause)
-                events.append(ChannelClosed(number, method.reply_code, method.reply_text, *cause))
-        elif isinstance(method, channel.CloseOk):
-            item.received(ChannelSignal.CLOSE_OK)
-            events.append(ChannelClosed(number, by_peer=False))
-        elif isinstance(method, channel.OpenOk):
-            item.received(ChannelSignal.OPEN_OK)
-            events.append(ChannelOpened(number))
-        elif item.state is not _OPEN_CHANNEL:
+        kind = type(method)
+        step = self._channel_steps.get(kind)
+        if step is not None:
+            signal, process = step
+            item.received(signal)
+            process(self, item, method, events)
+            return
+        if item.state is not _OPEN_CHANNEL:
             raise ConnectionFault(ReplyCode.CHANNEL_ERROR, f"{method.name} before channel.open-ok")
-        elif method.has_content:
+        if method.has_content:
             self._assembler.begin(item, method, frame)
-        elif isinstance(method, basic.Ack):
-            tag = method.delivery_tag
-            events.append(Acknowledged(number, tag, tag, method.multiple))
-        elif isinstance(method, basic.Nack):
-            tag = method.delivery_tag
-            events.append(Rejected(number, tag, tag, method.multiple, method.requeue, method.method_id))
-        elif isinstance(method, basic.Reject):
-            tag = method.delivery_tag
-            events.append(Rejected(number, tag, tag, False, method.requeue, method.method_id))
-        else:
-            events.append(MethodReceived(number, method))
+            return
+        events.append(_EVENTS.get(kind, MethodReceived)(item.number, method))
+
+    def _channel_opened(self, item: Channel, method: channel.OpenOk, events: list[Event]) -> None:
+        events.append(ChannelOpened(item.number))
+
+    def _channel_closed(self, item: Channel, method: channel.Close, events: list[Event]) -> None:
+        self._assembler.forget(item)
+        self._queue(item.number, channel.CloseOk())
+        # If both sides have sent close, the channel is CLOSING still: it ends with the peer's close-ok.
+        if item.state is ChannelState.CLOSED:
+            cause = (method.class_id_of_cause, method.method_id_of_cause)
+            events.append(ChannelClosed(item.number, method.reply_code, method.reply_text, *cause))
+
+    def _channel_close_answered(self, item: Channel, method: channel.CloseOk, events: list[Event]) -> None:
+        events.append(ChannelClosed(item.number, by_peer=False))
+
+    _channel_steps: ClassVar[Mapping[type[Method], ChannelStep]] = {
+        channel.OpenOk: (ChannelSignal.OPEN_OK, _channel_opened),
+        channel.Close: (ChannelSignal.CLOSE_RECEIVED, _channel_closed),
+        channel.CloseOk: (ChannelSignal.CLOSE_OK, _channel_close_answered),
+    }
+    """The methods that change the state of a channel which exists.  channel.open makes one, see above."""
 
     def close_channel(
         self, channel_number: int, code: int, text: str, class_id: int = 0, method_id: int = 0
@@ -269,28 +369,33 @@ class Conversation(FrameStream):
     # The connection.
 
     def _connection_method(self, method: Method, events: list[Event]) -> None:
-        if isinstance(method, connection.Close):
-            self._move(ConnectionSignal.CLOSE_RECEIVED)
-            self._queue(0, connection.CloseOk())
-            cause = (method.class_id_of_cause, method.method_id_of_cause)
-            if self.state is ConnectionState.CLOSED:
-                self._report(ConnectionClosed(method.reply_code, method.reply_text, *cause), events)
-        elif isinstance(method, connection.CloseOk):
-            self._received(ConnectionSignal.CLOSE_OK, method)
-            self._report(ConnectionClosed(by_peer=False), events)
-        elif not self._handshake_method(method, events):
-            if self.state is not ConnectionState.OPEN:
+        step = self.connection_steps.get(type(method))
+        if step is not None:
+            signal, process = step
+            if (self.state, signal) not in CONNECTION:
                 raise self._unexpected(method)
+            self._move(signal)
+            process(self, method, events)
+        elif self.state is ConnectionState.OPEN:
             events.append(MethodReceived(0, method))
-
-    def _handshake_method(self, method: Method, events: list[Event]) -> bool:
-        raise NotImplementedError
-
-    def _received(self, signal: ConnectionSignal, method: Method) -> None:
-        """Change the state for a method of the peer; raise ``ConnectionFault`` (503) if it is not allowed."""
-        if (self.state, signal) not in CONNECTION:
+        else:
             raise self._unexpected(method)
-        self._move(signal)
+
+    def _closed_by_peer(self, method: connection.Close, events: list[Event]) -> None:
+        self._queue(0, connection.CloseOk())
+        # If both sides have sent close, the connection is CLOSING still: it ends with the peer's close-ok.
+        if self.state is ConnectionState.CLOSED:
+            cause = (method.class_id_of_cause, method.method_id_of_cause)
+            self._report(ConnectionClosed(method.reply_code, method.reply_text, *cause), events)
+
+    def _close_answered(self, method: connection.CloseOk, events: list[Event]) -> None:
+        self._report(ConnectionClosed(by_peer=False), events)
+
+    connection_steps: ClassVar[Mapping[type[Method], ConnectionStep]] = {
+        connection.Close: (ConnectionSignal.CLOSE_RECEIVED, _closed_by_peer),
+        connection.CloseOk: (ConnectionSignal.CLOSE_OK, _close_answered),
+    }
+    """The methods on channel 0 that change the state of the connection.  Each side adds its handshake."""
 
     def _unexpected(self, method: Method) -> ConnectionFault:
         text = f"unexpected method {method.name} in connection state {self.state.name}"
@@ -425,3 +530,22 @@ class Conversation(FrameStream):
         self.heartbeat = heartbeat
         self._encoder.limit_frames(frame_max)
         self._assembler.limit_frames(frame_max)
+
+
+def _acknowledged(number: int, method: basic.Ack) -> Event:
+    return Acknowledged(number, method.delivery_tag, method.delivery_tag, method.multiple)
+
+
+def _rejected(number: int, method: basic.Nack | basic.Reject) -> Event:
+    tag = method.delivery_tag
+    # basic.reject has no multiple: RabbitMQ added basic.nack for that.
+    multiple = isinstance(method, basic.Nack) and method.multiple
+    return Rejected(number, tag, tag, multiple, method.requeue, method.method_id)
+
+
+_EVENTS: dict[type[Method], Callable[[int, Any], Event]] = {
+    basic.Ack: _acknowledged,
+    basic.Nack: _rejected,
+    basic.Reject: _rejected,
+}
+"""The methods that have an event of their own.  All others are reported as they are."""

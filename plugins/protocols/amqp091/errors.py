@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+from plugins.protocols.amqp091.reply_codes import ReplyCode
 
 
 class CannotCarry(LocalProtocolError):
@@ -22,3 +23,10 @@ class ConnectionFault(RemoteProtocolError):
         self.text = text
         self.class_id = class_id
         self.method_id = method_id
+
+
+class BoundariesLost(ConnectionFault):
+    """A frame has a wrong type, size or end octet (501), so that nobody knows where the next one begins."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ReplyCode.FRAME_ERROR, text)
