@@ -86,6 +86,19 @@ def test_a_writer_that_blocks_sees_what_was_taken_before() -> None:
     assert not pipe.blocked
 
 
+def test_credit_that_a_reader_makes_room_for_at_the_last_moment_is_counted() -> None:
+    pipe, items = make_pipe(high=2)
+    assert pipe.credit() == 2
+    append = pipe.append_bare()
+    append(b"1")
+    append(b"2")
+    items.late = pipe.take  # between the writer's first look and its flag
+    assert pipe.credit() == 1
+    append(b"3")
+    pipe.take()
+    assert pipe.depth() == 0
+
+
 def test_a_reader_that_took_sees_a_writer_that_blocked_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipe_module, "FREE_THREADED", True)
     pipe, items = make_pipe(high=2)
