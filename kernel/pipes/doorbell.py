@@ -44,17 +44,21 @@ class Doorbell:
 
     def ring(self) -> None:
         """Wake the reader.  Any thread; does nothing on a closed bell."""
+        # First: writers that come now see that the reader was rung for, and save the system call.
         self.sleeping = False
         try:
             os.write(self._write_fd, _ONE)
-        except BlockingIOError:  # its counter is full: the reader wakes in any case
+        except BlockingIOError:
+            # The counter of the eventfd, or the pipe, is full. It is readable then, so the reader wakes.
             pass
-        except OSError:  # closed after the writer saw the flag
+        except OSError:
+            # Closed between the writer's look at the flag and this call. Nobody has to be woken any more.
             pass
         if self.on_ring is not None:
             try:
                 self.on_ring()
-            except Exception:  # a fault of the application must not end a thread of the kernel
+            except Exception:
+                # A fault of the application must not end the thread of the kernel that rings.
                 _log.exception("a callback on arrival failed")
 
     def wait(self, timeout: float | None) -> bool:
@@ -65,6 +69,8 @@ class Doorbell:
         if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
             self.sleeping = False
             return False
+        # Without a time limit this read itself is what sleeps: one system call instead of two. An eventfd
+        # gives 8 bytes at once; 4096 empty a pipe after many rings.
         os.read(self._read_fd, 4096)
         self.sleeping = False
         return True
@@ -81,8 +87,8 @@ class Doorbell:
     def close(self) -> None:
         """Close the descriptors.  The reader's thread."""
         fds = {self._read_fd, self._write_fd} - {-1}
-        self._read_fd = (
-            self._write_fd
-        ) = -1  # first: a late ring must not write to a descriptor that is reused
+        # Before they are closed: another thread may be about to ring. With the old number it could write into
+        # a file that was opened in the meantime.
+        self._read_fd = self._write_fd = -1
         for fd in fds:
             os.close(fd)

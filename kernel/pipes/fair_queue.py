@@ -50,16 +50,19 @@ class FairQueue:
         if pipe not in self._at:
             return
         self._deactivate(pipe)
+        # The last one takes its place, so that no other pipe has to move. Inactive pipes are in no order.
         self._swap(self._at[pipe], len(self._pipes) - 1)
         self._pipes.pop()
         del self._at[pipe]
 
     def activate(self, pipe: Pipe) -> bool:
         """Mark a pipe as active; False if it is not (or no longer) here."""
+        # The post of a writer may come before the pipe is attached here, and after it was detached.
         at = self._at.get(pipe)
         if at is None:
             return False
         if at >= self._active:
+            # The active pipes are ``_pipes[:_active]``. The pipe changes places with the one at the border.
             self._swap(at, self._active)
             self._active += 1
         return True
@@ -71,19 +74,26 @@ class FairQueue:
         """
         while self._active:
             if self._next >= self._active:
+                # The active part may have become shorter since the last call.
                 self._next = 0
             pipe = self._pipes[self._next]
             before = pipe.taken
+            # A call reads one pipe. It takes that pipe's share only, so that a whole round through the active
+            # pipes gives about ``most`` messages.
             batches = pipe.take(max(most // self._active, 1))
-            ended = pipe.ended  # before ``more``: what was written before the end is in the pipe by now
+            # Looked at before ``more``. The writer appends, and then sets ``ended``: so if it is set here,
+            # all that was written is in the pipe, and ``more`` tells whether any of it is left.
+            ended = pipe.ended
             if pipe.more():
                 self._next += 1
             else:
+                # ``_next`` stays: another active pipe, if there is one, is at this index now.
                 self._deactivate(pipe)
                 if ended:
                     self.detach(pipe)
                     if self.on_ended is not None:
                         self.on_ended(pipe)
+            # A pipe may have been posted for items that an earlier call took already. Then try the next one.
             if batches:
                 return pipe, batches, pipe.taken - before
         return None

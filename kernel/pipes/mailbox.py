@@ -29,6 +29,8 @@ class Mailbox:
 
     def post(self, item: Callable[[], Any]) -> None:
         """Append an item, and wake the reading thread if it sleeps.  Any thread."""
+        # In this order: the reader sets the flag and then looks at ``posted``. So either the reader sees the
+        # item, or we see the flag.
         self.posted.append(item)
         if self.bell.sleeping:
             self.bell.ring()
@@ -50,9 +52,9 @@ class Mailbox:
             if self.rings is None:
                 bell.ring()
             else:
-                bell.sleeping = (
-                    False  # other threads need not ring it: this thread will, at the end of its turn
-                )
+                # This thread will ring it at the end of its turn. The flag is cleared now, so that nobody
+                # rings it a second time; from here on this thread must not forget to (``ring_all``).
+                bell.sleeping = False
                 self.rings.append(bell)
 
     def ring_all(self) -> None:
@@ -70,9 +72,8 @@ class Mailbox:
         The reading thread.  The flag stays set in both cases: every later post rings.
         """
         self.bell.sleeping = True
-        # Takes the lock of the deque, as the writer's append does.  Without the interpreter's lock the flag
-        # could
-        # otherwise become visible after the look, and the writer and the reader would miss each other.
+        # Takes the lock of the deque, as the writer's append does. Without the interpreter's lock the flag
+        # could otherwise become visible after the look, and the writer and the reader would miss each other.
         self.posted.rotate(0)
         return not self.posted
 
@@ -81,6 +82,8 @@ class Mailbox:
         posted = self.posted
         if not posted:
             return False
+        # Only what is here now. A callback may post to its own thread again (``Host.soon``); if that was
+        # called in the same turn, descriptors and timers would wait for as long as it goes on.
         for _ in range(len(posted)):
             posted.popleft()()
         return True

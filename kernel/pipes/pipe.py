@@ -22,10 +22,10 @@ Counts are positions: message number n of a pipe is written when ``written >= n`
 One post for many writes
 ------------------------
 The reader takes everything that was written since it last took.  ``signalled`` is set by the writer when it
-posts the pipe to the reading thread, and cleared by the reader before it takes.  So a pipe is posted only once
-for all writes between two takes.  In the other direction ``blocked`` is set by a writer that has
-to wait; the reader that gets down to the low mark clears it and posts ``on_writable``.  A pipe whose ends live
-in one thread uses the same code: its ``post`` is then a plain append to that thread's own list.
+posts the pipe to the reading thread, and cleared by the reader before it takes.  So a pipe is posted only
+once for all writes between two takes.  In the other direction ``blocked`` is set by a writer that has to
+wait; the reader that gets down to the low mark clears it and posts ``on_writable``.  A pipe whose ends are in
+one thread uses the same code: its ``post`` is then a plain append to that thread's own list.
 
 Flags and looks
 ---------------
@@ -60,6 +60,8 @@ from kernel.pipes.water_marks import WaterMarks
 
 Post = Callable[[Callable[[], Any]], Any]
 
+# The largest credit. All of it counts as written at once, so until it is used up the pipe looks that much
+# fuller than it is.
 _CREDIT = 1024
 
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -150,8 +152,12 @@ class Pipe:
         self.marks: WaterMarks = marks
         self.confirms: bool = confirms
         self._items: deque[Any] = deque()
-        self._retained: deque[Batch | _Answered] = deque()  # reader's: taken, not yet confirmed
-        self._answered = 0  # how many of these are no batches
+        # The reader's: messages that were taken and not confirmed yet, with gaps for those that were answered
+        # out of order. The first one has the number ``confirmed + 1``.
+        self._retained: deque[Batch | _Answered] = deque()
+        # How many items of ``_retained`` are gaps. While there are none, ``confirm_through`` need not look
+        # for them.
+        self._answered = 0
         self._post_to_reader = post_to_reader
         self._post_to_writer = post_to_writer
         self.on_ready: Callable[[], Any] = _ignore
@@ -160,10 +166,12 @@ class Pipe:
         self.on_asked: Callable[[str, str], Any] = _ignore
         self.on_refused: Callable[[int, int, list[tuple[int, Batch]], str], Any] | None = None
         self.on_answered: Callable[[], Any] = _ignore
-        self.target: str = name  # the name of the port at the reading end
-        self.engine: str = name  # of the engine that this port belongs to
-        self.origin: tuple[str, str] = (name, "")  # of the port at the writing end, and of the route
-        # written by the writing thread
+        # ``target`` is the name of the port at the reading end, ``engine`` that of the engine of this port.
+        # ``origin`` names the port at the writing end, and the route.
+        self.target: str = name
+        self.engine: str = name
+        self.origin: tuple[str, str] = (name, "")
+        # Written by the writing thread only.
         self.written: int = 0
         self.written_bytes: int = 0
         self.batches_written: int = 0
@@ -171,14 +179,17 @@ class Pipe:
         self.blocked: bool = False
         self.suspended: bool = False
         self.ended: bool = False
-        # written by the reading thread
+        # Written by the reading thread only. ``taken_bytes`` has the bytes of batches, as ``written_bytes``
+        # has, so that the water marks can compare the two. ``bytes_taken`` has the bytes of bare bodies as
+        # well.
         self.taken: int = 0
-        self.taken_bytes: int = 0  # of batches: what the marks go by
-        self.bytes_taken: int = 0  # of all
+        self.taken_bytes: int = 0
+        self.bytes_taken: int = 0
         self.batches_taken: int = 0
         self.confirmed: int = 0
         self.refused: int = 0
-        # set by the writer, cleared by the reader
+        # Set by the writer, cleared by the reader. ``blocked`` above also has two writers, one for each
+        # value: the side that clears a flag tells the other (docs/decisions/0017-flags-and-looks.md).
         self.signalled: bool = False
 
     # ------------------------------------------------------------------ writing
@@ -192,6 +203,7 @@ class Pipe:
 
         Any thread; for statistics.
         """
+        # A copy: a loop over the queue itself would raise ``RuntimeError`` when another thread changes it.
         return sum(len(item) if type(item) is Batch else 1 for item in list(self._items))
 
     def full(self) -> bool:
@@ -208,14 +220,20 @@ class Pipe:
         A batch that is accepted is accepted whole, so a pipe may exceed its mark by one batch: nothing is
         cut in the middle.  A batch that meets a full pipe is dropped or makes room as the marks say.
         """
+        # True although nothing was written: the message was dropped, and a writer that drops never waits.
         if self.full() and not self._make_room(batch):
             return True
         self.written += len(batch.bodies)
         self.written_bytes += batch.size
-        self.batches_written += 1  # before the append: a reader that sees the batch sees the count
+        # Before the append: a reader that sees the batch has to see the count as well. While the counts of
+        # batches are equal, ``take`` treats all items as bare bodies.
+        self.batches_written += 1
         self._items.append(batch)
+        # After the append: the reader clears ``signalled`` and then looks at the queue. So it either sees the
+        # batch now, or is posted to.
         if not self.signalled:
             self.signal()
+        # ``_block`` last: it also asks the reader for ``on_writable``.
         return not self.full() or self.marks.when_full != "block" or self._block()
 
     def signal(self) -> None:
@@ -251,15 +269,20 @@ class Pipe:
     def end(self) -> None:
         """Mark the end: nothing will be written any more."""
         self.ended = True
-        self._items.rotate(0)  # the reader clears ``signalled``, then looks at ``ended``
+        # The reader clears ``signalled``, then looks at ``ended``. The lock of the queue orders our two steps
+        # against those; no append takes it here.
+        self._items.rotate(0)
         if not self.signalled:
             self.signal()
 
     def _block(self) -> bool:
         """Ask for ``on_writable``; return True if there is room after all."""
         self.blocked = True
-        self._items.rotate(0)  # the reader counts what it takes, then looks at ``blocked``
-        if self._low():  # the reader may have taken between our look and the flag
+        # The reader counts what it takes, then looks at ``blocked``: the same order from the other side.
+        self._items.rotate(0)
+        # The reader may have taken everything between our first look and the flag. Then it did not see the
+        # flag, and would never tell us. If it did see it, ``on_writable`` is called once too often: harmless.
+        if self._low():
             self.blocked = False
             return True
         return False
@@ -275,20 +298,27 @@ class Pipe:
         """Apply ``when_full`` for ``batch``; return whether it is to be written."""
         when_full = self.marks.when_full
         if when_full == "block" and not self.suspended:
-            return True  # the writer was told to stop and this was already on its way
+            # The writer was told to stop, but this message was already on its way: an engine may have parsed
+            # several messages from one read. ``block`` promises that none is dropped.
+            return True
         if when_full != "drop-oldest":
             self.dropped += len(batch.bodies)
             return False
         while self.full():
             try:
-                oldest = self._items.popleft()  # atomic: the reader and we never get the same one
+                # Atomic: the reader takes from the same end, and the two never get the same item.
+                oldest = self._items.popleft()
             except IndexError:
+                # The reader has taken the rest, and has not counted it yet. So ``full`` was an old answer.
                 break
             if type(oldest) is Batch:
                 count, size = len(oldest.bodies), oldest.size
                 self.batches_written -= 1
-            else:  # a bare body: its bytes were never counted
+            else:
+                # A bare body, whose bytes were not counted when it was written.
                 count, size = 1, 0
+            # Like ``give_back``, this takes back what the writer has counted. These counters are the writer's
+            # own, so the reader never writes to them at the same time.
             self.written -= count
             self.written_bytes -= size
             self.dropped += count
@@ -298,19 +328,26 @@ class Pipe:
 
     def take(self, most: int = 1 << 30) -> list[Batch]:
         """Take up to about ``most`` messages (whole batches), in order; an empty list when there are none."""
+        # Before the look at the queue: from here on, each write posts the pipe again.
         self.signalled = False
         items = self._items
         pop = items.popleft
+        # No more than this is taken, however fast the writer is: a call does a bounded amount of work. What
+        # comes later is posted, since ``signalled`` is false.
         waiting = len(items)
-        if not waiting:  # else the first pop takes the lock
+        if not waiting:
+            # Without the interpreter's lock our store to ``signalled`` may become visible after the look. The
+            # lock of the queue prevents that. Where something waits, the first pop takes it.
             items.rotate(0)
             waiting = len(items)
         if self.marks.when_full == "drop-oldest":
             taken = self._take_singly(most, waiting)
-        elif (
-            self.batches_written == self.batches_taken
-        ):  # looked at after the length: all of these are bare bodies
+        elif self.batches_written == self.batches_taken:
+            # Looked at after the length, and counted by the writer before its append: so all of these items
+            # are bare bodies, and the number of items is the number of messages.
             taken = [pop() for _ in range(min(most, waiting))]
+        # ``written`` may include credit that was not used yet. Then the test fails although everything would
+        # fit, and the slower way below takes the same items.
         elif most >= self.written - self.taken:
             taken = [pop() for _ in range(waiting)]
         else:
@@ -343,6 +380,8 @@ class Pipe:
         The bytes of bare bodies do not count for the marks.
         """
         if self.batches_written == self.batches_taken:
+            # Only bare bodies: one batch of all of them, without a look at each. Their bytes are not in
+            # ``written_bytes``, so they are not added to ``taken_bytes`` either.
             batches = [batch_of(items)]
             self.taken += len(items)
             self.bytes_taken += batches[0].size
@@ -351,12 +390,15 @@ class Pipe:
             for batch in batches:
                 self.taken += len(batch.bodies)
                 self.bytes_taken += batch.size
+            # The items, not the batches made of them: only what was written as a batch was counted as one.
             for item in items:
                 if type(item) is Batch:
                     self.batches_taken += 1
                     self.taken_bytes += item.size
         if self.confirms:
             self._retained.extend(batches)
+        # Between the counts above and the look at ``blocked``. With the interpreter's lock this is not
+        # needed, and on this path, once a batch, 25 ns count.
         if FREE_THREADED:
             self._items.rotate(0)
         if self.blocked and self._low():
@@ -369,22 +411,29 @@ class Pipe:
         self.confirm_through(self.confirmed + count)
 
     def confirm_through(self, number: int) -> None:
-        """Confirm all messages up to ``number``, and tell the writer: the reader takes the responsibility for them."""
+        """Confirm all messages up to ``number``, and tell the writer.
+
+        The reader takes the responsibility for them.
+        """
         if not self.confirms or number <= self.confirmed:
             return
         if self._answered:
+            # The gaps among the retained messages have to be merged with what is confirmed now. A message
+            # that was refused stays open until the writer knows of it.
             self._answer(self.confirmed + 1, number, refused=False)
             return
         count = number - self.confirmed
         self.confirmed = number
         retained = self._retained
         while count and retained:
+            # A confirmation may end in the middle of a batch. The rest of the batch stays.
             first = retained[0]
             if len(first) <= count:
                 count -= len(first)
                 retained.popleft()
             else:
-                retained[0] = first.slice(count, len(first))  # type: ignore[union-attr]  # none is answered
+                # There are no gaps here (``_answered`` is 0), so this is a batch.
+                retained[0] = first.slice(count, len(first))  # type: ignore[union-attr]
                 count = 0
         self._post_to_writer(self.on_confirmed)
 
@@ -401,6 +450,7 @@ class Pipe:
         """
         if not self.confirms:
             return
+        # Empty if all of these messages were confirmed or refused before: then there is nothing to give back.
         batches = self._answer(first, last, refused=True)
         if batches:
             self.refused += sum(len(batch) for _, batch in batches)
@@ -421,6 +471,8 @@ class Pipe:
         self._post_to_reader(lambda: self._confirm_refused(first, last))
 
     def _confirm_refused(self, first: int, last: int) -> None:
+        # ``at`` is the number of the last message of each item. Refused gaps are not merged with their
+        # neighbours (``_pass_answered``), so each one is inside the range or outside it, never both.
         at = self.confirmed
         for item in self._retained:
             at += len(item)
@@ -447,6 +499,7 @@ class Pipe:
             item = retained.popleft()
             size = len(item)
             start, stop = max(first - at, 0), min(last + 1 - at, size)
+            # Answered before, or not in the range. A second answer for the same message changes nothing.
             if type(item) is _Answered or start >= size:
                 passed.append(item)
             else:
@@ -454,17 +507,22 @@ class Pipe:
                 if start:
                     passed.append(item.slice(0, start))
                 removed.append((at + start, item if stop - start == size else item.slice(start, stop)))
+                # The gap takes the place of the messages, so that the numbers of all later ones stay the
+                # same.
                 self._pass_answered(passed, stop - start, refused=refused)
                 if stop < size:
                     retained.appendleft(item.slice(stop, size))
                     break
             at += size
+        # Everything before ``last`` was taken off the front: put it back, in order.
         retained.extendleft(reversed(passed))
         self._move_up()
         return removed
 
     def _pass_answered(self, passed: list[Batch | _Answered], count: int, *, refused: bool) -> None:
         before = passed[-1] if passed else None
+        # Neighbouring gaps become one, so that acknowledgements one by one do not make a list of gaps. A
+        # refused gap stays by itself, because ``_confirm_refused`` has to find it again.
         if type(before) is _Answered and not refused and not before.refused:
             before.count += count
         else:
@@ -476,6 +534,9 @@ class Pipe:
         before, retained = self.confirmed, self._retained
         while retained:
             item = retained[0]
+            # Confirmations are cumulative. So ``confirmed`` stops at the first message that is not answered,
+            # and at one whose refusal the writer does not know of yet: it could otherwise tell its source
+            # that the message is safe before it has passed it on to the dead letters.
             if type(item) is not _Answered or item.refused:
                 break
             self.confirmed += item.count
@@ -521,6 +582,8 @@ class Pipe:
 
         Called in the writing thread, after the reader has left.
         """
+        # ``_retained`` is the reader's. It may be used here, because the reader has left: its last post to
+        # this thread says so, and it does not touch the pipe afterwards.
         batches = [
             *self.unconfirmed(),
             *_batches_of([self._items.popleft() for _ in range(len(self._items))]),
@@ -530,6 +593,8 @@ class Pipe:
 
     def statistics(self) -> PipeStatistics:
         """Return the figures of this moment.  Any thread."""
+        # The counters are read one after the other while the two threads go on, so a figure may be older than
+        # the next one. ``written`` is computed, because the counter includes unused credit.
         depth = self.waiting()
         return PipeStatistics(
             name=self.name,
@@ -554,7 +619,8 @@ class Pipe:
 def _batches_of(items: list[Any]) -> list[Batch]:
     """Make batches of the bare bodies among the items, in order."""
     kinds = list(map(type, items))
-    bare = kinds.count(bytes)  # 12 ns an item, in C; a set of them takes 19
+    # ``map`` and ``count`` run in C: 12 ns an item. A set of the types would take 19.
+    bare = kinds.count(bytes)
     if not bare:
         return items
     if bare == len(items):

@@ -29,6 +29,8 @@ class WaterMarks(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def low(self) -> int:
         """A writer that waits goes on at this number of messages."""
+        # Half, not just below ``high``: a writer that is woken can then work on a large batch, and the two
+        # threads do not wake each other for each message.
         return self.high // 2
 
     @property
