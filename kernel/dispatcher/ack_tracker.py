@@ -33,11 +33,12 @@ Invariants
 Handing over
 ------------
 When a destination leaves, its pipe is drained: what it took and did not confirm, and what it never took.
-Those batches go to others, or wait for a successor. Nobody knows any more which drained batch belongs to which
-entry, since a pipe may have confirmed a batch in part. ``release`` therefore merges all entries that the pipe
-left open, and those behind the first of them, into one. The drained batches are pending in the merged entry.
-The source learns of all of them together: later than possible, never too early. An entry that was merged
-into another forwards to it (``current``), because batches that wait in a route still refer to the old one.
+Those batches go to others, or wait for a successor.  Nobody knows any more which drained batch belongs to
+which entry, since a pipe may have confirmed a batch in part.  ``release`` therefore merges all entries that
+the pipe left open, and those behind the first of them, into one.  The drained batches are pending in the
+merged entry.  The source learns of all of them together: later than possible, never too early.  An entry that
+was merged into another forwards to it (``current``), because batches that wait in a route still refer to the
+old one.
 
 Everything here belongs to the thread of the sending port, but for ``pipe.confirmed``, which the reading
 thread writes.
@@ -69,6 +70,7 @@ class Entry:
         """Wait for what a later entry waits for, too."""
         later._merged_into = self
         self.position = later.position
+        # The batches that wait in routes still refer to the later entry; ``current`` leads them here.
         self.pending += later.pending
         for pipe, position in later.needs.items():
             self.needs[pipe] = max(position, self.needs.get(pipe, 0))
@@ -82,6 +84,8 @@ class Entry:
 
     def done(self) -> bool:
         """Whether every pipe has confirmed."""
+        # The reader writes ``confirmed`` in its own thread. It only grows, so an old value delays the answer
+        # and never makes it wrong. The reader posts after each change, so somebody looks again.
         return not self.pending and all(pipe.confirmed >= position for pipe, position in self.needs.items())
 
 
@@ -106,12 +110,16 @@ class AckTracker:
 
     def entry_of(self, pipe: Pipe, position: int) -> Entry | None:
         """Return the entry of a message by its position in a pipe that has not confirmed it."""
+        # Entries are in order, and so are their numbers for one pipe: the first that reaches the position has
+        # the message. The search is linear, but refusals are rare.
         return next((entry for entry in self._entries if entry.needs.get(pipe, 0) >= position), None)
 
     def advance(self) -> bool:
         """Remove the entries that are done from the front; return whether ``confirmed`` has moved."""
         before = self.confirmed
         entries = self._entries
+        # Only from the front: an entry that is done waits for those before it, since ``confirmed`` is
+        # cumulative.
         while entries and entries[0].done():
             self.confirmed = entries.popleft().position
         return self.confirmed != before
@@ -124,10 +132,14 @@ class AckTracker:
         kept: deque[Entry] = deque()
         merged: Entry | None = None
         for entry in self._entries:
+            # Taken out of every entry, also of those that the pipe has confirmed: its count will never change
+            # again.
             is_open = entry.needs.pop(pipe, 0) > pipe.confirmed
             if is_open and merged is None:
                 merged = entry
                 kept.append(entry)
+            # Behind an open entry all are merged, whether or not the pipe got their batches. ``confirmed``
+            # could not pass the open one in any case.
             elif merged is not None:
                 merged.merge(entry)
             else:

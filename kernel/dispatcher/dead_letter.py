@@ -17,7 +17,11 @@ from kernel.pipes.water_marks import WaterMarks
 
 
 def dead_letter(envelope: Envelope, reason: str, engine: str, port: str, route: str) -> Envelope:
-    """Return the envelope of a dead letter: ``port`` of ``engine`` has refused a message that came by ``route``."""
+    """Return the envelope of a dead letter.
+
+    ``port`` of ``engine`` has refused a message under ``envelope`` that came by ``route``.
+    """
+    # An envelope is shared by many messages, and immutable. So the headers are copied, not changed.
     headers = envelope.properties.get("headers")
     noted = {
         **(headers or {}),
@@ -43,8 +47,11 @@ def dead_letter_route(
         targets=(engine,),
         make_router=make_router,
         one_of_many=True,
+        # The filter accepts nothing: what the source sends does not come here. Refused messages do not pass
+        # the filter (``Route.take_refused``).
         make_filter=_nothing,
         marks=marks,
+        # So that the source is told of a refused message only when it is safe with the dead letters.
         confirm=True,
         takes_refused=True,
     )

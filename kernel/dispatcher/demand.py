@@ -45,6 +45,8 @@ class Demand:
         """Take back a subscription of a reader; does nothing if there is none."""
         pattern = without_group(pattern)
         asked = self._of.get(outlet)
+        # Without this check a pattern that this reader does not have would be taken from the sum of the
+        # others.
         if asked is None or not asked[pattern] or self._tell is None:
             return
         asked[pattern] -= 1
@@ -57,6 +59,7 @@ class Demand:
 
     def leave(self, outlet: Outlet) -> None:
         """Take back all subscriptions of a reader that has left."""
+        # ``elements`` repeats a pattern as often as it was subscribed to: the owner is told of each one.
         for pattern in list(self._of.get(outlet, Counter()).elements()):
             self.unsubscribe(outlet, pattern)
         self._of.pop(outlet, None)

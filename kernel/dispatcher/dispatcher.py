@@ -2,9 +2,10 @@
 
 The matrix
 ----------
-Each thread that takes part has a number: its row and its column.  Cell (i, j) holds the pipes that ports of thread i
-write and ports of thread j read.  A pipe has one writing and one reading thread, so its two ends need no lock.
-The matrix is a view (``matrix``, ``pipes``); what is stored is each pipe with its route and its two ports.
+Each thread that takes part has a number: its row and its column.  Cell (i, j) holds the pipes that ports of
+thread i write and ports of thread j read.  A pipe has one writing and one reading thread, so its two ends
+need no lock.  The matrix is a view (``matrix``, ``pipes``); what is stored is each pipe with its route and
+its two ports.
 
 Ports join in *groups*.  The group has the name of the engine: most engines have one port, a listener has one
 for each connection.  A route leads from group to group: there is a pipe from every port of the source group
@@ -16,10 +17,11 @@ Who calls what
 --------------
 Messages do not pass through the dispatcher.  Only changes do, under one lock.  They may come from any thread:
 
-* A port joins (``open_port``, in its own thread): it gets a ``Route`` for each route of its group, and pipes in both
-  directions.
-* A port leaves (``Port.close``, in its own thread): pipes *to* it are taken out of their routes (``Port.detach_out``).
-  What it did not confirm is then handed over.  Pipes *from* it are ended: their readers take the rest first.
+* A port joins (``open_port``, in its own thread): it gets a ``Route`` for each route of its group, and pipes
+  in both directions.
+* A port leaves (``Port.close``, in its own thread): pipes *to* it are taken out of their routes
+  (``Port.detach_out``).  What it did not confirm is then handed over.  Pipes *from* it are ended: their
+  readers take the rest first.
 * A route is added or removed (any thread): pipes are made, or ended.
 
 An object is only changed by the thread that owns it.  So what has to change at a port of another thread is
@@ -31,8 +33,9 @@ Invariants
 ----------
 1. ``_pipes`` has each pipe whose two ports are both in their groups and whose route is in ``_specs``.
 2. ``_pipes_of`` has the same pipes for each port, both directions.
-3. A pipe of a removed route that confirms stays in ``_removed`` until its reader has confirmed all of it, or one of
-   its ports leaves.  If the reader leaves, the writer still has to hear of it: it waits for the confirmations.
+3. A pipe of a removed route that confirms stays in ``_removed`` until its reader has confirmed all of it, or
+   one of its ports leaves.  If the reader leaves, the writer still has to hear of it: it waits for the
+   confirmations.
 """
 
 from __future__ import annotations
@@ -69,6 +72,8 @@ class Dispatcher:
         self._lock = threading.Lock()
         self.rendezvous: dict[str, Any] = {}
         """Objects that engines of this kernel share by name, as the in-process transport does."""
+        # Only appended to: the position of a slot is its number, and statistics read the list without the
+        # lock.
         self._slots: list[ThreadSlot] = []
         self._spare: list[ThreadSlot] = []
         self._groups: dict[str, list[Port]] = defaultdict(list)
@@ -100,8 +105,10 @@ class Dispatcher:
             if self._spare:
                 slot = self._spare.pop()
                 slot.name = name
+                # The callback of the thread that had the slot before must not be called for this one.
                 slot.mailbox.bell.on_ring = None
                 return slot
+        # Outside the lock, which ``add_thread`` takes and which is not reentrant.
         return self.add_thread(name, Mailbox())
 
     def give_back_slot(self, slot: ThreadSlot) -> None:
@@ -111,6 +118,7 @@ class Dispatcher:
 
     def dispose(self) -> None:
         """Close the doorbells of all threads.  Call it when no thread is left that could ring one."""
+        # Without the lock: no thread is left that could change the list.
         for slot in self._slots:
             slot.mailbox.bell.close()
 
@@ -127,7 +135,9 @@ class Dispatcher:
         try:
             with self._lock:
                 self._join(slot, port)
-        except BaseException:  # the router of a route has raised
+        except BaseException:
+            # The router of a route has raised while a pipe was attached. The port takes itself out of the
+            # tables again; ``close`` takes the lock, so it is called outside.
             port.close()
             raise
         return port
@@ -138,6 +148,8 @@ class Dispatcher:
         self._groups[group].append(port)
         for spec in self._specs:
             if spec.source == group:
+                # Called directly, since this is the thread of ``port``. So its routes are in place when
+                # ``open_port`` returns, and the first message it sends has somewhere to go.
                 port.attach_route(Route(spec))
                 for target in self._targets_of(spec, port):
                     self._connect(spec, port, target, here=True)
@@ -178,11 +190,16 @@ class Dispatcher:
                 if target is port:
                     source.post(partial(source.detach_out, pipe))
                 else:
-                    pipe.end()  # here as well: ``attach_out`` may still wait in the mailbox of the port
+                    # ``end_outgoing`` below does not reach this pipe if ``attach_out`` still waits in the
+                    # mailbox of the port. To end a pipe twice is harmless.
+                    pipe.end()
+            # Pipes of removed routes are in no route of the source any more. Its ack tracker still waits for
+            # them.
             for pipe, source, target in self._removed:
                 if target is port:
                     source.post(partial(source.detach_out, pipe))
             self._removed = [ends for ends in self._removed if port not in ends]
+        # Outside the lock: it only touches what belongs to this port's thread.
         port.end_outgoing()
 
     # ------------------------------------------------------------------ routes
@@ -192,6 +209,8 @@ class Dispatcher:
         with self._lock:
             self._specs.append(spec)
             for source in self._groups[spec.source]:
+                # Before the ``attach_out`` of its pipes, in the same mailbox: a pipe needs the route that it
+                # belongs to.
                 source.post(partial(source.attach_route, Route(spec)))
                 for target in self._targets_of(spec, source):
                     self._connect(spec, source, target)
@@ -203,7 +222,10 @@ class Dispatcher:
         """
         with self._lock:
             self._specs.remove(spec)
+            # Nothing tells the dispatcher when the last message of a pipe was confirmed. So pipes that are
+            # done are dropped here, at the next change, and the list does not grow without limit.
             self._removed = [ends for ends in self._removed if not ends[0].all_confirmed()]
+            # A copy: ``_forget`` removes from the dict.
             for pipe in [pipe for pipe, ends in self._pipes.items() if ends[0] is spec]:
                 _, source, target = self._forget(pipe)
                 if spec.confirm:
@@ -219,6 +241,7 @@ class Dispatcher:
             for port in self._groups[target]
             if not _is_echo(spec, source, port)
         ]
+        # Of a port group the member with the fewest pipes, so that sources are spread over its members.
         return one_of_each(ports, lambda port: len(self._pipes_of[port]))
 
     def _connect(self, spec: RouteSpec, source: Port, target: Port, *, here: bool = False) -> None:
@@ -227,6 +250,8 @@ class Dispatcher:
         pipe = Pipe(
             f"{source.name} > {target.name}",
             spec.marks,
+            # Within one thread this is a plain append. To another thread, a thread that hosts engines rings
+            # the bell at the end of its turn (``Mailbox.poster_to``).
             post_to_reader=writing.poster_to(reading),
             post_to_writer=reading.poster_to(writing),
             confirms=spec.confirm,
@@ -238,10 +263,13 @@ class Dispatcher:
         self._pipes[pipe] = (spec, source, target)
         self._pipes_of[source].add(pipe)
         self._pipes_of[target].add(pipe)
+        # A copy of this moment. The port may change its list while the call is on its way; ``attach_in`` gets
+        # the same copy and tells the writer of the difference.
         subscriptions = tuple(target.options.get("subscriptions", ()))
         attach_out = partial(
             source.attach_out, spec, pipe, {**target.options, "subscriptions": subscriptions}
         )
+        # Posting is needed for any other thread: routes belong to the thread of the source.
         if here:
             attach_out()
         else:
@@ -253,6 +281,7 @@ class Dispatcher:
         ends = self._pipes.pop(pipe)
         self.past.add_pipe(ends[0].name, pipe)
         for port in ends[1:]:
+            # ``_leave`` has taken the leaving port out already.
             if port in self._pipes_of:
                 self._pipes_of[port].discard(pipe)
         return ends
@@ -296,5 +325,7 @@ def _is_echo(spec: RouteSpec, source: Port, target: Port) -> bool:
     """Whether a pipe between these two ports would return messages to the connection that they came from."""
     if source.group != target.group or (spec.echo and target.options.get("echo", True)):
         return False
+    # The ports of one port group are one destination, and so one connection: a message of one member must not
+    # come back through another.
     mine, theirs = group_of(source), group_of(target)
     return source is target or (mine is not None and theirs is not None and mine.whole == theirs.whole)

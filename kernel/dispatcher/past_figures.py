@@ -47,6 +47,7 @@ class PastFigures:
 def figures_of_pipe(pipe: Pipe) -> dict[str, int]:
     """Return the counters of a pipe by name."""
     return {
+        # Not ``pipe.written``, which also counts credit that an application has not used.
         "written": pipe.taken + pipe.waiting(),
         "bytes": pipe.bytes_taken,
         "dropped": pipe.dropped,

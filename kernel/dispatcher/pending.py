@@ -33,14 +33,18 @@ class PendingBatches:
         """Add batches that are older than all others here."""
         older = list(batches)
         self._batches.extendleft((batch, entry) for batch in reversed(older))
+        # ``pending`` of the entry grows for each of them: one entry may stand for everything that a pipe
+        # left.
         for batch in older:
             self._count(batch, entry)
 
     def prepend_all(self, older: PendingBatches) -> None:
         """Move all batches of ``older`` to the front of this queue."""
+        # The entries are not counted again: they count these batches as pending already.
         self._batches.extendleft(reversed(older._batches))
         self.messages += older.messages
         self.bytes += older.bytes
+        # Emptied, so that no batch is in two queues.
         older.__init__()  # type: ignore[misc]
 
     def release(self) -> Iterator[tuple[Batch, Entry | None]]:
@@ -54,7 +58,10 @@ class PendingBatches:
             self.messages -= len(batch.bodies)
             self.bytes -= batch.size
             if entry is not None:
-                entry = entry.current()  # entries are merged when a destination leaves
+                # The entry may have been merged into another one while the batch waited.
+                entry = entry.current()
+                # Until the caller has written the batch, nothing keeps the entry open. That is safe: the
+                # tracker only looks (``advance``) after the caller has returned.
                 entry.pending -= 1
             yield batch, entry
 

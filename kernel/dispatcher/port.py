@@ -1,7 +1,39 @@
-"""Port: an engine's own face towards the dispatcher (the paper's dispatcher_proxy).
+"""Port: an engine's interface to the dispatcher.  Batches in, batches out.
 
-Batches in, batches out.  A port and all it holds belong to one thread; what other threads want of it arrives
-through that thread's mailbox.
+Sending
+-------
+``send`` offers each batch to all routes of the port.  A route decides whether the batch is for it, and writes
+it to pipes.  Every batch is accepted.  If a pipe that blocks is full afterwards, ``send`` returns False: the
+engine stops reading its source until ``on_writable``.  A port with one route to one pipe, without filter or
+confirmation, writes to that pipe directly (``_only``).
+
+Taking
+------
+``take`` reads the incoming pipes in turn, one pipe for each call.  Three counts number a message on its way:
+
+* the sending port numbers it when it is sent (``AckTracker.sent``), if a route of that port confirms;
+* the pipe numbers it when it is written (``Pipe.written``);
+* the taking port numbers it when it is taken: its *position*.
+
+Owners know positions only.  ``_unconfirmed`` translates a position to the number in the pipe: all messages of
+one ``take`` come from one pipe, so the two numbers differ by a constant, which is stored with each entry.
+The ack tracker of the sending port translates the number in the pipe to the number at the source.
+
+Invariants
+----------
+1. Positions only grow, and all messages are numbered, also those that nobody waits for.  So the counts of a
+   conversation and the positions differ by a constant.
+2. ``_unconfirmed`` is in the order of positions.  It has entries of confirming pipes only, and no position
+   twice.  A position that is in no entry needs no confirmation (any more), and is ignored.
+3. ``_stopped`` is true from a ``send`` that returned False (or from ``stop``) until ``on_writable`` is
+   called, or a later ``send`` finds room.
+
+Threads and failures
+--------------------
+A port, its routes and its tracker belong to one thread.  What other threads want of it is posted to the
+mailbox of that thread (the second half of the class).  Such a call may be processed after the port, the route
+or the pipe that it is about has gone, so each one has to be harmless then.  What the owner or a router raises
+is passed to ``on_failure``, which ends the engine: the thread that calls hosts other engines, too.
 """
 
 from __future__ import annotations
@@ -55,12 +87,12 @@ class Port:
         self.post = post
         self.closed: bool = False
         self.unrouted: int = 0
-        """Messages sent here that no route wanted: there was none, or none whose filter let them pass."""
+        """Messages sent here that no route accepted: there was no route, or no filter let them pass."""
         self.abandoned: int = 0
-        """Messages that a destination left behind and nobody took over, or that still waited for one at the
-        end."""
+        """Messages that a destination left behind and nobody took over, or that waited for a destination when
+        the port closed."""
         self.origin: tuple[str, str] = ("", "")
-        """From which port, by which route, what was last taken came."""
+        """The names of the port and of the route from which the last messages taken came."""
         self.routes: list[Route] = []
         self.stall_watch: StallWatch = StallWatch(self.routes)
         self.on_topology: Callable[[], Any] = _ignore
@@ -77,7 +109,7 @@ class Port:
         self._queue.on_ended = self._forget_when_confirmed
         self._confirming: set[Pipe] = set()
         self._position = 0
-        """Of the last message taken.  All are counted: so counts of a conversation differ by a constant."""
+        """The position of the last message taken."""
         self._unconfirmed: deque[tuple[Pipe, int, int, int]] = deque()
         """What was taken from confirming pipes, in order.
 
@@ -92,7 +124,8 @@ class Port:
     def send(self, batches: Sequence[Batch]) -> bool:
         """Route batches; False: stop until ``on_writable``."""
         only = self._only
-        if only is not None:  # one route, no filter, one pipe
+        if only is not None:
+            # No tracker, no filter and no choice: nothing to ask for each batch.
             going = True
             for batch in batches:
                 going = only.write(batch)
@@ -100,6 +133,8 @@ class Port:
             return going
         tracker = self._tracker
         for batch in batches:
+            # Also for a batch that no confirming route takes. Its entry has nothing to wait for, but it keeps
+            # the numbers of this port and of its owner the same.
             entry = tracker.add(len(batch.bodies)) if tracker is not None else None
             wanted = False
             for route in self.routes:
@@ -108,6 +143,8 @@ class Port:
             if not wanted:
                 self.unrouted += len(batch.bodies)
         if tracker is not None and tracker.advance():
+            # Posted, not called: the owner is in the middle of its own call of ``send``, and does not expect
+            # to be called inside it.
             self.post(self._tell_confirmed)
         if self.writable():
             self._stopped = False
@@ -125,17 +162,22 @@ class Port:
         return not any(route.stopped for route in self.routes)
 
     def has_room_for(self, batch: Batch) -> bool:
-        """Whether this batch need not wait: a route that looks at messages only holds back those for a full pipe."""
+        """Whether this batch need not wait.
+
+        A route that looks at messages makes only those wait that are for a full pipe.
+        """
         return bool(self.routes) and all(route.has_room_for(batch) for route in self.routes)
 
     def check_stalls(self) -> bool:
-        """Stop waiting for whom ``stall_timeout`` says so, if it is time; return whether it was.
+        """Stop waiting for destinations whose stall timeout is over; return whether there were any.
 
         Called by the port's host at the ``deadline``.
         """
         abandoned = self.stall_watch.handle_timeout()
         if abandoned is None:
             return False
+        # What was abandoned may have been the last that an entry of the tracker waited for, and the last that
+        # made the source wait.
         self.abandoned += abandoned
         self._on_pipe_confirmed()
         self._writable_again()
@@ -148,7 +190,10 @@ class Port:
             self.stall_watch.watch()
 
     def short_cut(self) -> Pipe | None:
-        """The pipe to write to directly: there is one route without filter, to one pipe, and none has confirmed."""
+        """The pipe to write to directly; None if there is none.
+
+        There is one while one route without filter leads to one pipe, and no route has confirmed so far.
+        """
         return self._only
 
     @property
@@ -176,9 +221,14 @@ class Port:
         before = self._position
         position = self._position = before + count
         if pipe.confirms:
+            # ``pipe.taken`` is the number of the last message in the pipe, ``position`` that of the same
+            # message here.
             self._unconfirmed.append((pipe, before + 1, position, pipe.taken - position))
         elif not self._confirming:
+            # No pipe of this port confirms, so nobody will ask for any position.
             return Taken(batches, count, None)
+        # A pipe that does not confirm beside one that does: its messages have positions, too. Without them
+        # the owner would see gaps, and could not confirm cumulatively (docs/decisions/0019-positions.md).
         return Taken(batches, count, position)
 
     def has_input(self) -> bool:
@@ -197,10 +247,13 @@ class Port:
         unconfirmed = self._unconfirmed
         while unconfirmed and unconfirmed[0][1] <= position:
             pipe, _, last, shift = unconfirmed.popleft()
+            # The confirmation ends inside this entry. The rest keeps its shift, since it is still in the same
+            # pipe.
             if last > position:
                 unconfirmed.appendleft((pipe, position + 1, last, shift))
                 last = position
             pipe.confirm_through(last + shift)
+            # Its source has gone, and this may have been the last that was unconfirmed.
             if pipe.ended:
                 self._forget_when_confirmed(pipe)
 
@@ -218,8 +271,11 @@ class Port:
     def _numbers(self, first: int, last: int) -> list[tuple[Pipe, int, int]]:
         """Return which messages of which pipes these positions are."""
         unconfirmed = self._unconfirmed
+        # ``confirm_only`` and ``refuse`` remove nothing from ``_unconfirmed``; the pipe knows what was
+        # answered. Entries that the pipe has confirmed as a whole are removed here, so that the list does not
+        # grow.
         while unconfirmed and unconfirmed[0][2] + unconfirmed[0][3] <= unconfirmed[0][0].confirmed:
-            unconfirmed.popleft()  # all answered for one by one
+            unconfirmed.popleft()
         found = []
         for pipe, begin, end, shift in unconfirmed:
             if begin > last:
@@ -230,6 +286,8 @@ class Port:
 
     def rewind(self) -> Taken:
         """Take once more, under new positions, what was taken and never answered for."""
+        # The pipes know which messages are unconfirmed, ``_unconfirmed`` knows in which order they were taken
+        # from several pipes. Both are in ascending order, so one pass over each is enough.
         left = {pipe: deque(pipe.numbered()) for pipe in self._confirming}
         before = self._position
         batches: list[Batch] = []
@@ -240,8 +298,12 @@ class Port:
                 number, batch = numbered.popleft()
                 start = self._position + 1
                 self._position += len(batch)
+                # An entry for each batch, not for each ``take``: between two batches there may be a gap of
+                # messages that were answered out of order, and behind it the shift is another one.
                 again.append((pipe, start, self._position, number - start))
                 batches.append(batch)
+        # From here on the old positions are in no entry. A late confirmation of the former conversation is
+        # therefore ignored.
         self._unconfirmed = again
         if not batches:
             return NOTHING_TAKEN
@@ -250,6 +312,7 @@ class Port:
     def subscribe(self, pattern: str) -> None:
         """Ask the routes that lead here for messages whose key matches ``pattern``."""
         self.options.setdefault("subscriptions", []).append(pattern)
+        # Pipes that are attached later get it from ``options`` (``attach_in``).
         for pipe in self._queue.pipes:
             self._subscribe_at(pipe, pattern)
 
@@ -270,7 +333,8 @@ class Port:
         pipe.ask_writer("subscribe", pattern, partial(self._on_subscribed, pipe))
 
     def _on_subscribed(self, pipe: Pipe) -> None:
-        if pipe in self._asking:  # else it has ended, and was not waited for any more
+        # Not in there: the pipe has ended meanwhile, and is not waited for any more.
+        if pipe in self._asking:
             self._asking[pipe] -= 1
             if not self._asking[pipe]:
                 del self._asking[pipe]
@@ -293,6 +357,8 @@ class Port:
         """Leave the dispatcher."""
         if not self.closed:
             self.closed = True
+            # What waits in a route that confirms is not counted: its source was never told that it is safe,
+            # and has to send it again.
             self.abandoned += sum(route.waiting for route in self.routes if not route.spec.confirm)
             self.leave(self)
 
@@ -302,19 +368,24 @@ class Port:
         """A pipe from somewhere leads here; its writer knows of the subscriptions ``subscribed``."""
         self._queue.attach(pipe)
         wanted, known = Counter(self.options.get("subscriptions", ())), Counter(subscribed)
-        for pattern in (wanted - known).elements():  # since the pipe was made
+        # The writer was told what this port had subscribed to when the pipe was made. This call was posted,
+        # so the port may have changed its subscriptions since then. The writer is told the difference.
+        for pattern in (wanted - known).elements():
             self._subscribe_at(pipe, pattern)
         for pattern in (known - wanted).elements():
             pipe.ask_writer("unsubscribe", pattern)
         if pipe.confirms:
             self._confirming.add(pipe)
             pipe.on_answered = partial(self._on_answered, pipe)
+        # The writer may have written before this call. Its post came when the pipe was not attached, and was
+        # ignored; while ``signalled`` is set, it does not post again.
         if pipe.more():
             self._ready(pipe)
 
     def _forget_when_confirmed(self, pipe: Pipe) -> None:
         """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
         self._asking.pop(pipe, None)
+        # While something was taken and is not confirmed, the pipe stays: the writer's tracker waits for it.
         if pipe.ended and not pipe.more() and not pipe.awaits():
             self._confirming.discard(pipe)
 
@@ -339,16 +410,19 @@ class Port:
         """A route begins here."""
         self.routes.append(route)
         if route.spec.confirm and self._tracker is None:
+            # It stays when the route is removed: the owner counts what it sends, and goes on with the same
+            # numbers.
             self._tracker = AckTracker()
         self._topology_changed()
 
     @_blamed
     def detach_route(self, spec: object) -> None:
-        """A route is no more: its pipes end once they are read empty."""
+        """A route was removed: its pipes end when their readers have taken what is in them."""
         for route in [route for route in self.routes if route.spec is spec]:
             self.routes.remove(route)
             for pipe in route.pipes:
                 self._demand.leave(pipe)
+            # The pipes are not drained: readers still take, and confirm, what is in them.
             self.abandoned += route.end()
         self._topology_changed()
         self._on_pipe_confirmed()
@@ -357,10 +431,13 @@ class Port:
     @_blamed
     def attach_out(self, spec: object, pipe: Pipe, options: dict[str, Any]) -> None:
         """A destination has joined one of our routes."""
-        if self.closed:  # in the meantime; the pipe has ended
+        # Closed before this call was processed. The dispatcher has ended the pipe when the port left.
+        if self.closed:
             return
         for route in self.routes:
             if route.spec is spec:
+                # All callbacks before ``attach``, which may already write to the pipe what was waiting for
+                # it.
                 pipe.on_writable = partial(self._on_pipe_writable, route, pipe)
                 pipe.on_confirmed = self._on_pipe_confirmed
                 pipe.on_asked = partial(self._on_asked, route, pipe)
@@ -380,6 +457,8 @@ class Port:
         self._demand.leave(pipe)
         for route in self.routes:
             if pipe in route.pipes:
+                # First ``release``, then ``detach``: what ``detach`` takes out of the pipe may be written to
+                # another one at once, and has to be noted in the entry that stands for it now.
                 entry = self._tracker.release(pipe) if self._tracker else None
                 self.abandoned += route.detach(pipe, entry)
                 self.stall_watch.forget(pipe)
@@ -387,7 +466,10 @@ class Port:
                     self.stall_watch.await_return(route, pipe.engine)
                 break
         else:
-            if self._tracker:  # its route has gone before
+            # The route was removed before its reader left.
+            if self._tracker:
+                # There is no route to hand the messages over to. They are abandoned, and ``release`` lets the
+                # source go on: nobody will ever confirm them.
                 self._tracker.release(pipe)
                 self.abandoned += sum(map(len, pipe.drain()))
         self._topology_changed()
@@ -395,13 +477,14 @@ class Port:
         self._writable_again()
 
     def end_outgoing(self) -> None:
-        """This port is gone: tell the readers, once they have read what is there."""
+        """This port has left: mark the end of its pipes.  The readers see it behind what is in the pipes."""
         for route in self.routes:
             for pipe in route.pipes:
                 pipe.end()
 
     @_blamed
     def _on_asked(self, route: Route, pipe: Pipe, verb: str, pattern: str) -> None:
+        # The reader, or the route, has gone since this was posted.
         if pipe not in route.pipes:
             return
         if verb == "subscribe":
@@ -415,12 +498,16 @@ class Port:
     def _on_refused(
         self, route: Route, pipe: Pipe, first: int, last: int, batches: list[tuple[int, Batch]], reason: str
     ) -> None:
-        """A destination will not have these: they go to the dead letters, if there are any for this route."""
+        """A destination has refused these messages.
+
+        Send them to the dead letters, if the route names an engine for them.
+        """
         letters = None
         if route.spec.dead_letters is not None and not self.closed:
             letters = next((other for other in self.routes if other.spec is route.spec.dead_letters), None)
         if not route.told_refused:
-            route.told_refused = True  # once; the counter tells of more
+            # Once for each route: a destination may refuse everything. The counter has the number.
+            route.told_refused = True
             where = "dropped and counted" if letters is None else f"passed on: {letters.spec.name}"
             self.stall_watch.report(
                 "refused", f"route {route.spec.name}: {pipe.name}: {reason}; it is {where}"
@@ -428,12 +515,17 @@ class Port:
         if letters is not None and self._tracker is not None:
             for number, batch in batches:
                 envelope = dead_letter(batch.envelope, reason, pipe.engine, pipe.target, route.spec.name)
+                # The dead letter belongs to the same entry as the message that was refused. So the source is
+                # told when the engine for dead letters has confirmed it.
                 entry = self._tracker.entry_of(pipe, number + len(batch) - 1)
                 letters.take_refused(batch.under(envelope), entry)
+        # Last: up to here the old pipe keeps the entry open, from the line above on the new one does
+        # (docs/decisions/0025-refusals.md).
         pipe.refusal_known(first, last)
 
     @_blamed
     def _on_pipe_writable(self, route: Route, pipe: Pipe) -> None:
+        # Before ``writable``, which clears both marks.
         for waited_for in (pipe, route):
             if waited_for.suspended:
                 self.stall_watch.back(waited_for)
@@ -444,8 +536,10 @@ class Port:
         if not self._stopped or self.closed:
             return
         if not self.writable():
-            self.stall_watch.watch()  # there may be others now, who wait as well
+            # Another destination may be full by now, and its time begins with this look.
+            self.stall_watch.watch()
             return
+        # Before the call: the owner sends in it, and may have to stop again.
         self._stopped = False
         try:
             self._owner.on_writable()
@@ -465,7 +559,8 @@ class Port:
 
     def _topology_changed(self) -> None:
         self._only = None
-        if len(self.routes) == 1 and self._tracker is None:  # else the owner goes by its counts
+        # With a tracker every message has to be numbered in ``send``, even if no route confirms any more.
+        if len(self.routes) == 1 and self._tracker is None:
             route = self.routes[0]
             if (
                 not (route.filtered or route.pending or route.spec.confirm)
@@ -473,7 +568,8 @@ class Port:
                 and len(route.pipes) == 1
             ):
                 self._only = route.pipes[0]
-                self._only.suspended = False  # nobody else waits
+                # The only destination is waited for without limit, since no other one has to wait for it.
+                self._only.suspended = False
         self.on_topology()
 
     def __repr__(self) -> str:
@@ -488,4 +584,4 @@ def _raise(error: Exception) -> None:
 
 
 def _ignore(*_: object) -> None:
-    """Nobody asked."""
+    """Do nothing: what a callback is until somebody sets it."""

@@ -28,7 +28,10 @@ def takes(port_group: PortGroup, number: int) -> bool:
 
 
 def one_of_each(ports: Sequence[Port], load: Callable[[Port], int]) -> list[Port]:
-    """Return the ports that a new source leads to: of each port group only the member with the lowest ``load``."""
+    """Return the ports that a new source leads to.
+
+    Of each port group that is only the member with the lowest ``load``.
+    """
     alone = [port for port in ports if group_of(port) is None]
     best: dict[str, Port] = {}
     for port in ports:

@@ -11,40 +11,41 @@ A batch that a route has accepted is in one of these states, for each destinatio
 
 * *written*: it is in a pipe.
 * *pending*: no pipe of the route can take it yet (``pending``).
-* *deferred*: the router chose a destination that cannot take it now, and no other one may have it (``_deferred``).
-  It waits for that pipe to have room, or for the next port of that engine.
+* *deferred*: the router chose a destination that cannot take it now, and no other one may have it
+  (``_deferred``).  It waits for that pipe to have room, or for the next port of that engine.
 * dropped: it is counted in ``unrouted``, in the pipe's ``dropped``, or in what ``detach`` and ``end`` return.
 
 What happens to a full destination
 ----------------------------------
 A destination in trouble must not stop the others.  What that means depends on the router:
 
-* One of many (round robin): other pipes take the messages.  If all are full, batches are pending, and the source stops.
+* One of many (round robin): other pipes take the messages.  If all are full, batches are pending, and the
+  source stops.
 * By content (by key, reply): batches for a full pipe are deferred, and the source stops.
-* To all (fan-out): the source stops as soon as one pipe is full.  A batch that comes all the same is written: a pipe
-  with ``when_full = "block"`` takes more than its marks, and says that it is full.
+* To all (fan-out): the source stops as soon as one pipe is full.  A batch that comes all the same is written:
+  a pipe with ``when_full = "block"`` takes more than its marks, and says that it is full.
 
 A source that stops waits no longer than the stall timeout if others could go on
-(``kernel.dispatcher.stall_watch``). After that the pipe, or the route, is *suspended*: it drops what it
+(``kernel.dispatcher.stall_watch``).  After that the pipe, or the route, is *suspended*: it drops what it
 cannot take until it has room again.
 
 What happens when a destination leaves
 --------------------------------------
 ``detach`` drains its pipe: what the reader took and did not confirm, and what it never took.
 
-* To all, with ``confirm``: the batches are deferred to the next port of the same engine.  If the engine has no other
-  port it becomes *absent*: everything that is offered from then on is deferred as well, until a port joins.  Target
-  engines are absent from the beginning, until their first port joins.
-* One of many, or no other pipe is left, both with ``when_full = "block"``: the batches are pending.  They go to the
-  pipes that are left, or to the next one that joins.
+* To all, with ``confirm``: the batches are deferred to the next port of the same engine.  If the engine has
+  no other port it becomes *absent*: everything that is offered from then on is deferred as well, until a
+  port joins.  Target engines are absent from the beginning, until their first port joins.
+* One of many, or no other pipe is left, both with ``when_full = "block"``: the batches are pending.  They go
+  to the pipes that are left, or to the next one that joins.
 * Otherwise they are abandoned: other readers have had them, or nobody else subscribed to them.
 
 Invariants
 ----------
-1. Order: while batches are pending, new ones are appended behind them.  While batches are deferred to a pipe, new ones
-   for it are deferred, too, even if it has room by now (``_must_defer``).
-2. On a route that confirms, each batch that is pending or deferred is counted in one entry of the ack tracker.  So a
-   source is never told that such a batch is confirmed.
+1. Order: while batches are pending, new ones are appended behind them.  While batches are deferred to a pipe,
+   new ones for it are deferred, too, even if it has room by now (``_must_defer``).
+2. On a route that confirms, each batch that is pending or deferred is counted in one entry of the ack
+   tracker.  So a source is never told that such a batch is confirmed.
 3. An engine is absent only while no pipe of this route leads to it.
 """
 
@@ -136,6 +137,8 @@ class Route:
         self._deferred: dict[Outlet | str, PendingBatches] = {}
         """Batches that wait for one full pipe, or for the next port of an engine (by its name)."""
         every_engine = spec.to_all and spec.confirm
+        # Not the source's own engine: no port leads to itself, so the only port of an engine would wait for a
+        # second one for ever.
         self._absent = {name for name in spec.targets if name != spec.source} if every_engine else set[str]()
         """Engines without a port that get what is offered now when they have one."""
 
@@ -148,13 +151,18 @@ class Route:
         """
         accepts = self._accepts
         if accepts is not None:
-            if batch.envelope is not self._last_envelope:  # a flow repeats its envelope: do not ask again
+            # A flow repeats its envelope, and an envelope never changes. So one comparison of pointers is
+            # enough.
+            if batch.envelope is not self._last_envelope:
                 self._last_envelope = batch.envelope
                 self._last_wanted = accepts(batch.envelope)
             if not self._last_wanted:
                 return False
         if self.suspended:
+            # The whole route has taken nothing for the stall timeout. Its entry in the tracker, if any, needs
+            # nothing from here: a route that confirms is never suspended.
             self.unrouted += len(batch.bodies)
+        # Behind what waits already, even if a pipe has room by now: order.
         elif self.pending:
             self.pending.append(batch, entry)
         else:
@@ -169,7 +177,10 @@ class Route:
             self._write(batch, entry)
 
     def wants(self, batch: Batch) -> bool:
-        """Whether the filter accepts a batch and the router would find a pipe for it, as far as it can tell."""
+        """Whether the filter accepts a batch, and the router would find a pipe for it.
+
+        A router that cannot tell in advance counts as one that finds a pipe.
+        """
         if self._accepts is not None and not self._accepts(batch.envelope):
             return False
         router_wants: Callable[[Batch], bool] | None = getattr(self._router, "wants", None)
@@ -181,15 +192,19 @@ class Route:
         Called when a pipe has joined or has room.
         """
         self.suspended = False
+        # ``_write`` appends to ``self.pending`` what no pipe can take. With an empty one in its place that is
+        # easy to see, and ``offer`` is not called meanwhile.
         pending, self.pending = self.pending, PendingBatches()
         for batch, entry in pending.release():
             self._write(batch, entry)
-            if self.pending:  # no pipe could take this batch: put it back in front of the rest
+            # No pipe could take this batch: put it back in front of the rest, and wait for room.
+            if self.pending:
                 pending.prepend_all(self.pending)
                 self.pending = pending
                 return
 
     def _write(self, batch: Batch, entry: Entry | None) -> None:
+        # An absent engine gets its own copy later. Those that are present do not wait for it.
         for engine in self._absent:
             self._defer(engine, batch, entry)
         chosen = self._router.choose(batch)
@@ -197,9 +212,12 @@ class Route:
             if self._all_full():
                 self.pending.append(batch, entry)
                 return
-            if self.spec.one_of_many:  # a reader may have made room since the router looked
+            # The router looked at ``full``, we look at ``blocked``. A reader in another thread may have made
+            # room in between, so a router that found nobody is asked once more before messages are dropped.
+            if self.spec.one_of_many:
                 chosen = self._router.choose(batch)
         if not chosen:
+            # What is deferred to an absent engine is not lost.
             if not self._absent:
                 self.unrouted += len(batch.bodies)
             return
@@ -225,6 +243,7 @@ class Route:
         return outlet in self._deferred or (outlet.blocked and not outlet.suspended)
 
     def _defer(self, to: Outlet | str, batch: Batch, entry: Entry | None) -> None:
+        # Made when it is needed: most routes never defer anything, and there may be thousands of pipes.
         if to not in self._deferred:
             self._deferred[to] = PendingBatches()
         self._deferred[to].append(batch, entry)
@@ -240,6 +259,7 @@ class Route:
         """Whether the router chose no pipe because all are full, and not because nobody wants the batch."""
         if self.spec.by_content or self._absent or self.spec.marks.when_full != "block":
             return False
+        # True without any pipe, too: with ``block`` messages wait for the first destination that joins.
         return all(pipe.blocked and not pipe.suspended for pipe in self.pipes)
 
     # ------------------------------------------------------------------ pipes
@@ -248,13 +268,17 @@ class Route:
         """Add the pipe of a destination that has joined.  ``options`` are what its port asked for."""
         self.pipes.append(pipe)
         self._router.attach(pipe, options)
+        # Before anything is written: from here on the router decides about this engine.
         self._absent.discard(pipe.engine)
-        self._write_deferred(pipe.engine, pipe)  # first: it is older than what is pending
+        # First what is deferred: it is older than what is pending.
+        self._write_deferred(pipe.engine, pipe)
         self.retry()
 
     def writable(self, pipe: Pipe) -> None:
         """Go on with a pipe that was full and has room again."""
         pipe.suspended = False
+        # Readers still take what is in their pipes. What only waited for room goes there, too: a pipe that
+        # blocks takes more than its marks.
         self._write_deferred(pipe, pipe)
         self.retry()
 
@@ -267,15 +291,20 @@ class Route:
         self.pipes.remove(pipe)
         self._router.detach(pipe)
         left = PendingBatches()
+        # On a route that confirms, ``entry`` was made by ``AckTracker.release`` just before: it counts each
+        # of these batches as pending, so the source is not told too early.
         left.prepend(pipe.drain(), entry)
         deferred = self._deferred.pop(pipe, None)
         if deferred is not None:
-            deferred.prepend_all(left)  # what was in the pipe is older
+            # What was in the pipe is older than what waited for room in it.
+            deferred.prepend_all(left)
             left = deferred
         spec = self.spec
         if spec.to_all and spec.confirm:
             self._defer_to_successor(pipe.engine, left)
             return 0
+        # Routes that drop do not keep messages for a destination that may never join; the others have
+        # promised to.
         if (spec.one_of_many or not self.pipes) and spec.marks.when_full == "block":
             self.pending.prepend_all(left)
             self.retry()
@@ -283,7 +312,10 @@ class Route:
         return _abandon(left)
 
     def _defer_to_successor(self, engine: str, left: PendingBatches) -> None:
-        """Defer what a port left behind to the next port of its engine, and what follows if that was the last."""
+        """Defer what a port left behind to the next port of its engine.
+
+        If it was the last port of the engine, everything that follows is deferred, too.
+        """
         if all(pipe.engine != engine for pipe in self.pipes):
             self._absent.add(engine)
         if left:
@@ -293,7 +325,10 @@ class Route:
             self._deferred[engine] = left
 
     def defers_for(self, engine: str) -> bool:
-        """Whether messages of a port that left wait for the next port of ``engine``, which has other ports."""
+        """Whether messages of a port that left wait for the next port of ``engine``.
+
+        False if the engine has no other port: then they wait without limit.
+        """
         return engine in self._deferred and engine not in self._absent
 
     def abandon_deferred(self, engine: str) -> int:
@@ -301,6 +336,8 @@ class Route:
 
         Return how many messages that is.
         """
+        # A port may have joined since the deadline was set. Then it has the messages, and there is nothing to
+        # drop.
         return _abandon(self._deferred.pop(engine)) if self.defers_for(engine) else 0
 
     def end(self) -> int:
@@ -331,15 +368,21 @@ class Route:
     def stopped(self) -> bool:
         """Whether the source has to wait: no pipe is there, or a pipe is full that no other can replace."""
         if self.pending or self.starved:
-            if self.spec.takes_refused:  # refused messages are few: stop the source only if many wait
+            # Refused messages are few. If the engine for dead letters is away, the source goes on, until as
+            # many dead letters wait as fit in one pipe.
+            if self.spec.takes_refused:
                 return self.pending.full(self.spec.marks)
             return not self.suspended
         if self.spec.one_of_many:
             return not self.suspended and all(pipe.blocked for pipe in self.pipes) and bool(self.pipes)
         if self.spec.by_content:
+            # The route cannot know whether the next message is for the full pipe, so the source waits. An
+            # owner that knows its batch asks ``has_room_for``.
             return bool(self._deferred)
         if any(pipe.blocked and not pipe.suspended for pipe in self.pipes):
             return True
+        # To all: batches wait for the next port of an engine. The source does not wait for that port until as
+        # much is deferred as one pipe holds.
         if not self._deferred:
             return False
         return any(deferred.full(self.spec.marks) for deferred in self._deferred.values())
@@ -359,9 +402,12 @@ class Route:
         return [outlet for outlet, _ in self._router.choose(batch)]
 
     def stalled_consumers(self) -> Iterator[Pipe | Route]:
-        """Yield those that the source waits for and that may be suspended: full pipes, or this route as a whole."""
+        """Yield what the source waits for and what may be suspended: full pipes, or this route as a whole."""
+        # Messages of a route that confirms must not be dropped, so it is waited for without limit. A route
+        # that drops stops nobody.
         if self.spec.confirm or self.spec.marks.when_full != "block":
             return
+        # The pipes replace each other, or there is none: it is the route as a whole that takes nothing.
         if self.starved or self.spec.one_of_many:
             if self.stopped:
                 yield self
@@ -369,9 +415,14 @@ class Route:
             yield from (pipe for pipe in self.pipes if pipe.blocked and not pipe.suspended)
 
     def suspend(self, stalled: Pipe | Route) -> None:
-        """Stop waiting for one of the ``stalled_consumers``: it drops and counts messages until it has room."""
+        """Stop waiting for one of the ``stalled_consumers``.
+
+        It drops and counts messages until it has room.
+        """
         stalled.suspended = True
         if isinstance(stalled, Pipe):
+            # The pipe is suspended and full, so it drops these batches and counts them. Otherwise they would
+            # stop the source (``stopped``).
             self._write_deferred(stalled, stalled)
 
     @property
@@ -396,6 +447,8 @@ class Route:
 def _write_to(outlet: Outlet, batch: Batch, entry: Entry | None) -> None:
     outlet.write(batch)  # type: ignore[attr-defined]
     if entry is not None:
+        # After the write: this is the number of the batch's last message in the pipe. If the pipe has dropped
+        # the batch, the number is that of an earlier message, and the entry does not wait in vain.
         entry.needs[outlet] = outlet.written  # type: ignore[attr-defined, index]
 
 

@@ -84,12 +84,15 @@ class StallWatch:
         """
         before = self._next_look
         self._look()
+        # ``on_change`` sets a timer in the host. A source that stops again before the deadline finds the same
+        # one.
         if self._next_look != before:
             self.on_change()
 
     def await_return(self, route: Route, engine: str) -> None:
         """Begin to wait for the next port of ``engine``, for which ``route`` has deferred messages."""
         stall_timeout = route.spec.marks.stall_timeout
+        # Without a limit there is no deadline: the messages wait until a port joins or the route is removed.
         if stall_timeout < math.inf:
             self._return_deadlines[route, engine] = self.now() + stall_timeout
             self.on_change()
@@ -98,6 +101,7 @@ class StallWatch:
         """Do what is due; return how many messages were abandoned, or None if nothing was due."""
         now = self.now()
         due = [key for key, when in self._return_deadlines.items() if when <= now]
+        # A timer that was set for an earlier stall, which has ended since (``deadline``).
         if self._next_look > now and not due:
             return None
         abandoned = 0
@@ -107,12 +111,15 @@ class StallWatch:
         if self._next_look <= now:
             for stalled, route in self._look():
                 self._suspend(stalled, route)
-            self._look()  # again: suspended consumers are not stalled consumers any more
+            # Suspended consumers are not stalled consumers any more. If all others are stalled now, nobody
+            # holds up another, and the watch ends.
+            self._look()
         self.on_change()
         return abandoned
 
     def back(self, stalled: Pipe | Route) -> None:
         """Report that a suspended consumer takes messages again."""
+        # The counters go on for the life of the pipe, so the count at the suspension is subtracted.
         missed = _dropped(stalled) - self._dropped_before.pop(stalled, 0)
         self.report("back", f"{_name(stalled)} takes messages again, having missed {missed}")
 
@@ -127,15 +134,20 @@ class StallWatch:
         stalled_consumers = [
             (stalled, route) for route in self._routes for stalled in route.stalled_consumers()
         ]
-        if len(stalled_consumers) == self._not_suspended():  # all are stalled: none of them holds up another
+        # All are stalled, or there is only one: none of them holds up another, so none is suspended. When one
+        # goes on, the time of the others begins anew.
+        if len(stalled_consumers) == self._not_suspended():
             self._seen.clear()
             return []
         now = self.now()
         seen: dict[Pipe | Route, tuple[int, float]] = {}
         over = []
         for stalled, route in stalled_consumers:
+            # -1 is no count that a consumer can have: one that is seen for the first time begins its time
+            # now.
             taken, since = self._seen.get(stalled, (-1, now))
-            if taken != stalled.taken:  # it made progress: its time begins again
+            # A consumer that takes anything at all is slow, not stalled. Its time begins again.
+            if taken != stalled.taken:
                 taken, since = stalled.taken, now
             seen[stalled] = taken, since
             until = since + route.spec.marks.stall_timeout
