@@ -47,7 +47,9 @@ class Channel(Publisher):
         super().__init__(session.vhost, session.login, session.feed)
         self.session = session
         self.number = number
-        self.receiver = Receiver(session.window, partial(session.has_deliveries, self), self._on_cancelled)
+        self.receiver = Receiver(
+            session.client.window, partial(session.has_deliveries, self), self._on_cancelled
+        )
         self.prefetch = 0
         """What the next consumers get (basic.qos without global)."""
         self.last_queue = ""
@@ -206,12 +208,12 @@ class Channel(Publisher):
             count += len(batch.bodies)
             batches.append((consumer.tag, first_tag, span.redelivered, batch))
         not_carried = self.session.connection.send_many_deliveries(self.number, batches)
-        self.session.messages_out += count
+        self.session.client.messages_out += count
         if not_carried:
             by_tag = {first_tag: (consumer, span) for consumer, first_tag, span in deliveries}
             for first_tag, why in not_carried:
                 consumer, span = by_tag[first_tag]
-                self.session.messages_out -= len(span)
+                self.session.client.messages_out -= len(span)
                 self.undeliverable.append((consumer, first_tag, span, why))
 
     def give_up_undeliverable(self, now: float) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from plugins.engines.amqp.connection_host import ConnectionHost
 from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
-from plugins.engines.amqp.session import Session
 from plugins.engines.broker.public import (
     Accepted,
     BrokerEngine,
@@ -69,20 +66,9 @@ class _Clients:
             options = msgspec.structs.replace(options, mechanisms=(*options.mechanisms, "EXTERNAL"))
         conversation = ServerConnection(options, engine.host.now())
 
-        def make_session(connection: ServerConnection, on_busy: Callable[[], None]) -> Session:
-            return Session(
-                connection,
-                engine.broker,
-                engine.users,
-                engine.feed,
-                loopback=accepted.loopback,
-                certified=accepted.certified,
-                anonymous=self._options.anonymous,
-                on_busy=on_busy,
-            )
-
+        listener = self._options
         client = ConnectionHost(
-            engine, accepted.wire, conversation, make_session, accepted.peer, self._options.publish_rate
+            engine, accepted, conversation, anonymous=listener.anonymous, publish_rate=listener.publish_rate
         )
         client.start()
         return client

@@ -22,29 +22,16 @@ def inspect(what: str, connection: ConnectionHost) -> list[Row]:
 def _connection(connection: ConnectionHost) -> Iterator[Row]:
     session = connection.session
     properties = session.client_properties if isinstance(session.client_properties, dict) else {}
-    yield {
-        "name": connection.peer,
-        "user": session.login.name if session.login else "",
-        "vhost": session.vhost.name if session.vhost else "",
-        "state": _state(connection),
-        "client": f"{properties.get('product', '')} {properties.get('version', '')}".strip(),
-        "ssl": connection.tls,
-        "certificate": session.certified or "",
-        "channels": len(session.channels),
-        "recv_oct": connection.bytes_in,
-        "send_oct": connection.bytes_out,
-        "send_pend": connection.unwritten,
-        "messages_in": session.messages_in,
-        "messages_out": session.messages_out,
-    }
-
-
-def _state(connection: ConnectionHost) -> str:
-    if connection.blocked:
-        return "blocked"
-    if connection.paused:
-        return "flow"
-    return "running" if connection.session.vhost else "starting"
+    # Until connection.open the client has published nothing, so no other state can be hidden by this one.
+    starting = {} if session.vhost else {"state": "starting"}
+    yield connection.row(
+        user=session.login.name if session.login else "",
+        vhost=session.vhost.name if session.vhost else "",
+        client=f"{properties.get('product', '')} {properties.get('version', '')}".strip(),
+        certificate=session.certified or "",
+        channels=len(session.channels),
+        **starting,
+    )
 
 
 def _consumers(connection: ConnectionHost) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """Session: one client's connection, from the protocol's events to the broker's calls and back.
 
-It owns no socket: the connection host feeds it bytes and writes what it leaves.  Events that were decoded
+It owns no socket: the connection host gives it the events of what was read, and writes what it leaves in the conversation.  Events that were decoded
 together with a fault come after it in the list; they are for a channel or connection that is closed,
 and are dropped here.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from typing import Protocol as Interface
 
 from plugins.engines.amqp.channel import Channel
 from plugins.engines.amqp.channel_methods import METHODS
@@ -42,8 +43,20 @@ from plugins.protocols.amqp091.methods import connection as connection_methods
 if TYPE_CHECKING:
     from plugins.engines.broker.public import VirtualHost
 
-WINDOW_BYTES = 512 * 1024
-"""Bodies that are handed to a connection before it has written some: about what a socket takes at once."""
+
+class SessionClient(Interface):
+    """What a session needs of the client that it belongs to: ``StreamClient`` has it."""
+
+    is_busy: Callable[[], None]
+    """Called when ``finish`` has to be called at the end of this turn."""
+    window: Window
+    published: bool
+    messages_in: int
+    messages_out: int
+
+    def write_after(self, mark: int) -> None:
+        """Write nothing more before the store has reached ``mark``."""
+        ...
 
 
 class Session:
@@ -52,6 +65,7 @@ class Session:
     def __init__(
         self,
         connection: ServerConnection,
+        client: SessionClient,
         broker: Broker,
         users: Users,
         feed: Feed,
@@ -59,9 +73,9 @@ class Session:
         loopback: bool,
         certified: str | None = None,
         anonymous: str = "",
-        on_busy: Callable[[], None],
     ) -> None:
         self.connection = connection
+        self.client = client
         self.broker = broker
         self.users = users
         self.feed = feed
@@ -70,21 +84,13 @@ class Session:
         """The name in the client's certificate, if TLS has verified one."""
         self.anonymous = anonymous
         """The user that a client is who logs in without a name; empty: nobody."""
-        self.on_busy = on_busy
-        """Called when ``finish`` has to be called at the end of this turn."""
-        self.window = Window(WINDOW_BYTES)
         self.vhost: VirtualHost | None = None
         self.login: Login | None = None
         self.channels: dict[int, Channel] = {}
         self.client_properties: Any = {}
         self.ended = False
-        self.messages_in = self.messages_out = 0
-        self.published = False
-        """Whether this turn brought messages to publish."""
         self._delivering: list[Channel] = []
         self._confirm_scheduler: ConfirmScheduler[Channel] = ConfirmScheduler()
-        self._definition_mark = 0
-        """The mark that the store has to reach before anything is written to the client."""
 
     def __repr__(self) -> str:
         user = self.login.name if self.login else "nobody"
@@ -185,7 +191,7 @@ class Session:
                 raise CommandInvalid(f"{method.name} is not for clients to send")
             handler(channel, method, now)
             if store.definition_version != version or type(method) is tx.Commit:
-                self._definition_mark = store.demand()
+                self.client.write_after(store.demand())
         except BrokerError as refusal:
             self._refuse(channel, refusal, method.class_id, method.method_id, now)
 
@@ -205,8 +211,9 @@ class Session:
         channel = self.channels.get(event.channel)
         if channel is None:
             return
-        self.published = True
-        self.messages_in += len(event.batch.bodies)
+        client = self.client
+        client.published = True
+        client.messages_in += len(event.batch.bodies)
         try:
             channel.on_published(event, now)
         except BrokerError as refusal:
@@ -247,7 +254,7 @@ class Session:
     def has_deliveries(self, channel: Channel) -> None:
         """Messages were delivered to a channel."""
         if not self._delivering:
-            self.on_busy()
+            self.client.is_busy()
         self._delivering.append(channel)
 
     def understands(self, capability: str) -> bool:
@@ -259,7 +266,7 @@ class Session:
         """Send connection.blocked or unblocked, if the client has the capability."""
         if not self.ended and self.understands("connection.blocked"):
             self.connection.send_method(0, method)
-            self.on_busy()
+            self.client.is_busy()
 
     def tell_cancelled(self, channel: Channel, tag: str) -> None:
         """The broker has ended a consumer: send basic.cancel, if the client has the capability."""
@@ -267,11 +274,10 @@ class Session:
             return
         channel.send_deliveries()
         self.connection.send_method(channel.number, basic.Cancel(consumer_tag=tag, nowait=True))
-        self.on_busy()
+        self.client.is_busy()
 
     def finish(self, now: float) -> None:
         """Encode what this turn brought for the client."""
-        self.published = False
         delivering, self._delivering = self._delivering, []
         for channel in delivering:
             channel.send_deliveries()
@@ -282,15 +288,7 @@ class Session:
             for channel in self._confirm_scheduler.take_ready(self.feed.confirmed, store.safe):
                 self._finish_channel(channel)
             if self._confirm_scheduler.needs_store:
-                store.when_safe(self.on_busy)
-
-    def waits_for_store(self) -> bool:
-        """Whether nothing may be written to the client yet: an answer to a declaration or a commit is not durable."""
-        store = self.broker.store
-        if self._definition_mark <= store.safe:
-            return False
-        store.when_safe(self.on_busy)
-        return True
+                store.when_safe(self.client.is_busy)
 
     def _finish_channel(self, channel: Channel) -> None:
         confirms = channel.confirms

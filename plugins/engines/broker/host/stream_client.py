@@ -1,11 +1,31 @@
 """Stream client: what a client over a stream socket does whatever its protocol, for front ends to derive from.
 
-The client is passive.  Its connection reads and calls ``received``; that calls operations of the broker and ``send``s
-answers.  At the end of the turn ``flush`` encodes what the broker has for the client, and everything is written in one go.
+The client is passive and has no thread or task.  Its connection reads and calls ``received``; that calls operations of
+the broker.  At the end of the turn the broker calls ``finish``: ``flush`` encodes what the broker has for the
+client, and everything is written in one go.
+
+Who limits what
+    Three things grow if a client does not read, and each has a limit of its own.  Deliveries are limited by the window:
+    queues stop when it is used up, and it is refilled by what the socket has taken.  Answers are not: a client that
+    asks gets an answer.  So beyond ``UNWRITTEN_BYTES`` the connection stops reading, and no more questions come
+    (``Pause.ANSWERS_UNREAD``).  Input is not queued at all: ``received`` has to take what was read.
+
+Who may pause it
+    The broker pauses publishers only, and only after a turn in which they published: ``hold_back`` while routes or the
+    disk are behind, ``block`` while an alarm is raised.  The rate limit pauses it from here.  Each reason is a bit of
+    its own in ``Connection.paused``, so that they may come and go in any order.
+
+Durable answers
+    An answer that says that something durable was declared must not be seen before the disk has it.  The client then
+    calls ``write_after(store.demand())``.  From then on nothing is written until the store has reached that mark, not
+    even answers that have nothing to do with it, because answers have to stay in order.
 """
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Buffer
@@ -22,15 +42,15 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 512 * 1024
 """Bodies that are handed to a client before it has written some: about what a socket takes at once."""
 
+UNWRITTEN_BYTES = 4 * WINDOW_BYTES
+"""Bytes of answers that a client may leave unread before it is not read any more."""
+
 
 class StreamClient(ConnectionOwner):
     """A client of a front end over a stream socket.
 
     Derive, and override ``received``, ``flush`` and ``ended``.
     """
-
-    farewell: bytes = b""
-    """What the protocol says when the broker hangs up; empty: nothing."""
 
     def __init__(self, engine: BrokerEngine, accepted: Accepted, *, publish_rate: float = 0.0) -> None:
         """``publish_rate``: messages a second that the client may publish, by ``messages_in``.
@@ -47,13 +67,27 @@ class StreamClient(ConnectionOwner):
         self.messages_in = self.messages_out = 0
         self.closing = ""
         """Why the connection is to be closed at the end of the turn; empty: it stays."""
-        self._connection = Connection(engine.host, accepted.wire, self, answers_limit=4 * WINDOW_BYTES)
+        # These two are attributes and not methods because they are called once a batch: a partial of the engine's
+        # method, and the timer's own method, save a call each.
+        self.is_busy: Callable[[], None] = partial(engine.is_busy, self)
+        """Say that ``flush`` has to be called at the end of this turn.  Also a callback for ``store.when_safe``."""
+        self._connection = Connection(engine.host, accepted.wire, self, answers_limit=UNWRITTEN_BYTES)
+        self.arm: Callable[[float | None], None] = self._connection.arm
+        """Say that ``next_deadline`` has become earlier.  One that has become later need not be told."""
+        self.take_output: Callable[[], Sequence[Buffer]] = self._take_unsent
+        """Returns what is to be written at the end of the turn, and forgets it.  A client whose protocol object
+        collects its own output sets this to that object's method, and does not call ``send``."""
         self._unsent: list[Buffer] = []
+        self._flushing = False
+        self._write_after = 0
+        """The mark that the store has to reach before anything is written; 0: none."""
         self._rate = Bucket(publish_rate, engine.host.now()) if publish_rate else None
         self._rated = 0
         """How many messages have been counted against the rate."""
         self._rate_timer = LazyTimer(engine.host, self._on_rate)
         if publish_rate:
+            # The rate is looked at once a turn, after the messages of the whole read are published.  Small reads
+            # keep a client from overdrawing it by a large one.
             self._connection.largest_read = SMALLEST_READ
 
     # To be overridden
@@ -69,6 +103,13 @@ class StreamClient(ConnectionOwner):
     def ended(self, now: float) -> None:
         """The connection is over: give back what the client held.  Called once."""
         raise NotImplementedError
+
+    def on_due(self, now: float) -> None:
+        """The time of ``next_deadline`` has come: send a keep-alive, or ``close`` because the client is silent."""
+
+    def closing_message(self, reason: str) -> Sequence[Buffer]:
+        """Return what the protocol tells a client when the broker closes the connection; nothing by default."""
+        return ()
 
     @property
     def unacked_bytes(self) -> int:
@@ -89,24 +130,29 @@ class StreamClient(ConnectionOwner):
     def send(self, data: Buffer) -> None:
         """Have bytes written at the end of this turn."""
         self._unsent.append(data)
-        self.engine.is_busy(self)
+        # In ``flush`` it would be busy for the next turn, and that turn would have nothing to do.
+        if not self._flushing:
+            self.is_busy()
+
+    def write_after(self, mark: int) -> None:
+        """Write nothing more before the store has reached ``mark``, which ``store.demand()`` has returned."""
+        self._write_after = mark
 
     def close(self, reason: str) -> None:
         """Close the connection at the end of this turn, after what was sent."""
         self.closing = self.closing or reason
-        self.engine.is_busy(self)
+        self.is_busy()
 
     def row(self, **more: Any) -> dict[str, Any]:
         """Return what ``kernel connections`` shows; ``more`` takes precedence."""
-        paused = self._connection.paused
-        state = "blocked" if paused & Pause.ALARM else "flow" if paused else "running"
+        state = "blocked" if self.blocked else "flow" if self._connection.paused else "running"
         return {
             "name": self.peer,
             "user": "",
             "vhost": "",
             "state": state,
             "client": "",
-            "ssl": False,
+            "ssl": isinstance(self._connection.wire.connected, ssl.SSLSocket),
             "channels": 1,
             "recv_oct": self.bytes_in,
             "send_oct": self.bytes_out,
@@ -115,6 +161,33 @@ class StreamClient(ConnectionOwner):
             "messages_out": self.messages_out,
             **more,
         }
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is not over yet."""
+        return not self._connection.ended
+
+    @property
+    def blocked(self) -> bool:
+        """Whether reading waits for an alarm to be lifted."""
+        return bool(self._connection.paused & Pause.ALARM)
+
+    @property
+    def writing(self) -> bool:
+        """Whether the socket is full, so that output of earlier turns waits."""
+        return self._connection.writing
+
+    @property
+    def waits_for_store(self) -> bool:
+        """Whether nothing may be written because of ``write_after``."""
+        return self._write_after > self.engine.broker.store.safe
+
+    def write_now(self, data: Buffer) -> None:
+        """Write although ``write_after`` forbids it: for what the peer may see at any time, such as a keep-alive.
+
+        May end the connection.
+        """
+        self._connection.send((data,))
 
     # What the broker calls
 
@@ -134,8 +207,9 @@ class StreamClient(ConnectionOwner):
         return self._connection.unwritten
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begin to read, and to watch the deadline."""
         self._connection.start()
+        self.arm(self.next_deadline())
 
     def finish(self, now: float) -> None:
         """Write what this turn brought."""
@@ -143,17 +217,38 @@ class StreamClient(ConnectionOwner):
         if connection.ended:
             return
         self.published = False
+        self._flushing = True
         self.flush(now)
-        unsent, self._unsent = self._unsent, []
-        if self.closing:
-            connection.close(self.closing, unsent)
-            return
-        if unsent:
-            connection.send(unsent)
+        self._flushing = False
         if self._rate is not None and self.messages_in > self._rated:
             self._keep_rate(self._rate, now)
-        if not connection.ended:
-            self.window.refill(WINDOW_BYTES - connection.unwritten, now)
+        if self._write_after and self._must_wait():
+            # The window is not refilled either.  The deliveries of this turn wait as well, and more of them would
+            # add up for as long as the disk needs.
+            return
+        output = self.take_output()
+        if self.closing:
+            connection.close(self.closing, output)
+            return
+        if output:
+            connection.send(output)
+            if connection.ended:
+                return
+        unwritten = connection.unwritten if connection.writing else 0
+        # Last: a queue that waited for the window may now deliver, which makes this client busy for the next turn.
+        self.window.refill(WINDOW_BYTES - unwritten, now)
+
+    def _must_wait(self) -> bool:
+        if self.waits_for_store:
+            self.engine.broker.store.when_safe(self.is_busy)
+            return True
+        # Forgotten, so that most turns need not ask the store.
+        self._write_after = 0
+        return False
+
+    def _take_unsent(self) -> Sequence[Buffer]:
+        unsent, self._unsent = self._unsent, []
+        return unsent
 
     def _keep_rate(self, rate: Bucket, now: float) -> None:
         seconds = rate.take(self.messages_in - self._rated, now)
@@ -174,17 +269,20 @@ class StreamClient(ConnectionOwner):
         self._connection.resume(Pause.ROUTES_FULL)
 
     def block(self, reason: str) -> None:
-        """An alarm is raised."""
+        """An alarm is raised.  May be called again while it is."""
         self._connection.pause(Pause.ALARM)
 
     def unblock(self) -> None:
-        """The last alarm is over."""
+        """The last alarm is over.  Also called for clients that were not blocked."""
         self._connection.resume(Pause.ALARM)
 
     def hang_up(self, reason: str) -> None:
-        """Say good-bye, and end."""
+        """Send the protocol's closing message, and close the connection."""
         if not self._connection.ended:
-            self._connection.close(reason, [self.farewell] if self.farewell else ())
+            # Answers that wait for the disk are lost: the client must not see what may not outlive a restart.
+            output = self.take_output()
+            written = () if self.waits_for_store else output
+            self._connection.close(reason, [*written, *self.closing_message(reason)])
 
     # What the connection calls
 
@@ -204,9 +302,16 @@ class StreamClient(ConnectionOwner):
         self.engine.is_busy(self)
         self.engine.finish_turn(self.host.now())
 
+    def on_deadline(self, now: float) -> None:
+        """What the client has to do at its deadline is a turn of its own."""
+        self.engine.is_busy(self)
+        self.on_due(now)
+        self.engine.finish_turn(now)
+
     def on_ended(self, reason: str) -> None:
         """The connection is over."""
         self._rate_timer.cancel()
         self.ended(self.host.now())
         self.engine.has_ended(self, reason)
-        self.engine.finish_soon()  # this may be the middle of a turn's end
+        # Not ``finish_turn``: a write that fails in ``finish`` ends the connection in the middle of a turn's end.
+        self.engine.finish_soon()

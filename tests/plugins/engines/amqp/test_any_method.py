@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.contracts.message import Envelope, batch_of
-from plugins.engines.amqp.session import WINDOW_BYTES, Session
+from plugins.engines.amqp.session import Session
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.options import User
@@ -20,6 +20,7 @@ from plugins.protocols.amqp091.methods import basic, channel, confirm, exchange,
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
 from tests.plugins.engines.amqp.fake_host import FakePort
+from tests.plugins.engines.amqp.lone_client import LoneClient
 from tests.plugins.engines.amqp.raw_client import frame
 
 _FLAG = st.sampled_from([False, False, False, True])
@@ -106,7 +107,8 @@ class Conversation:
         feed.open(FakePort("feed", _Nobody()))
         self.server = ServerConnection(ServerOptions(heartbeat=0), 0.0)
         users = Users({"guest": User(password="guest")})
-        self.session = Session(self.server, self.broker, users, feed, loopback=True, on_busy=lambda: None)
+        self.own = LoneClient()
+        self.session = Session(self.server, self.own, self.broker, users, feed, loopback=True)
         self.client = ClientConnection(ClientOptions(heartbeat=0), 0.0)
         self.channel = 0
         self.turn()
@@ -135,7 +137,7 @@ class Conversation:
             self.send()
             self.broker.process(self.now)
             self.session.finish(0.0)
-            self.session.window.refill(WINDOW_BYTES, self.now)
+            self.own.refill(self.now)
             events += self.client.receive_data(b"".join(map(bytes, self.server.data_to_send())), self.now)
         return events
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from kernel.contracts.message import Envelope, batch_of
-from plugins.engines.amqp.session import WINDOW_BYTES, Session
+from plugins.engines.amqp.session import Session
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.options import User
@@ -46,6 +46,7 @@ from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
 from tests.plugins.engines.amqp.broker_model import BrokerModel, Channel, Connection, Queue, Refused
 from tests.plugins.engines.amqp.fake_host import FakePort
+from tests.plugins.engines.amqp.lone_client import LoneClient
 from tests.plugins.engines.amqp.raw_client import frame
 
 CONNECTIONS, CHANNELS = 2, 2
@@ -84,7 +85,8 @@ class Wire:
     def __init__(self, broker: Broker, feed: Feed) -> None:
         self.server = ServerConnection(ServerOptions(heartbeat=0), 0.0)
         users = Users({"guest": User(password="guest")})
-        self.session = Session(self.server, broker, users, feed, loopback=True, on_busy=lambda: None)
+        self.own = LoneClient()
+        self.session = Session(self.server, self.own, broker, users, feed, loopback=True)
         self.client = ClientConnection(ClientOptions(heartbeat=0), 0.0)
 
     def to_server(self, octets: bytes = b"") -> None:
@@ -93,7 +95,7 @@ class Wire:
 
     def to_client(self) -> list[Event]:
         self.session.finish(0.0)
-        self.session.window.refill(WINDOW_BYTES, 0.0)
+        self.own.refill(0.0)
         return self.client.receive_data(b"".join(map(bytes, self.server.data_to_send())), 0.0)
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pika
 import pytest
 
-from plugins.engines.amqp import connection_host, session
+from plugins.engines.broker.host import stream_client
 from plugins.engines.broker.host.options import BindingOptions, ExchangeOptions, QueueOptions
 from plugins.protocols.amqp091.events import Acknowledged, Delivered, MethodReceived
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
@@ -143,8 +143,7 @@ def test_clients_hear_nothing_before_it_is_safe(busy_disk: tuple[Server, threadi
 def test_a_long_queue_is_handed_over_in_many_turns(
     still: Callable[..., StillServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (connection_host, session):
-        monkeypatch.setattr(module, "WINDOW_BYTES", 1)  # a message at a time
+    monkeypatch.setattr(stream_client, "WINDOW_BYTES", 1)  # a message at a time
     server = still(data_dir=str(tmp_path), queues=(QueueOptions(name="q"),))
     client = server.connect()
     store = server.engine.broker.store
@@ -238,7 +237,7 @@ def test_who_waits_for_the_disk_hears_heartbeats(slow_disk: tuple[StillServer, C
         assert client.wire.recv(100) in (HEARTBEAT_FRAME, 2 * HEARTBEAT_FRAME)
     go()
     assert isinstance(client.wait_for(MethodReceived).method, queue.DeclareOk)
-    assert not client.hosted.ended
+    assert client.hosted.is_open
 
 
 def test_what_was_on_its_way_before_somebody_waits_for_the_disk_arrives(

@@ -15,6 +15,7 @@ from plugins.protocols.amqp091.events import Delivered, Event
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
 from tests.plugins.engines.amqp.fake_host import FakePort
+from tests.plugins.engines.amqp.lone_client import LoneClient
 
 INTERVAL = 10
 
@@ -28,7 +29,7 @@ class HalfOpen:
         feed.open(FakePort("feed", None))
         self.server = ServerConnection(ServerOptions(heartbeat=INTERVAL), 0.0)
         users = Users({"guest": User(password="guest")})
-        self.session = Session(self.server, self.broker, users, feed, loopback=True, on_busy=lambda: None)
+        self.session = Session(self.server, LoneClient(), self.broker, users, feed, loopback=True)
         self.client = ClientConnection(ClientOptions(heartbeat=INTERVAL), 0.0)
         self.queue = self.broker.vhost("/").declare_queue("q", None, 0.0)
         self.talk(0.0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
+from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.still_host import StillServer
+from tests.plugins.engines.broker.client import run
 
 
 def test_the_first_one_is_sent_in_time_however_long_the_handshake_might_have_taken(
@@ -17,7 +19,7 @@ def test_the_first_one_is_sent_in_time_however_long_the_handshake_might_have_tak
     before = client.hosted.bytes_out
     server.host.pass_time(3)
     assert client.hosted.bytes_out > before
-    assert not client.hosted.ended
+    assert client.hosted.is_open
 
 
 def test_a_client_is_not_silent_because_the_thread_was_busy(still: Callable[..., StillServer]) -> None:
@@ -26,6 +28,23 @@ def test_a_client_is_not_silent_because_the_thread_was_busy(still: Callable[...,
     client.wire.send(HEARTBEAT_FRAME)
     server.host.clock += 10  # what it has sent waits in the socket
     server.host.pass_time(0)
-    assert not client.hosted.ended
+    assert client.hosted.is_open
     server.host.pass_time(5)
-    assert client.hosted.ended
+    assert not client.hosted.is_open
+
+
+def test_a_silent_client_is_given_up_though_it_has_not_read_what_was_written(
+    still: Callable[..., StillServer],
+) -> None:
+    server = still(heartbeat=2)
+    client = server.connect(heartbeat=2)
+    client.ask(queue.Declare(queue="q"), queue.DeclareOk)
+    client.connection.publish(1, run(b"x" * 4_000_000, key="q"))
+    client.flush()
+    client.send(basic.Consume(queue="q"))
+    server.host.settle()
+    assert client.hosted.writing
+    server.host.pass_time(5)
+    assert not client.hosted.is_open
+    server.engine.finish_turn(server.host.now())
+    assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from plugins.engines.amqp.connection_host import UNWRITTEN_BYTES
 from plugins.engines.amqp.front_end import make_amqp_engine
 from plugins.engines.amqp.options import AmqpOptions
-from plugins.engines.amqp.session import WINDOW_BYTES
+from plugins.engines.broker.host.stream_client import UNWRITTEN_BYTES, WINDOW_BYTES
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, connection, queue
 from tests.plugins.engines.amqp.conftest import Server

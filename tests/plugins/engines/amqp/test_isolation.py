@@ -8,7 +8,7 @@ import pytest
 
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.amqp.channel import Channel
-from plugins.engines.amqp.session import WINDOW_BYTES
+from plugins.engines.broker.host.stream_client import WINDOW_BYTES
 from plugins.protocols.amqp091.events import Acknowledged, Delivered
 from plugins.protocols.amqp091.methods import basic, confirm, queue
 from tests.plugins.engines.amqp.still_host import StillClient, StillServer

@@ -1,0 +1,26 @@
+"""A session's client without a socket: what a test reads or sets instead of a connection."""
+
+from __future__ import annotations
+
+from plugins.engines.broker.public import Window
+
+WINDOW_BYTES = 512 * 1024
+
+
+class LoneClient:
+    """Enough of ``plugins.engines.amqp.session.SessionClient``."""
+
+    def __init__(self) -> None:
+        self.window = Window(WINDOW_BYTES)
+        self.published = False
+        self.messages_in = self.messages_out = 0
+
+    def is_busy(self) -> None:
+        """The test looks after every step."""
+
+    def write_after(self, mark: int) -> None:
+        """The test's broker has no disk."""
+
+    def refill(self, now: float) -> None:
+        """Everything was written."""
+        self.window.refill(WINDOW_BYTES, now)
