@@ -211,7 +211,7 @@ DURABLE = (
     ),
     Hop("plugins/engines/broker/storage/message_records.py", "encode_messages", "one record for the batch"),
     Hop("plugins/engines/broker/storage/writer.py", "WriterThread.submit", "the thread that writes is woken"),
-    Hop("plugins/engines/broker/storage/files.py", "_AppendedFile.write", "the record is written"),
+    Hop("kernel/hosting/appending.py", "AppendedFile.write", "the record is written"),
     Hop("kernel/hosting/disk.py", "sync_data", "and on the disk"),
     Hop("kernel/pipes/doorbell.py", "Doorbell.ring", "the broker's thread is woken"),
     Hop("plugins/engines/amqp/channel.py", "Channel.send_confirms", "the publisher may be told"),

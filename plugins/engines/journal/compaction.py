@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from plugins.engines.journal.disk import Disk
+from kernel.hosting.appending import AppendedFile, Disk
 from plugins.engines.journal.index_repair import write_index
 from plugins.engines.journal.lock import compaction_lock
 from plugins.engines.journal.moving import finish_move
@@ -24,7 +24,7 @@ from plugins.engines.journal.recovery import remove_superseded
 from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import COMPRESSED, Entry, Header
-from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.names import FILE_MODE, SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.record_batch import RecordBatchEncoder, envelope_table
 from plugins.protocols.journal_format.schema import STORED, STORED_BYTES
@@ -161,25 +161,23 @@ def _write_data(
     on_rows: Callable[[int], object],
 ) -> list[Entry]:
     """Write the rows of some segments as few commits into a new file; synchronise it; return the entries."""
-    data = disk.create(path)
+    data = AppendedFile.create(disk, path, mode=FILE_MODE)
     entries: list[Entry] = []
-    position = len(STORED_BYTES)
     try:
-        disk.write(data, [STORED_BYTES])
+        data.write(STORED_BYTES)
         for record_batches in _grouped(group):
             merged = merge(record_batches)
             first = merged.column("offset")[0].as_py()
             ts = merged.column("ts").cast(pa.int64())
             envelopes = len(merged.column("envelope").dictionary)
             encoded = encoder.encode_stored(merged, first, ts[0].as_py(), ts[-1].as_py(), envelopes)
-            disk.write(data, [encoded.data])
+            entries.append(encoded.entry._replace(position=data.position))
+            data.write(encoded.data)
             encoder.reuse(encoded)
-            entries.append(encoded.entry._replace(position=position))
-            position += encoded.entry.length
             on_rows(merged.num_rows)
-        disk.sync(data)
+        data.sync()
     finally:
-        disk.close(data)
+        data.close()
     return entries
 
 

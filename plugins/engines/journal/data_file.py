@@ -12,7 +12,7 @@ import errno
 import time
 from pathlib import Path
 
-from plugins.engines.journal.disk import Disk
+from kernel.hosting.appending import AppendedFile, Disk
 from plugins.protocols.journal_format.buffer_pool import PAGE
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 
@@ -32,20 +32,21 @@ _CACHED_WHEN_SLOW = 64 << 20
 
 
 class DataFile:
-    """A data file that is appended to.  ``position`` is its size in bytes: the end of its last commit."""
+    """A data file that is appended to."""
 
-    def __init__(self, disk: Disk, fd: int, path: Path, position: int) -> None:
-        """``fd`` is a descriptor for appending, of a file of size ``position``.
-
-        This object closes it; if the constructor raises, the caller does.
-        """
-        self.position = position
+    def __init__(self, disk: Disk, file: AppendedFile, path: Path) -> None:
+        """This object closes ``file``; if the constructor raises, the caller does."""
         self._disk = disk
-        self._fd = fd
+        self._file = file
         self._direct = disk.open_direct(path)
         self._bytes = 0
         self._seconds = 0.0  # spent in direct writes of ``_bytes``
         self._direct_again = 0
+
+    @property
+    def position(self) -> int:
+        """The size of the file in bytes: the end of its last commit."""
+        return self._file.position
 
     def append(self, record_batch: EncodedRecordBatch) -> None:
         """Write a commit.  After an ``OSError`` the file may have some of it: the caller calls ``cut``."""
@@ -53,32 +54,31 @@ class DataFile:
         first = -lead % PAGE
         last = first + (len(data) - first) // PAGE * PAGE
         if self._direct is None or record_batch.lead != lead or last - first < DIRECT_FROM or self._is_slow():
-            self._disk.write(self._fd, [data])
+            self._file.write(data)
         else:
-            self._disk.write(self._fd, [data[:first]])
-            self._write_direct(self._direct, data[first:last], self.position + first)
-            self._disk.write(self._fd, [data[last:]])
-        self.position += len(data)
+            self._file.write(data[:first])
+            self._write_direct(self._direct, data[first:last])
+            self._file.write(data[last:])
 
     def cut(self, size: int) -> None:
         """Truncate the file to ``size`` bytes."""
-        self._disk.cut(self._fd, size)
-        self.position = size
+        self._file.cut(size)
 
     def sync(self) -> None:
         """Synchronise the file's data, so that it survives a power failure."""
-        self._disk.sync(self._fd)
+        self._file.sync()
 
     def forget(self, start: int, stop: int) -> None:
         """Drop these bytes from the system's page cache."""
-        self._disk.forget(self._fd, start, stop)
+        self._file.forget(start, stop)
 
     def close(self) -> None:
         """Close the file."""
-        self._disk.close(self._fd)
+        self._file.close()
         self._close_direct()
 
-    def _write_direct(self, direct: int, pages: memoryview, position: int) -> None:
+    def _write_direct(self, direct: int, pages: memoryview) -> None:
+        position = self.position
         began = time.perf_counter()
         try:
             self._disk.write_direct(direct, pages, position)
@@ -86,9 +86,9 @@ class DataFile:
             if error.errno != errno.EINVAL:
                 raise
             self._close_direct()  # this file system or disk does not support it, or wants larger pages
-            self._disk.cut(self._fd, position)  # some pages may have been written before the error
-            self._disk.write(self._fd, [pages])
+            self._file.write(pages)  # over the pages that were written before the error
             return
+        self._file.passed(len(pages))
         self._bytes += len(pages)
         self._seconds += time.perf_counter() - began
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from plugins.engines.journal.disk import Disk
+from kernel.hosting.appending import Disk, replace_file
 from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.commit import commit_crc
 from plugins.protocols.journal_format.decode import commit_at
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import Entry, Header, encode_entry, encode_header
-from plugins.protocols.journal_format.names import DATA, SegmentName, segment_names
+from plugins.protocols.journal_format.names import DATA, FILE_MODE, SegmentName, segment_names
 from plugins.protocols.journal_format.schema import STORED_BYTES
 from plugins.protocols.journal_format.segment import Segment
 
@@ -114,13 +114,5 @@ def segment_of(path: Path) -> SegmentName | None:
 def write_index(journal: Path, header: Header, entries: list[Entry], disk: Disk) -> None:
     """Write an index as a whole: readers see the previous one or this one, also after a power failure."""
     path = SegmentName(header.base, header.generation).index_path(journal)
-    written = path.with_name(f".{path.name}.new")
-    written.unlink(missing_ok=True)
-    fd = disk.create(written)
-    try:
-        disk.write(fd, [encode_header(header), *map(encode_entry, entries)])
-        disk.sync(fd)
-    finally:
-        disk.close(fd)
-    written.replace(path)
-    disk.sync_directory(journal)
+    octets = b"".join([encode_header(header), *map(encode_entry, entries)])
+    replace_file(path, octets, mode=FILE_MODE, disk=disk)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
+from kernel.hosting.appending import replace_file
 from plugins.protocols.journal_format.consumers import path_of
+from plugins.protocols.journal_format.names import FILE_MODE
 
 
 def write_position(journal: str | Path, consumer: str, next_offset: int) -> None:
@@ -16,10 +17,4 @@ def write_position(journal: str | Path, consumer: str, next_offset: int) -> None
     """
     path = path_of(journal, consumer)
     path.parent.mkdir(exist_ok=True)
-    written = path.with_name(f".{path.name}.new")
-    with written.open("w") as file:
-        json.dump({"next_offset": next_offset}, file)
-        file.flush()
-        # Before the rename: otherwise a power failure could leave the new name with an empty file.
-        os.fsync(file.fileno())
-    written.replace(path)
+    replace_file(path, json.dumps({"next_offset": next_offset}).encode(), mode=FILE_MODE)

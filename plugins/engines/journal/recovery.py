@@ -15,8 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from kernel.hosting.appending import AppendedFile, Disk
 from plugins.engines.journal.data_file import DataFile
-from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.index_repair import (
     Repaired,
     create_missing_indexes,
@@ -90,11 +90,11 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
         or (repaired.entries and not is_whole(segment, repaired.entries[-1]))
     ):
         return _after_damage(disk, journal, segment, repaired, now), recovered
+    data = AppendedFile.reopen(disk, segment.data_path, repaired.stop)
     writer = SegmentWriter(
-        disk,
         segment.name,
-        DataFile(disk, disk.reopen(segment.data_path, repaired.stop), segment.data_path, repaired.stop),
-        disk.reopen(segment.name.index_path(journal), SIZE + SIZE * len(repaired.entries)),
+        DataFile(disk, data, segment.data_path),
+        AppendedFile.reopen(disk, segment.name.index_path(journal), SIZE + SIZE * len(repaired.entries)),
         entries=len(repaired.entries),
         end=repaired.end,
         created=segment.header.created or now,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from kernel.hosting.appending import AppendedFile, Disk
 from plugins.engines.journal.data_file import DataFile
-from plugins.engines.journal.disk import Disk
 from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.index import SIZE, Entry, Header, encode_entry, encode_header
-from plugins.protocols.journal_format.names import SegmentName
+from plugins.protocols.journal_format.names import FILE_MODE, SegmentName
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 from plugins.protocols.journal_format.schema import STORED_BYTES
 
@@ -29,18 +29,17 @@ class SegmentWriter:
 
     def __init__(
         self,
-        disk: Disk,
         name: SegmentName,
         data: DataFile,
-        index: int,
+        index: AppendedFile,
         *,
         entries: int,
         end: int,
         created: int,
     ) -> None:
-        """``index`` is a descriptor for appending, of an index with ``entries`` entries.
+        """This object closes both files.  ``index`` has ``entries`` entries.
 
-        This object closes it.  ``end`` is the offset of the next row; ``created`` is in microseconds since
+        ``end`` is the offset of the next row; ``created`` is in microseconds since
         1970 UTC.
         """
         self.name = name
@@ -48,7 +47,6 @@ class SegmentWriter:
         self.end = end
         self.created = created
         """Microseconds since 1970 UTC."""
-        self._disk = disk
         self._data = data
         self._index = index
         self._synced = 0
@@ -71,25 +69,25 @@ class SegmentWriter:
         """
         data_path, index_path = name.data_path(journal), name.index_path(journal)
         data_path.unlink(missing_ok=True)  # of an attempt that was killed: without an index it has no rows
-        data = disk.create(data_path)
-        index = -1
+        data = AppendedFile.create(disk, data_path, mode=FILE_MODE)
+        index = None
         try:
-            disk.write(data, [STORED_BYTES])
-            disk.sync(data)
-            index = disk.create(index_path)
+            data.write(STORED_BYTES)
+            data.sync()
+            index = AppendedFile.create(disk, index_path, mode=FILE_MODE)
             header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), now)
-            disk.write(index, [encode_header(header)])
-            disk.sync(index)
+            index.write(encode_header(header))
+            index.sync()
             disk.sync_directory(journal)
-            file = DataFile(disk, data, data_path, len(STORED_BYTES))
+            file = DataFile(disk, data, data_path)
         except OSError:
             # The index first: an index without data would look like a damaged segment.
-            for fd, path in ((index, index_path), (data, data_path)):
-                if fd >= 0:
-                    disk.close(fd)
+            for opened, path in ((index, index_path), (data, data_path)):
+                if opened is not None:
+                    opened.close()
                     path.unlink()
             raise
-        return cls(disk, name, file, index, entries=0, end=name.base, created=now)
+        return cls(name, file, index, entries=0, end=name.base, created=now)
 
     def append(self, record_batch: EncodedRecordBatch) -> Entry:
         """Append a commit whose first row has the offset ``end``.
@@ -99,10 +97,10 @@ class SegmentWriter:
         entry = record_batch.entry._replace(position=self.position)
         try:
             self._data.append(record_batch)
-            self._disk.write(self._index, [encode_entry(entry)])
+            self._index.write(encode_entry(entry))
         except OSError:
             self._data.cut(entry.position)
-            self._disk.cut(self._index, SIZE + SIZE * self.entries)
+            self._index.cut(SIZE + SIZE * self.entries)
             raise
         self.entries += 1
         self.end = entry.end
@@ -119,7 +117,7 @@ class SegmentWriter:
                 return False
             # The data first: an entry on disk must not be without its commit.
             self._data.sync()
-            self._disk.sync(self._index)
+            self._index.sync()
             self._synced, self._synced_position = entries, position
             if position - _CACHED > self._uncached:
                 self._data.forget(self._uncached, position - _CACHED)
@@ -134,4 +132,4 @@ class SegmentWriter:
         """Close both files."""
         with self._close_lock:
             self._data.close()
-            self._disk.close(self._index)
+            self._index.close()

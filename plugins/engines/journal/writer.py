@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plugins.engines.journal.disk import Disk
+from kernel.hosting.appending import Disk
 from plugins.engines.journal.lock import writer_lock
 from plugins.engines.journal.recovery import recover
 from plugins.engines.journal.segment_writer import SegmentWriter

@@ -11,6 +11,9 @@ INDEX = ".index"
 LOCK = "writer.lock"
 CONSUMERS = "consumers"
 
+FILE_MODE = 0o644
+"""Permissions of a journal's files: its readers run in other processes, also as other users."""
+
 _NAME = re.compile(r"(\d{20})-(\d{4})\.index")
 
 

@@ -67,7 +67,7 @@ class Write:
             self.file = self._files.create(self.segment.name)
             chunks = self.head.chunks + chunks
         assert self.file is not None, "an existing segment has an open file"
-        self.file.write(chunks)
+        self.file.write(b"".join(chunks))
         if self.sync:
             self.file.sync()
             if self.head is not None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from kernel.hosting.appending import Disk
 from plugins.engines.journal.commands.common import DamageReport, journal_argument, progress
-from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.index_repair import create_missing_indexes, whole_commits
 from plugins.engines.journal.index_repair import repair as repair_index
 from plugins.engines.journal.lock import writer_lock

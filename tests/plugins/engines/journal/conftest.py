@@ -5,19 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kernel.contracts.message import PLAIN, Envelope, batch_of
+from kernel.contracts.message import PLAIN, Buffer, Envelope, batch_of
+from kernel.hosting.appending import Disk
 from kernel.testing.fixtures import kernel_factory
 from kernel.testing.leaks import open_descriptors
 
 pytest.importorskip("pyarrow")
 
-from plugins.engines.journal.disk import Disk
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.buffer_pool import PAGE
 from plugins.protocols.journal_format.envelopes import NOWHERE
@@ -54,15 +52,14 @@ class LimitedDisk(Disk):
         with self._changing:
             self._room = room
 
-    def write(self, fd: int, pieces: Sequence[Any]) -> None:
-        whole = b"".join(map(bytes, pieces))
+    def write(self, descriptor: int, data: Buffer, position: int) -> None:
         with self._changing:
-            super().write(fd, [whole[: self._room]])
-            self._take(len(whole))
+            super().write(descriptor, data[: self._room], position)
+            self._take(len(data))
 
-    def write_direct(self, fd: int, pages: memoryview, position: int) -> None:
+    def write_direct(self, descriptor: int, pages: memoryview, position: int) -> None:
         with self._changing:
-            super().write_direct(fd, pages[: self._room // PAGE * PAGE], position)
+            super().write_direct(descriptor, pages[: self._room // PAGE * PAGE], position)
             self._take(len(pages))
 
     def _take(self, size: int) -> None:
@@ -71,8 +68,8 @@ class LimitedDisk(Disk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._room -= size
 
-    def sync(self, fd: int) -> None:
-        self.syncs.append(fd)
+    def sync(self, descriptor: int) -> None:
+        self.syncs.append(descriptor)
 
     def sync_directory(self, path: Path) -> None:
         """Tests have time for no disk."""

@@ -33,18 +33,18 @@ class PretendingDisk(LimitedDisk):
         self.descriptors.add(fd)
         return fd
 
-    def close(self, fd: int) -> None:
-        self.descriptors.discard(fd)
-        super().close(fd)
+    def close(self, descriptor: int) -> None:
+        self.descriptors.discard(descriptor)
+        super().close(descriptor)
 
-    def write_direct(self, fd: int, pages: memoryview, position: int) -> None:
+    def write_direct(self, descriptor: int, pages: memoryview, position: int) -> None:
         if self.refuse:
-            super().write_direct(fd, pages[: self.taken_before], position)
+            super().write_direct(descriptor, pages[: self.taken_before], position)
             raise OSError(self.refuse, os.strerror(self.refuse))
-        assert fd in self.descriptors
+        assert descriptor in self.descriptors
         assert (position % PAGE, len(pages) % PAGE, _address(pages) % PAGE) == (0, 0, 0)
         self.around.append((position, len(pages)))
-        super().write_direct(fd, pages, position)
+        super().write_direct(descriptor, pages, position)
 
 
 @pytest.fixture(autouse=True)

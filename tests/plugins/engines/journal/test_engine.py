@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernel import EnginePlan, Envelope, Kernel, RoutePlan, TimedOut, WaterMarks
-from kernel.contracts.message import batch_of
+from kernel.contracts.message import Buffer, batch_of
 from kernel.testing.fixtures import KernelFactory
 from plugins.engines.journal import committer
 from plugins.engines.journal import writer as writer_module
@@ -75,7 +75,7 @@ def test_nothing_is_confirmed_before_it_is_synchronised(
     written, may_sync = threading.Event(), threading.Event()
 
     class SlowDisk(LimitedDisk):
-        def sync(self, fd: int) -> None:
+        def sync(self, descriptor: int) -> None:
             if (tmp_path / "j" / "gate").exists():
                 written.set()
                 assert may_sync.wait(TIMEOUT)
@@ -100,12 +100,12 @@ def test_what_was_on_its_way_to_the_disk_before_a_source_came_confirms_nothing_o
     may_write.set()
 
     class SlowDisk(LimitedDisk):
-        def sync(self, fd: int) -> None:
+        def sync(self, descriptor: int) -> None:
             assert may_sync.wait(TIMEOUT)
 
-        def write(self, fd: int, pieces: Sequence[Any]) -> None:
+        def write(self, descriptor: int, data: Buffer, position: int) -> None:
             assert may_write.wait(TIMEOUT)
-            super().write(fd, pieces)
+            super().write(descriptor, data, position)
 
     monkeypatch.setattr(writer_module, "Disk", SlowDisk)
     options = {"path": str(tmp_path / "j"), "linger": 0.0}
@@ -303,7 +303,7 @@ def test_a_disk_that_fails_ends_the_engine_and_another_life_goes_on(
     broken = threading.Event()
 
     class BrokenDisk(LimitedDisk):
-        def sync(self, fd: int) -> None:
+        def sync(self, descriptor: int) -> None:
             if broken.is_set():
                 broken.clear()
                 raise OSError(5, "Input/output error")
@@ -329,7 +329,7 @@ def test_what_a_disk_failed_to_synchronise_is_not_called_safe_at_the_end(
     failed = threading.Event()
 
     class BrokenDisk(LimitedDisk):
-        def sync(self, fd: int) -> None:
+        def sync(self, descriptor: int) -> None:
             if failing:
                 failed.set()
                 raise failing.pop()

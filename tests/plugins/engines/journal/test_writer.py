@@ -175,17 +175,23 @@ def test_a_disk_that_fails_when_a_segment_ends_leaves_nothing_open(tmp_path: Pat
     failing: list[OSError] = []
 
     class BrokenDisk(LimitedDisk):
-        def sync(self, fd: int) -> None:
-            if failing and os.fstat(fd).st_size > len(STORED_BYTES):  # rows
+        def sync(self, descriptor: int) -> None:
+            if failing and os.fstat(descriptor).st_size > len(STORED_BYTES):  # rows
                 raise failing.pop()
 
-    with JournalWriter(tmp_path, disk=BrokenDisk()) as writer:
-        append(writer, b"0")
-        failing.append(OSError(5, "Input/output error"))
-        with pytest.raises(OSError, match="Input/output error"):
-            writer.roll()
-        assert len(JournalReader(tmp_path).segments()) == 1
+    writer = JournalWriter(tmp_path, disk=BrokenDisk())
+    append(writer, b"0")
+    failing.append(OSError(5, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output error"):
+        writer.roll()
+    assert len(JournalReader(tmp_path).segments()) == 1
+    with pytest.raises(OSError, match="an earlier sync failed"):
+        append(writer, b"1")
+    # The disk would say yes now, to the same file.  What it failed to write is not called safe for that.
+    with pytest.raises(OSError, match="Input/output error"):
+        writer.close()
     assert not descriptors_in(tmp_path)
+    JournalWriter(tmp_path).close()  # the lock was released
 
 
 def test_some_of_the_disk_is_left_to_others(tmp_path: Path) -> None:
@@ -222,9 +228,9 @@ def test_memory_behind_what_is_safe_is_given_back(tmp_path: Path, monkeypatch: p
     given: list[tuple[int, int]] = []
 
     class WatchedDisk(LimitedDisk):
-        def forget(self, fd: int, start: int, stop: int) -> None:
+        def forget(self, descriptor: int, start: int, stop: int) -> None:
             given.append((start, stop))
-            super().forget(fd, start, stop)
+            super().forget(descriptor, start, stop)
 
     monkeypatch.setattr(segment_writer, "_CACHED", 5000)
     with JournalWriter(tmp_path, disk=WatchedDisk()) as writer:

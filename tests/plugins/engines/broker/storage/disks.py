@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
+from kernel.contracts.message import Buffer
 from plugins.engines.broker.storage.writer import Work
 
 _RESERVED = bytes(1000)
@@ -131,9 +132,8 @@ class _Appended:
         self._disk = disk
         self._name = name
 
-    def write(self, chunks: Sequence[bytes]) -> None:
+    def write(self, octets: Buffer) -> None:
         self._disk.check("write")
-        octets = b"".join(chunks)
         capacity = self._disk.capacity
         room = len(octets) if capacity is None else max(0, capacity - self._disk.used())
         self._disk.contents[self._name] += octets[:room]
