@@ -14,11 +14,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
+from kernel.hosting.appending import replace_file
+from kernel.hosting.disk import sync_data, sync_directory
 from plugins.engines.journal.retention import delete
 from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.names import FILE_MODE
 from plugins.protocols.journal_format.reader import JournalReader
 
 _MOVED = "moved.json"
@@ -42,12 +46,18 @@ def abandon_move(journal: Path, directory: Path) -> None:
 
 def record_move(journal: Path, directory: Path, stop: int) -> None:
     """Record that the rows before ``stop`` are in the files, after these were synchronised."""
-    for path in _staging(journal, directory).rglob("*.parquet"):
-        _sync(path)
-    written = journal / f".{_MOVED}.new"
-    written.write_text(json.dumps({"directory": str(directory.absolute()), "stop": stop}))
-    _sync(written)
-    written.replace(journal / _MOVED)
+    staging = _staging(journal, directory)
+    for path in staging.rglob("*"):
+        if path.is_dir():
+            sync_directory(path)
+        else:
+            _sync(path)
+    # The record says that the staging directory is there, so the directories that name it must be on the disk
+    # before the record is.  They may be new, too.
+    for parent in (staging, staging.parent, staging.parent.parent):
+        sync_directory(parent)
+    record = json.dumps({"directory": str(directory.absolute()), "stop": stop})
+    replace_file(journal / _MOVED, record.encode(), mode=FILE_MODE)
 
 
 def is_recorded(journal: Path) -> bool:
@@ -74,8 +84,15 @@ def finish_move(journal: Path) -> None:
         target = directory / path.relative_to(staging)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.replace(target)
+    # The rows are deleted from the journal next.  Without this a loss of power could undo the renames and keep
+    # the deletions, above all when the files are on another file system: nothing orders the two.
+    for target in {directory, *_directories_of(directory, staging)}:
+        if target.is_dir():
+            sync_directory(target)
     sealed = JournalReader(journal).summaries()[:-1]
     delete(journal, [segment for segment in sealed if segment.end <= record["stop"]])
+    # The deletions before that of the record: otherwise the rows could come back and be in both.
+    sync_directory(journal)
     (journal / _MOVED).unlink()
     shutil.rmtree(staging)
 
@@ -84,9 +101,14 @@ def _staging(journal: Path, directory: Path) -> Path:
     return directory.absolute() / f"_moving-{crc32(os.fsencode(journal.resolve())):08x}"
 
 
+def _directories_of(directory: Path, staging: Path) -> Iterator[Path]:
+    """Yield the directories into which the files of the staging directory were renamed."""
+    return (directory / path.relative_to(staging) for path in staging.rglob("*") if path.is_dir())
+
+
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync_data(descriptor)
     finally:
         os.close(descriptor)

@@ -271,6 +271,7 @@ def _kill_at(owner: Any, name: str, call: int, patch: pytest.MonkeyPatch) -> Non
         (Path, "replace", 1),
         (Path, "replace", 2),
         (Path, "unlink", 1),
+        (Path, "unlink", 2),
         (moving.shutil, "rmtree", 1),
     ],
 )
@@ -302,6 +303,39 @@ def test_a_move_to_parquet_that_was_killed_leaves_each_row_in_one_place(
     ]
     assert sorted(_offsets(tmp_path / "pq") + left) == list(range(22))
     assert not again or left == [21]
+
+
+def test_a_move_to_parquet_deletes_rows_only_when_the_names_of_the_files_are_durable(
+    typed: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a loss of power could undo the renames and keep the deletions."""
+    directory = tmp_path / "pq"
+    calls: list[str] = []
+    sync, delete, unlink = moving.sync_directory, moving.delete, Path.unlink
+
+    def synced(path: Path) -> None:
+        calls.append(f"sync {path.relative_to(tmp_path)}")
+        sync(path)
+
+    def deleted(*arguments: Any) -> None:
+        calls.append("delete")
+        delete(*arguments)
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "moved.json":
+            calls.append("forget")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(moving, "sync_directory", synced)
+    monkeypatch.setattr(moving, "delete", deleted)
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    assert typed("compact", journal, "--parquet", directory, "--by", "key")[0] == 0
+    at = calls.index("delete")
+    assert "sync pq" in calls[:at]
+    keys = {f"sync {path.relative_to(tmp_path)}" for path in directory.iterdir()}
+    assert keys
+    assert keys <= set(calls[:at])
+    assert calls[at + 1 :] == [f"sync {journal.relative_to(tmp_path)}", "forget"]
 
 
 def _offsets(directory: Path) -> list[int]:
