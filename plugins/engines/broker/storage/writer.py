@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Protocol as Interface
 
@@ -63,7 +64,11 @@ class WriterThread:
             work, delay = wanted
             if delay:
                 self._closing.wait(delay)
-            self._done.put(work())
+            try:
+                done = work()
+            except BaseException as error:
+                done = partial(_raise, error)
+            self._done.put(done)
             self._post(self._deliver)
 
     def _deliver(self) -> None:
@@ -73,3 +78,7 @@ class WriterThread:
     def _call(self, done: Callable[[], None]) -> None:
         self._open -= 1
         done()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
