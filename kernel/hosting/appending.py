@@ -141,7 +141,10 @@ class AppendedFile:
 
     def write(self, data: Buffer) -> None:
         """Append all of ``data``, or raise ``OSError``; then ``position`` has not changed."""
-        self._check()
+        if self._failed is not None:
+            # Not the error itself: if it was "no space left", the caller would try again when there is space,
+            # and that does not help here.
+            raise OSError(errno.EIO, f"an earlier sync failed, so the file cannot be trusted: {self._failed}")
         end = self.position + len(data)
         if self._ahead and end > self._end:
             # Zeros are reserved behind the old end only: reserving over data that is being written would cost
@@ -189,12 +192,6 @@ class AppendedFile:
                 self.end()
         finally:
             self._disk.close(self._descriptor)
-
-    def _check(self) -> None:
-        if self._failed is not None:
-            # Not the error itself: if it was "no space left", the caller would try again when there is space,
-            # and that does not help here.
-            raise OSError(errno.EIO, f"an earlier sync failed, so the file cannot be trusted: {self._failed}")
 
 
 def replace_file(path: Path, data: Buffer, *, mode: int = 0o640, disk: Disk | None = None) -> None:
