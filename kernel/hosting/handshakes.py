@@ -11,6 +11,7 @@ import ssl
 from kernel.hosting.address import Address
 from kernel.hosting.tls import client_context, handshake, server_context
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.waiting import InTrio, Waits
 from kernel.hosting.web_options import WebOptions
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
 
@@ -19,7 +20,7 @@ class Handshakes:
     """The handshakes of one address, for one side.
 
     The constructor raises ``ValueError`` for wrong options and ``OSError`` for a certificate that cannot be
-    read. ``seconds``: how long one handshake may take.
+    read.  ``seconds``: how long one handshake may take.  ``waits``: how it waits; None: as a task of trio.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Handshakes:
         tls: TlsOptions,
         seconds: float,
         web: WebOptions | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self._address = address
         self._server_side = server_side
         self._tls_options = tls
         self._seconds = seconds
+        self._waits = waits or InTrio()
         self._context: ssl.SSLContext | None = None
         self._web = None
         if address.transport in ("tls", "wss"):
@@ -52,7 +55,7 @@ class Handshakes:
     async def shake(self, connected: socket.socket) -> Wire:
         """Do the handshakes; return the wire.  If they fail, the socket is closed: ``ConnectionLost``."""
         wire: Wire = PlainWire(connected) if self._context is None else await self._shake_tls(connected)
-        return wire if self._web is None else await self._web.shake(wire, self._seconds)
+        return wire if self._web is None else await self._web.shake(wire, self._seconds, self._waits)
 
     async def start_tls(self, connected: socket.socket) -> Wire:
         """Begin TLS on a socket in the middle of a conversation.  It need not be in the address."""
@@ -69,6 +72,7 @@ class Handshakes:
             await handshake(
                 connected,
                 self._context,
+                self._waits,
                 server_side=self._server_side,
                 server_name=name,
                 seconds=self._seconds,

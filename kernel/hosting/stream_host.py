@@ -13,7 +13,6 @@ both are set anew in each conversation, since each has a stream host of its own.
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -45,7 +44,7 @@ from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.facts import facts_of
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_statistics import StreamStatistics
-from kernel.hosting.wire import Wire
+from kernel.hosting.wire import PlainWire, Wire
 
 BATCH_BYTES = 256 * 1024
 """About how many bytes are taken from the pipes, encoded and written at a time."""
@@ -392,7 +391,7 @@ class StreamHost(ConnectionOwner):
         if connection.ended or connection.writing or not protocol.wants_tls():
             return
         connected = connection.wire.connected
-        if connected is None or self._start_tls is None or isinstance(connected, ssl.SSLSocket):
+        if connected is None or self._start_tls is None or not isinstance(connection.wire, PlainWire):
             self._close("the protocol wants TLS, which cannot begin on this connection")
             return
         connection.begin_upgrade()

@@ -1,14 +1,13 @@
-"""TLS: makes contexts from options, and does the handshake as part of a trio task."""
+"""TLS: makes contexts from options, and does the handshake."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 
-import trio
-
 from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.waiting import TooSlow, Waits
 
 
 def server_context(options: TlsOptions) -> ssl.SSLContext:
@@ -36,6 +35,7 @@ def client_context(options: TlsOptions) -> ssl.SSLContext:
 async def handshake(
     connected: socket.socket,
     context: ssl.SSLContext,
+    waits: Waits,
     *,
     server_side: bool,
     server_name: str | None,
@@ -58,16 +58,16 @@ async def handshake(
         connected.close()
         raise ConnectionLost(f"TLS handshake failed: {error}") from None
     try:
-        with trio.fail_after(seconds):
+        with waits.limit(seconds):
             while True:
                 try:
                     wrapped.do_handshake()
                     return wrapped
                 except ssl.SSLWantReadError:
-                    await trio.lowlevel.wait_readable(wrapped)
+                    await waits.readable(wrapped.fileno())
                 except ssl.SSLWantWriteError:
-                    await trio.lowlevel.wait_writable(wrapped)
-    except trio.TooSlowError:
+                    await waits.writable(wrapped.fileno())
+    except TooSlow:
         wrapped.close()
         raise ConnectionLost(f"no TLS handshake within {seconds} s") from None
     except OSError as error:  # ssl.SSLError is one

@@ -12,11 +12,10 @@ import socket
 from collections import deque
 from collections.abc import Iterator
 
-import trio
-
 from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.message import Buffer
 from kernel.hosting.address import Address
+from kernel.hosting.waiting import TooSlow, Waits
 from kernel.hosting.web_options import WebOptions
 from kernel.hosting.wire import Wire
 
@@ -190,7 +189,7 @@ class WebHandshake:
         self._options = options
         self._server_side = server_side
 
-    async def shake(self, inner: Wire, seconds: float) -> WebSocketWire:
+    async def shake(self, inner: Wire, seconds: float, waits: Waits) -> WebSocketWire:
         """Do the handshake on a wire, within ``seconds``.
 
         If it fails, the wire is closed: ``ConnectionLost``.
@@ -198,12 +197,12 @@ class WebHandshake:
         side = ConnectionType.SERVER if self._server_side else ConnectionType.CLIENT
         ws = WSConnection(side)
         try:
-            with trio.fail_after(seconds):
+            with waits.limit(seconds):
                 if self._server_side:
-                    early = await self._serve(inner, ws)
+                    early = await self._serve(inner, ws, waits)
                 else:
-                    early = await self._ask(inner, ws)
-        except trio.TooSlowError:
+                    early = await self._ask(inner, ws, waits)
+        except TooSlow:
             inner.close()
             raise ConnectionLost(f"no WebSocket handshake within {seconds} s") from None
         except (OSError, LocalProtocolError, RemoteProtocolError) as error:
@@ -214,11 +213,11 @@ class WebHandshake:
             raise
         return WebSocketWire(inner, ws, self._options.max_message, early)
 
-    async def _ask(self, inner: Wire, ws: WSConnection) -> list[Event]:
+    async def _ask(self, inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
         address, offered = self._address, list(self._options.subprotocols)
         host = address.authority if address.host else f"localhost:{address.port}"
-        await _write(inner, ws.send(Request(host=host, target=address.path, subprotocols=offered)))
-        events = await _events(inner, ws)
+        await _write(inner, ws.send(Request(host=host, target=address.path, subprotocols=offered)), waits)
+        events = await _events(inner, ws, waits)
         answer = events.pop(0)
         if isinstance(answer, (RejectConnection, RejectData)):
             status = f"status {answer.status_code}" if isinstance(answer, RejectConnection) else "an error"
@@ -229,22 +228,22 @@ class WebHandshake:
             raise ConnectionResetError(f"the server speaks none of {', '.join(offered)}")
         return events
 
-    async def _serve(self, inner: Wire, ws: WSConnection) -> list[Event]:
+    async def _serve(self, inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
         try:
-            events = await _events(inner, ws)
+            events = await _events(inner, ws, waits)
         except RemoteProtocolError as error:  # the request is not one for a WebSocket
             if isinstance(error.event_hint, RejectConnection):
-                await _write(inner, ws.send(error.event_hint))
+                await _write(inner, ws.send(error.event_hint), waits)
             raise
         request = events.pop(0)
         if not isinstance(request, Request):
             raise ConnectionResetError(f"{type(request).__name__} instead of a request")
         refusal, why = self._judge(request)
         if refusal:
-            await _write(inner, ws.send(RejectConnection(status_code=refusal)))
+            await _write(inner, ws.send(RejectConnection(status_code=refusal)), waits)
             raise ConnectionResetError(why)
         chosen = next((each for each in self._options.subprotocols if each in request.subprotocols), None)
-        await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)))
+        await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)), waits)
         return events + list(ws.events())  # a client may send frames before it has our answer
 
     def _judge(self, request: Request) -> tuple[int, str]:
@@ -261,12 +260,12 @@ class WebHandshake:
         return 0, ""
 
 
-async def _events(inner: Wire, ws: WSConnection) -> list[Event]:
+async def _events(inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
     """Read until there is at least one event; return all events of the last read."""
     while True:
         data = inner.receive(READ_BYTES)
         if data is None:
-            await trio.lowlevel.wait_readable(inner.fileno())
+            await waits.readable(inner.fileno())
             continue
         if not data:
             raise ConnectionResetError("the peer hung up")
@@ -276,7 +275,7 @@ async def _events(inner: Wire, ws: WSConnection) -> list[Event]:
             return events
 
 
-async def _write(inner: Wire, data: bytes) -> None:
+async def _write(inner: Wire, data: bytes, waits: Waits) -> None:
     buffers: deque[Buffer] = deque([data])
     while not inner.send(buffers):
-        await trio.lowlevel.wait_writable(inner.fileno())
+        await waits.writable(inner.fileno())
