@@ -1,8 +1,34 @@
-"""Blocking host: a conversation over a blocking socket, driven by the application's own thread (x-mode in ØMQ 0.x).
+"""Blocking host: a conversation over a blocking wire, driven by the application's own thread (x-mode in ØMQ 0.x).
 
-There is no other thread, no pipe and no doorbell: ``send`` writes to the socket and ``receive`` reads from it.  That is
-the lowest possible latency.  The price: there is one thread and one connection, and nothing is sent or received, not even
-a heartbeat, while the application is not inside a call.
+There is no other thread, no pipe and no doorbell: ``send`` writes to the socket and ``receive`` reads from it.
+That is the lowest possible latency.  The price: there is one thread and one connection, and nothing is sent or
+received, not even a heartbeat, while the application is not inside a call.
+
+The short cut
+    A round trip of small messages costs two system calls on each side, and nothing else may be added to it.
+    ``encode_one`` and ``decode_one``, which a protocol may have, turn one message into bytes and back without a
+    batch.  They return None whenever their protocol has anything else to do or to know, such as an envelope, a
+    handshake, a confirmation or a lack of credit; then the usual way is taken.  The short cut does not tell
+    the protocol the time, so the host does that before it asks the protocol what is due.
+
+Deadlines
+    Without a timeout a call blocks in ``recv``, and SO_RCVTIMEO brings it back for the protocol's deadline.  So
+    a deadline needs no system call for each read.  Only calls with a timeout poll before they read.
+
+The contract of protocols
+    The optional interfaces of ``kernel/contracts/protocol.py`` mean here what they mean to the stream host, with
+    the application in place of the routes:
+
+    =====================  ===================================================================================
+    ``Told``               is told before anything else
+    ``UpgradesToTls``      the handshake blocks the call in which the protocol asks for it
+    ``Crediting``          ``send`` reads and waits while there is no credit
+    ``Refusing``           a call raises ``LocalProtocolError``: the next one that learns of the refusal
+    ``Authenticating``     every login is refused, and the constructor raises: nobody decides on logins here
+    ``ToldOfSubscriptions``  is told at once: the application is the only source, and sends what it likes
+    =====================  ===================================================================================
+
+    ``Answering``, ``Named`` and ``Subscribing`` are about routes and ports; there are none.
 """
 
 from __future__ import annotations
@@ -25,8 +51,20 @@ from kernel.contracts.errors import (
     WouldBlock,
 )
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
-from kernel.contracts.protocol import StreamProtocol
+from kernel.contracts.protocol import (
+    Authenticating,
+    Crediting,
+    Refusing,
+    StreamProtocol,
+    Told,
+    ToldOfSubscriptions,
+    UpgradesToTls,
+)
+from kernel.hosting.blocking_wire import BlockingWire
+from kernel.hosting.closing_wire import DISCARDED_BYTES, SECONDS
+from kernel.hosting.facts import facts_of
 from kernel.hosting.message_reader import MessageReader
+from kernel.hosting.wire import PlainWire, Wire
 
 READ_SIZE = 32 * 1024
 """Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
@@ -37,29 +75,42 @@ _LONGEST = 3600.0
 
 
 class BlockingHost:
-    """One connection that the application uses directly.  Not for several threads at once."""
+    """One connection that the application uses directly.  Not for several threads at once.
+
+    ``handshake``: seconds until messages may be sent.  ``start_tls`` does the TLS handshake for a protocol that
+    ``UpgradesToTls``.  If the constructor raises, the caller closes the wire.
+    """
 
     def __init__(
-        self, connected: socket.socket, protocol: StreamProtocol, peer: str, handshake: float = 10.0
+        self,
+        wire: Wire,
+        protocol: StreamProtocol,
+        peer: str,
+        handshake: float = 10.0,
+        start_tls: Callable[[socket.socket], Wire] | None = None,
     ) -> None:
-        connected.setblocking(True)
         self.peer = peer
-        self._socket = connected
         self._protocol = protocol
-        self._recv = connected.recv
-        self._sendall = connected.sendall
+        self._start_tls = start_tls
+        self._crediting = protocol if isinstance(protocol, Crediting) else None
+        self._refusing = protocol if isinstance(protocol, Refusing) else None
+        self._upgrading = protocol if isinstance(protocol, UpgradesToTls) else None
+        self._told_of_subscriptions = protocol if isinstance(protocol, ToldOfSubscriptions) else None
         self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _no_short_cut)
         self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _no_short_cut)
         self._ready = MessageReader()
         self._short_cut_taken = False
         self._due = math.inf  # when the protocol wants to be called
-        self._poll = select.poll()
-        self._poll.register(connected, select.POLLIN)
         self._lost = ""
+        self._shared: dict[str, Any] = {}  # ``ConnectionFacts.shared``
         self._received = 0  # messages
         self._unconfirmed = False  # whether the application has messages that are not confirmed yet
+        self._use(wire)
+        if isinstance(protocol, Told):
+            protocol.on_connection(facts_of(wire, peer, self._shared))
         protocol.handle_timeout(time.monotonic())
         self._flush()
+        self._look_for_upgrade()
         self._shake_hands(time.monotonic() + handshake)
         self._set_system_timeout()
 
@@ -91,13 +142,44 @@ class BlockingHost:
         """
         if self._lost:
             raise ConnectionLost(self._lost)
-        self._protocol.send_batches(batches, time.monotonic())
-        self._flush()
-        refused = getattr(self._protocol, "refused", None)
-        if refused:
-            why = f"{self.peer}: {refused[0].reason}"
-            refused.clear()
-            raise LocalProtocolError(why)
+        protocol = self._protocol
+        if self._crediting is not None:
+            self._send_on_credit(batches, self._crediting)
+        else:
+            if not protocol.ready_to_send():
+                self._await_readiness()
+            protocol.send_batches(batches, time.monotonic())
+            self._flush()
+        if self._refusing is not None and self._refusing.refused:
+            self._raise_refusal(self._refusing)
+
+    def _send_on_credit(self, batches: Sequence[Batch], crediting: Crediting) -> None:
+        """Send no more messages at a time than the peer has given credit for; read until it gives more."""
+        for batch in batches:
+            at = 0
+            while at < len(batch):
+                self._await_readiness()
+                credit = crediting.may_send()
+                if credit is not None and credit <= 0:
+                    self._read(math.inf)
+                    continue
+                most = len(batch) if credit is None else credit
+                self._protocol.send_batches([batch.slice(at, at + most)], time.monotonic())
+                self._flush()
+                at += most
+
+    def _await_readiness(self) -> None:
+        """Read until the protocol may send messages.  What arrives in the meantime waits for ``receive``."""
+        while not self._protocol.ready_to_send():
+            if self._protocol.closed():
+                self._lose(None)
+            self._read(math.inf)
+
+    def _raise_refusal(self, refusing: Refusing) -> NoReturn:
+        """Tell the caller of the first message that the peer does not take; the others may be with the peer."""
+        why = f"{self.peer}: {refusing.refused[0].reason}"
+        refusing.refused.clear()
+        raise LocalProtocolError(why)
 
     # ------------------------------------------------------------------ receiving
 
@@ -112,13 +194,15 @@ class BlockingHost:
                 data = self._no_data(error)
             body = self._decode_one(data)
             if body is not None:
-                self._short_cut_taken = (
-                    True  # such messages are not counted: ``decode_one`` is not used where we have to confirm
-                )
+                # Such messages are not counted: ``decode_one`` returns None where we have to confirm.
+                self._short_cut_taken = True
                 if time.monotonic() >= self._due:
                     self._do_what_is_due_quietly()
                 return body
-            if not self._receive(data):
+            arrived = self._receive(data)
+            if self._refusing is not None and self._refusing.refused:
+                self._raise_refusal(self._refusing)
+            if not arrived:
                 self._fill(None)
         elif not self._ready:
             self._fill(timeout)
@@ -152,7 +236,7 @@ class BlockingHost:
 
     def fileno(self) -> int:
         """The socket's descriptor."""
-        return self._socket.fileno()
+        return self._wire.fileno()
 
     # ------------------------------------------------------------------ reading without the short cut
 
@@ -162,20 +246,38 @@ class BlockingHost:
             self._confirm()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
-            if deadline is not None and not self._await_bytes(deadline):
-                if time.monotonic() >= deadline:
-                    raise TimedOut(f"nothing received from {self.peer} within {timeout} s")
-                continue
+            if not self._read(deadline) and deadline is not None and time.monotonic() >= deadline:
+                raise TimedOut(f"nothing received from {self.peer} within {timeout} s")
+            if self._refusing is not None and self._refusing.refused:
+                self._raise_refusal(self._refusing)
+
+    def _read(self, deadline: float | None) -> bool:
+        """Wait for input until a deadline, and process it; return whether there was any.
+
+        False also when something else was done that was due.  With None there is no such return, and one
+        system call less.
+        """
+        if deadline is None:
             try:
                 data = self._recv(READ_SIZE)
             except OSError as error:
                 data = self._no_data(error)
-            self._receive(data)
+        elif not self._await_bytes(deadline):
+            return False
+        else:
+            try:
+                data = self._recv_now(READ_SIZE)
+            except BlockingIOError:  # only a part of a TLS record or of a frame has come
+                return False
+            except OSError as error:
+                self._lose(error)
+        self._receive(data)
+        return True
 
     def _await_bytes(self, deadline: float) -> bool:
         """Wait until there is input or a deadline has passed; return whether there is input."""
         due = min(self._protocol.next_deadline() or deadline, deadline)
-        if self._poll.poll(min(max(due - time.monotonic(), 0), _LONGEST) * 1000):
+        if self._poll(min(max(due - time.monotonic(), 0), _LONGEST) * 1000):
             return True
         if (self._protocol.next_deadline() or math.inf) <= time.monotonic():
             self._do_what_is_due()
@@ -186,9 +288,15 @@ class BlockingHost:
         if self._short_cut_taken:  # which has not told the protocol the time
             self._short_cut_taken = False
             self._protocol.receive_data(b"", now)
-        self._protocol.handle_timeout(now)
+        try:
+            self._protocol.handle_timeout(now)
+        except RemoteProtocolError as error:
+            self._fail(error)
+            raise
         self._due = self._protocol.next_deadline() or math.inf
         self._flush()
+        if self._upgrading is not None:
+            self._look_for_upgrade()
 
     def _do_what_is_due_quietly(self) -> None:
         """Do what is due, but do not raise: the caller has a message to return.
@@ -197,7 +305,7 @@ class BlockingHost:
         """
         try:
             self._do_what_is_due()
-        except ConnectionLost:
+        except (ConnectionLost, RemoteProtocolError):
             pass
 
     def _receive(self, data: bytes) -> bool:
@@ -209,17 +317,23 @@ class BlockingHost:
                 protocol.receive_eof(now)
                 self._lose(None)
             batches = protocol.receive_data(data, now)
-            self._received += sum(map(len, batches))
-            self._unconfirmed = self._unconfirmed or bool(batches)
-            self._ready.add(batches)
-            if now >= self._due:
-                self._do_what_is_due()
         except RemoteProtocolError as error:
             self._ready.add(error.batches)
-            self._lost = f"{self.peer}: {error}"
-            self._flush()
+            self._fail(error)
             raise
+        self._received += sum(map(len, batches))
+        self._unconfirmed = self._unconfirmed or bool(batches)
+        self._ready.add(batches)
+        if now >= self._due:
+            self._do_what_is_due()
+        if protocol.subscriptions:
+            # Nothing filters here, so whatever the peer asks for is in effect; and the list must not grow.
+            protocol.subscriptions.clear()
+            if self._told_of_subscriptions is not None:
+                self._told_of_subscriptions.subscribed(now)
         self._flush()
+        if self._upgrading is not None:
+            self._look_for_upgrade()
         if protocol.closed() and not self._ready:
             self._lose(None)
         return bool(self._ready)
@@ -247,6 +361,49 @@ class BlockingHost:
         self._lose(error)
         raise AssertionError("not reached")
 
+    def _use(self, wire: Wire) -> None:
+        """Read and write on this wire from now on."""
+        self._wire = wire
+        if isinstance(wire, PlainWire):
+            connected = wire.connected
+            connected.setblocking(True)
+            poll = select.poll()
+            poll.register(connected, select.POLLIN)
+            self._blocking: BlockingWire | None = None
+            # The socket's own methods, without one of ours around them: one call less for each message.
+            self._sendall: Callable[[Buffer], object] = connected.sendall
+            self._recv: Callable[[int], bytes] = connected.recv
+            self._recv_now: Callable[[int], bytes] = connected.recv
+            self._poll: Callable[[float], object] = poll.poll
+        else:
+            blocking = self._blocking = BlockingWire(wire)
+            self._sendall, self._recv, self._recv_now, self._poll = (
+                blocking.sendall,
+                blocking.recv,
+                blocking.recv_now,
+                blocking.poll,
+            )
+
+    def _look_for_upgrade(self) -> None:
+        """Begin TLS if the protocol wants it.  Everything before it was written: ``sendall`` has returned."""
+        protocol = self._upgrading
+        if protocol is None or not protocol.wants_tls():
+            return
+        connected = self._wire.connected
+        try:
+            if self._start_tls is None or connected is None or not isinstance(self._wire, PlainWire):
+                raise ConnectionLost("the protocol wants TLS, which cannot begin on this connection")
+            wire = self._start_tls(connected)
+        except (ConnectionLost, OSError, ValueError) as error:  # the last two: no usable certificate
+            self._lost = f"{self.peer}: no TLS: {error}"
+            self._wire.close()
+            self._stop_reading()
+            raise ConnectionLost(self._lost) from None
+        self._use(wire)
+        self._set_system_timeout()
+        protocol.tls_started(facts_of(wire, self.peer, self._shared), time.monotonic())
+        self._flush()
+
     def _set_system_timeout(self) -> None:
         """Limit blocking reads with SO_RCVTIMEO, so that the protocol is called at its deadline.
 
@@ -257,20 +414,26 @@ class BlockingHost:
             return
         self._due = deadline
         seconds = min(max(deadline - time.monotonic(), 0.01), _FOR_EVER)
-        packed = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+        connected = self._wire.connected
+        if self._blocking is not None:  # its socket does not block, so the system has nothing to limit
+            self._blocking.milliseconds = min(seconds, _LONGEST) * 1000
+        elif connected is not None:
+            packed = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
 
     def _shake_hands(self, deadline: float) -> None:
         """Wait until messages may be sent."""
         protocol = self._protocol
+        authenticating = protocol if isinstance(protocol, Authenticating) else None
         while not protocol.ready_to_send():
-            if self._await_bytes(deadline):
-                try:
-                    data = self._recv(READ_SIZE)
-                except OSError as error:
-                    self._lose(error)
-                self._receive(data)
-            elif time.monotonic() >= deadline:
+            if authenticating is not None and authenticating.login() is not None:
+                authenticating.decide("there is no authentication here", time.monotonic())
+                self._flush()
+                raise LocalProtocolError(
+                    f"{self.peer} logs in, and a direct channel has no engine that decides on logins: "
+                    "use an engine of kind stream with the option authenticator"
+                )
+            if not self._read(deadline) and time.monotonic() >= deadline:
                 raise ConnectionLost(f"{self.peer}: the handshake did not end in time")
 
     def _flush(self) -> None:
@@ -284,20 +447,66 @@ class BlockingHost:
             self._lose(error)
 
     def _lose(self, error: OSError | None) -> NoReturn:
-        self._lost = f"{self.peer}: {error or 'closed by the peer'}"
+        self._lost = self._lost or f"{self.peer}: {error or 'closed by the peer'}"
         raise ConnectionLost(self._lost) from error
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        """End a conversation in which the peer has broken a rule: say so to it, and read no more."""
+        self._lost = f"{self.peer}: {error}"
+        try:
+            self._flush()
+            self._wire.shut_down()
+        except (ConnectionLost, OSError):  # the peer has gone already
+            pass
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        """Let every later read raise, and send nothing more."""
+
+        def stopped(_: object) -> NoReturn:
+            raise ConnectionLost(self._lost)
+
+        self._recv = self._recv_now = self._poll = self._sendall = stopped
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Tell the peer that the conversation ends, and close the connection."""
-        if self._socket.fileno() >= 0:
+        """Tell the peer that the conversation ends, and close the connection.
+
+        If the peer is still sending, wait a few seconds until it has closed its side (``closing_wire.py``).
+        """
+        if self._wire.fileno() >= 0:
             self._protocol.close("closed", time.monotonic())
             try:
                 self._flush()
-            except ConnectionLost:
+                self._hang_up()
+            except (ConnectionLost, OSError):  # the peer has gone already
                 pass
-            self._socket.close()
+            self._lost = self._lost or f"{self.peer}: the channel is closed"
+            self._wire.close()
+
+    def _hang_up(self) -> None:
+        """Shut down the sending half; read and drop what the peer sends, until it closes.
+
+        Closing a socket with unread input makes the system send a reset, which can destroy our last bytes
+        before the peer has read them.  A peer that has sent nothing is not waited for.
+        """
+        wire = self._wire
+        if wire.connected is not None:
+            wire.connected.setblocking(False)
+        wire.shut_down()
+        deadline = time.monotonic() + SECONDS
+        discarded = 0
+        readable = select.poll()
+        readable.register(wire.fileno(), select.POLLIN)
+        while discarded <= DISCARDED_BYTES:
+            data = wire.receive(READ_SIZE)
+            if data == b"":
+                return
+            if data is not None:
+                discarded += len(data)
+            elif not discarded or not readable.poll(max(deadline - time.monotonic(), 0) * 1000):
+                return
 
     def __enter__(self) -> Self:
         return self

@@ -134,7 +134,7 @@ class Listener:
                 connection.close()
                 self._pause(sock, "the last file descriptors are kept for the process itself")
                 return
-            self._on_accept(connection, _name(peer, connection))
+            self._on_accept(connection, peer_name(peer, connection))
 
     def _turn_away(self, sock: socket.socket, why: str) -> None:
         """Close the connection of one waiting peer, so that it does not wait in vain; then pause.
@@ -237,7 +237,8 @@ def _identity(path: str | None) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _name(peer: object, connection: socket.socket) -> str:
+def peer_name(peer: object, connection: socket.socket) -> str:
+    """Return the name of a peer that was accepted: its address, or for a Unix socket our descriptor."""
     if isinstance(peer, tuple):
         return f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
     return f"unix#{connection.fileno()}"

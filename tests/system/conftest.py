@@ -65,9 +65,18 @@ class Transport:
         return listener(address=f"backend+{self.kind}://{place}", **self._listens, **options)
 
     def dialler(self, server: Kernel, **options: Any) -> EnginePlan:
-        return dialler(
-            f"backend+{self.kind}://{server.address_of('net')}{self._path}", **self._dials, **options
-        )
+        return dialler(**self.dials_to(server), **options)
+
+    def dialler_to(self, address: str) -> EnginePlan:
+        return dialler(address, **self._dials)
+
+    def listens(self) -> dict[str, Any]:
+        """The options of a listener."""
+        return self.listener().options
+
+    def dials_to(self, server: Kernel) -> dict[str, Any]:
+        """The options that lead to the listener of a kernel."""
+        return {"address": f"backend+{self.kind}://{server.address_of('net')}{self._path}", **self._dials}
 
 
 class Certificates:

@@ -6,16 +6,22 @@ There is no thread and no port of the kernel: the application's thread reads and
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from kernel.contracts.errors import ConnectionLost
+import msgspec
+
+from kernel.contracts.errors import ConnectionLost, LocalProtocolError
 from kernel.contracts.kinds import Side
-from kernel.hosting.address import Address, parse_address
+from kernel.contracts.protocol import StreamProtocol
+from kernel.hosting.address import SOCKET_TRANSPORTS, WEB_TRANSPORTS, Address, parse_address
 from kernel.hosting.blocking_host import BlockingHost
-from kernel.hosting.listener import listen_unix
+from kernel.hosting.connecting import prepare
+from kernel.hosting.handshakes import Handshakes
+from kernel.hosting.listener import listen_on, peer_name
+from kernel.hosting.waiting import InThread, finish
 from plugins.apis.direct.options import DirectOptions
 
 
@@ -26,17 +32,20 @@ class DirectChannel(BlockingHost):
         """Called by the kernel, from any thread: wake the thread that waits in a read."""
         # Before the wake-up: the next send looks at it.
         self._lost = self._lost or reason
+        connected = self._wire.connected
         # A shutdown makes a blocking ``recv`` in another thread return end-of-file.  To close the descriptor
         # would not wake that thread, and its number could be reused while the thread still reads from it.
         try:
-            self._socket.shutdown(socket.SHUT_RD)
+            if connected is not None:
+                # Not ``connected.shutdown``: that of an SSLSocket drops the TLS state, which the reader uses.
+                socket.socket.shutdown(connected, socket.SHUT_RD)
         except OSError:  # not connected any more
             pass
 
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called; the kernel then forgets the channel."""
-        return self._socket.fileno() < 0
+        return self._wire.fileno() < 0
 
     def dispose(self) -> None:
         """Called by the kernel when none of its threads is left."""
@@ -53,52 +62,94 @@ def open_direct(
 
     ``on_listening`` is called with the address once a listener listens; with port 0 it has the real port.
     """
-    address = parse_address(options.address, ("tcp", "unix"))
+    try:
+        address = parse_address(options.address, (*SOCKET_TRANSPORTS, *WEB_TRANSPORTS))
+    except ValueError as error:
+        raise ValueError(f"{error}.  For another transport, use an engine and a native channel") from None
+    side: Side = "server" if options.mode == "listen" else "client"
+    # Both raise for wrong options, so they come before the wait for a peer.
+    protocol = _make_protocol(make_protocol, address.protocol, options.protocol, side)
+    handshakes = Handshakes(
+        address,
+        server_side=side == "server",
+        tls=options.tls,
+        seconds=options.timeout,
+        web=options.web,
+        waits=InThread(),
+    )
+    if not isinstance(protocol, StreamProtocol):
+        raise LocalProtocolError(
+            f"{name!r}: {address.protocol!r} is no stream protocol, and a direct channel carries no other: "
+            "use the engine kind of its plugin and a native channel"
+        )
     try:
         if options.mode == "listen":
-            connected = _accept(address, options.timeout, on_listening)
+            connected, peer = _accept(address, options.timeout, on_listening)
         else:
-            connected = _connect(address, options.timeout)
+            connected, peer = _connect(address, options.timeout), str(address)
     except OSError as error:
         raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from error
-    # Each ``send`` is a separate write.  Nagle's algorithm would keep a second small one back until the peer
-    # has acknowledged the first.
-    if connected.family != socket.AF_UNIX:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    prepare(connected)
     try:
-        side: Side = "server" if options.mode == "listen" else "client"
-        # Heartbeats are off: between two calls of the application nobody would send them, and the peer would
-        # end an idle connection.
-        protocol = make_protocol(address.protocol, {"heartbeat": 0, **options.protocol}, side)
-        return DirectChannel(connected, protocol, str(address), options.timeout)
+        wire = finish(handshakes.shake(connected))
+    except ConnectionLost as error:  # the socket is closed
+        raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from None
+    try:
+        return DirectChannel(
+            wire, protocol, peer, options.timeout, lambda plain: finish(handshakes.start_tls(plain))
+        )
+    except LocalProtocolError as error:
+        wire.close()
+        raise LocalProtocolError(f"{name!r}, protocol {address.protocol!r}: {error}") from None
     except BaseException:
-        connected.close()
+        wire.close()
         raise
 
 
+def _make_protocol(
+    make_protocol: Callable[[str, dict[str, Any], Side], Any], kind: str, options: dict[str, Any], side: Side
+) -> Any:
+    # Heartbeats are off: between two calls of the application nobody would send them, and the peer would end an
+    # idle connection.
+    try:
+        return make_protocol(kind, {"heartbeat": 0, **options}, side)
+    except msgspec.ValidationError:
+        # A protocol without heartbeats has no such option.  Any other mistake is reported by this second call.
+        return make_protocol(kind, options, side)
+
+
 def _connect(address: Address, timeout: float) -> socket.socket:
-    if address.transport == "tcp":
+    if address.transport != "unix":
         return socket.create_connection((address.host or "localhost", address.port), timeout)
     connected = socket.socket(socket.AF_UNIX)
-    connected.settimeout(timeout)
-    connected.connect(address.place)
+    try:
+        connected.settimeout(timeout)
+        connected.connect(address.place)
+    except OSError:
+        connected.close()
+        raise
     return connected
 
 
-def _accept(address: Address, timeout: float, on_listening: Callable[[str], object] | None) -> socket.socket:
-    if address.transport == "tcp":
-        listener = socket.create_server((address.host, address.port))
-        where = f"{address.protocol}+tcp://{address.host}:{listener.getsockname()[1]}"
-    else:
-        listener = listen_unix(address.place, 1)
-        where = str(address)
+def _accept(
+    address: Address, timeout: float, on_listening: Callable[[str], object] | None
+) -> tuple[socket.socket, str]:
+    """Return the first peer that connects, and its name."""
+    bound = listen_on(address, 1)
     try:
-        with listener:
-            listener.settimeout(timeout)
-            if on_listening is not None:
-                on_listening(where)
-            return listener.accept()[0]
+        if on_listening is not None:
+            path = address.path if address.transport in WEB_TRANSPORTS else ""
+            on_listening(f"{address.protocol}+{address.transport}://{bound.address}{path}")
+        poll = select.poll()
+        for listening in bound.sockets:
+            poll.register(listening, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(timeout * 1000)}
+        for listening in bound.sockets:
+            if listening.fileno() in ready:
+                connected, peer = listening.accept()
+                return connected, peer_name(peer, connected)
+        raise TimeoutError("timed out")
     finally:
-        # Also when nobody has come: a file that stays behind makes the next attempt find the address in use.
-        if address.transport == "unix":
-            Path(address.place).unlink(missing_ok=True)
+        # Also when nobody has come: the file of a Unix socket that stays behind would make the next attempt
+        # find the address in use.
+        bound.close()

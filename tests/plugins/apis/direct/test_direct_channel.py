@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import resource
 import socket
 import struct
@@ -11,15 +12,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kernel.contracts.errors import ConnectionLost, TimedOut
+from kernel.contracts.errors import ConnectionLost, LocalProtocolError, TimedOut
+from kernel.hosting.tls_options import TlsOptions
 from kernel.plugins import PluginRegistry
-from kernel.testing.fixtures import KernelFactory
+from kernel.testing.fixtures import KernelFactory, kernel_factory
+from kernel.topology.plan import EnginePlan
 from plugins.apis.direct.channel import open_direct
 from plugins.apis.direct.options import DirectOptions
 from tests.events import Events
-from tests.system.conftest import listener, route
+from tests.system.conftest import Certificates, Transport, certificates, listener, route, transport
+
+__all__ = ["certificates", "kernel_factory", "transport"]
 
 HEARTBEAT = 0.5
 LONGER = 2.0
@@ -138,3 +144,125 @@ def test_a_unix_socket_that_nobody_called_at_is_no_obstacle_to_the_next_one(tmp_
         with pytest.raises(ConnectionLost, match="timed out"):
             open_direct(PluginRegistry.load().protocol_maker(), "line", options)
         assert not place.exists()
+
+
+# ---------------------------------------------------------------------- all transports, in both directions
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_kernel_is_reached_over_each_transport(
+    kernel_factory: KernelFactory, transport: Transport, timeout: float | None
+) -> None:
+    kernel = kernel_factory(transport.listener(), route("net", "app"), route("app", "net"))
+    app = kernel.open("app")
+    with kernel.open("line", "direct", **transport.dials_to(kernel)) as line:
+        for number in range(3):
+            line.send(b"%d" % number)
+            body = bytes(app.receive(60))
+            app.send(body * 2, timeout=60)
+            assert line.receive(timeout) == body * 2
+        line.send(b"x" * 1_000_000, key="large")
+        assert len(app.receive(60)) == 1_000_000
+        app.send_many([b"y" * 300_000] * 5, timeout=60)
+        assert [len(line.receive(timeout)) for _ in range(5)] == [300_000] * 5
+        with pytest.raises(TimedOut):
+            line.receive(timeout=0.01)
+        kernel.remove_engine("net")
+        with pytest.raises(ConnectionLost, match="closed by the peer"):
+            line.receive(timeout)
+
+
+def test_a_kernel_reaches_a_channel_over_each_transport(
+    kernel_factory: KernelFactory, transport: Transport
+) -> None:
+    where: queue.SimpleQueue[str] = queue.SimpleQueue()
+    kernel = kernel_factory(route("net", "app"), route("app", "net"), EnginePlan(name="app", kind="native"))
+    app = kernel.open("app")
+
+    def serve() -> None:
+        options = msgspec.convert({"timeout": 60, "mode": "listen", **transport.listens()}, DirectOptions)
+        with open_direct(PluginRegistry.load().protocol_maker(), "line", options, where.put) as line:
+            line.send(bytes(line.receive()) * 2)
+            with pytest.raises(ConnectionLost):
+                line.receive()
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    kernel.add_engine(transport.dialler_to(where.get(timeout=60)))
+    app.send(b"polly", timeout=60)
+    assert bytes(app.receive(60)) == b"pollypolly"
+    kernel.remove_engine("net")
+    serving.join(60)
+    assert not serving.is_alive()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["tls", "ws"], indirect=True)
+def test_heartbeats_are_sent_over_wires_with_bytes_of_their_own(
+    kernel_factory: KernelFactory, transport: Transport
+) -> None:
+    events = Events()
+    kernel = kernel_factory(
+        transport.listener(protocol={"heartbeat": 0}), route("app", "net"), on_event=events
+    )
+    options = {**transport.dials_to(kernel), "protocol": {"heartbeat": HEARTBEAT}}
+    with kernel.open("line", "direct", **options) as line:
+        feeding = threading.Timer(LONGER, feed, (kernel, 1, None))
+        feeding.start()
+        assert line.receive() == b"beat"
+        feeding.join()
+        assert events.count("disconnected") == 0
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+def test_a_thread_that_waits_over_tls_is_woken_by_the_end_of_the_kernel(
+    kernel_factory: KernelFactory, certificates: Certificates, blocked: bool
+) -> None:
+    serving = kernel_factory(
+        listener(address="backend+tls://127.0.0.1:0", tls={"certificate": certificates.server})
+    )
+    kernel = kernel_factory()
+    address = f"backend+tls://{serving.address_of('net')}"
+    line = kernel.open("line", "direct", address=address, tls={"authorities": certificates.authorities})
+    closing = threading.Timer(0.1 if blocked else 0, lambda: kernel.close())
+    closing.start()
+    if not blocked:
+        closing.join()
+    with pytest.raises(ConnectionLost):
+        line.receive()
+    closing.join()
+
+
+# ---------------------------------------------------------------------- what it cannot do
+
+
+def test_a_protocol_that_is_no_stream_is_refused_by_name(kernel_factory: KernelFactory) -> None:
+    options = DirectOptions(address="puzzle+tcp://127.0.0.1:1")
+    with pytest.raises(LocalProtocolError, match="'line': 'puzzle' is no stream protocol.*engine kind"):
+        open_direct(lambda name, options, side: object(), "line", options)
+
+
+@pytest.mark.parametrize("address", ["backend+inproc://x", "backend+sctp://127.0.0.1:1"])
+def test_another_transport_is_refused_with_a_word_on_what_to_use(address: str) -> None:
+    with pytest.raises(ValueError, match=r"no transport '.*' here.*use an engine and a native channel"):
+        open_direct(lambda name, options, side: object(), "line", DirectOptions(address=address))
+
+
+def test_options_of_tls_are_looked_at_before_a_peer_is_waited_for() -> None:
+    options = DirectOptions(address="backend+tls://127.0.0.1:0", mode="listen", timeout=60)
+    with pytest.raises(ValueError, match=r"tls\.certificate"):
+        open_direct(PluginRegistry.load().protocol_maker(), "line", options)
+
+
+def test_a_handshake_that_fails_names_the_channel_and_the_address(
+    kernel_factory: KernelFactory, certificates: Certificates
+) -> None:
+    serving = kernel_factory(
+        listener(address="backend+tls://127.0.0.1:0", tls={"certificate": certificates.stranger})
+    )
+    address = f"backend+tls://{serving.address_of('net')}"
+    options = DirectOptions(address=address, tls=TlsOptions(authorities=certificates.authorities))
+    with pytest.raises(
+        ConnectionLost, match=r"'line': no connection on backend\+tls://.*certificate verify failed"
+    ):
+        open_direct(PluginRegistry.load().protocol_maker(), "line", options)
