@@ -20,6 +20,7 @@ PERIOD = 0.5
 meanwhile."""
 
 _HYSTERESIS = 10
+"""An alarm is lifted when its figure is better than the limit by this part of it: a tenth."""
 
 
 def bytes_in_queues(broker: Broker) -> int:
@@ -32,6 +33,8 @@ def bytes_in_queues(broker: Broker) -> int:
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
             backlog = queue.backlog
+            # Bodies in pages are on disk.  How many messages these are is not counted, so it is estimated
+            # from their share of the size.
             here = backlog.size - backlog.paged
             count = backlog.count * here // backlog.size if backlog.paged else backlog.count
             held += here + PER_MESSAGE * (count + queue.outstanding)
@@ -108,7 +111,9 @@ class ProcessAlarm:
             return
         enough = _nine_tenths(self.limit)
         if self._last > enough and self._held() < enough:
-            self._give_back()  # takes milliseconds for each gigabyte, so only if messages are not what fills the memory
+            # This takes milliseconds for each gigabyte, so it is done only if messages alone do not explain
+            # the figure: then part of it is memory that was freed and that the allocator has kept.
+            self._give_back()
             self._last = self.resident()
         self.raised = self._last > enough and self._held() > _nine_tenths(share)
 
@@ -164,13 +169,15 @@ class Alarms:
         """Check all alarms; return whether the set of raised alarms has changed."""
         self.next_check = now + PERIOD
         for alarm in self.alarms:
-            # No file descriptor is free, or the disk is gone.  The broker continues.
+            # To read a figure may fail: no file descriptor is free for /proc, or the disk is gone.  The alarm
+            # keeps its state, and the broker goes on serving.
             try:
                 alarm.check()
                 self.unread.pop(alarm.name, None)
             except OSError as error:
                 self.unread[alarm.name] = str(error)
         before = self.raised
+        # Two alarms are called "memory".  Publishers are told each resource once.
         self.raised = tuple(sorted({alarm.name for alarm in self.alarms if alarm.raised}))
         return self.raised != before
 

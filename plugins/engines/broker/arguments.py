@@ -1,4 +1,8 @@
-"""Arguments of a declaration, checked as RabbitMQ checks them, with the texts of its errors."""
+"""Arguments of a declaration, checked as RabbitMQ checks them, with the texts of its errors.
+
+RabbitMQ prints Erlang terms in some of its errors.  Clients and their tests compare these texts, so they are
+the same here.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,7 @@ class _Unacceptable(Exception):
 
 def type_name(value: object) -> str:
     """Return RabbitMQ's name for the field-table type that a value travels as."""
+    # The order matters: in Python a bool is an int.
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -63,6 +68,7 @@ def erlang_value(value: object) -> str:
 
 
 def _integer(value: object) -> int:
+    # In Python a bool is an int; in a field table it is a type of its own.
     if isinstance(value, bool) or not isinstance(value, int):
         raise _Unacceptable(f'"expected integer, got {type_name(value)}"')
     return value
@@ -104,6 +110,7 @@ def _text(value: object) -> str:
 
 def _name(value: object) -> str:
     name = _text(value)
+    # Names that are no UTF-8 were decoded with surrogates, and are measured as the octets that came.
     if len(name.encode("utf-8", "surrogateescape")) > LONGEST_NAME:
         raise _Unacceptable(f"{{max_length_exceeded,{LONGEST_NAME}}}")
     return name
@@ -194,7 +201,7 @@ def require_equal_flag(
 def require_equal_argument(
     kind: str, name: str, vhost: str, argument: str, received: Mapping[str, Any], current: Mapping[str, Any]
 ) -> None:
-    """Raise ``PreconditionFailed`` for a declaration whose argument differs from that of the existing object."""
+    """Raise ``PreconditionFailed`` for a declaration whose argument differs from that of the existing one."""
     new, old = received.get(argument), current.get(argument)
     if new != old:
         raise PreconditionFailed(

@@ -1,10 +1,17 @@
 """Backlog: the ready messages of a queue, in order, by priority.
 
 There is one deque for each priority level.  Its items are spans (messages in memory) and pages (messages on
-disk). Items are in the order of their positions.  A message that is requeued gets its old place again, so
-that messages published later do not overtake it (RabbitMQ since 2.7).
+disk).  The items of a level are in the order of their positions, and their ranges of positions do not
+overlap, but for one case: a requeued message may belong into a gap of a page.  Then the page is read first.
+A message that is requeued gets its old place again, so that messages published later do not overtake it
+(RabbitMQ since 2.7).
 
-A page is read when it is at the front.  Until then its count is exact, and its size may be an estimate.
+A page is read when it is at the front.  Until then ``count`` relies on what the page says, and ``size`` on
+what it estimates.  Reading replaces the page by its spans and corrects both figures.  So a caller that
+computes how much to take has to look again after a page was read.
+
+Taking from the front costs the same however long the queue is.  Putting back costs a step for each item that
+stays in front of it; requeued messages are old, so these are few.
 """
 
 from __future__ import annotations
@@ -44,6 +51,7 @@ class Backlog:
     def append(self, span: Span, size: int) -> None:
         """Add new messages behind all others of their priority."""
         levels = self.levels
+        # Most queues have no priorities.  Then the envelope need not be looked at.
         level = levels[0] if len(levels) == 1 else self._level_of(span)
         level.append(span)
         self.count += span.stop - span.start
@@ -61,13 +69,16 @@ class Backlog:
         self.count += len(span)
         self.size += span.size()
         level = self._level_of(span)
+        # The items that stay in front of the span are taken off, and put back behind the insertion.
         overtaken: list[Item] = []
         while level and level[0].first < span.first:
             item = level[0]
             if item.batch is None and item.stop > span.first:
+                # The span belongs into a gap of this page, and only spans can be inserted between.
                 self._read_front(level)
             else:
                 overtaken.append(level.popleft())
+        # Messages that are requeued one by one are joined again, so that they are delivered as one batch.
         if overtaken and (last := overtaken[-1]).batch is not None and span.continues(last):
             last.stop = span.stop
         else:
@@ -76,6 +87,7 @@ class Backlog:
 
     def take_one(self) -> Span | None:
         """Remove and return the first message of the highest priority; None: the backlog is empty."""
+        # A level may be empty after all of its pages turned out to be lost, so the next one is tried.
         for level in reversed(self.levels):
             if level and self._has_front(level):
                 return self._taken(_front_of(level, 1))
@@ -97,6 +109,7 @@ class Backlog:
                     self._read_front(level)
                     continue
                 length = span.stop - span.start
+                # The size of the whole batch is an upper bound for a span that has a part of it.
                 if count + length <= most and size + batch.size <= most_bytes:
                     level.popleft()
                 else:
@@ -105,6 +118,7 @@ class Backlog:
                 spans.append(span)
                 count += length
                 size += batch.size if length == len(batch.bodies) else span.size()
+        # Subtracted, not assigned: reading a page has changed both figures meanwhile.
         self.count -= count
         self.size -= size
         return spans, count, size
@@ -117,6 +131,7 @@ class Backlog:
         """
         level = next(level for level in self.levels if level)
         if level[0].batch is None:
+            # The page is on disk already, but it may have fewer messages than it said.
             self._read_front(level)
             return None
         return self._taken(_front_of(level, most))
@@ -129,6 +144,8 @@ class Backlog:
         expired: list[Span] = []
         for level in self.levels:
             while level and (when := level[0].expires_at) is not None and when <= now:
+                # Dead letters need the bodies, so a page is read.  A page of which the expiry is not known
+                # says 0, and is read here, too.
                 if level[0].batch is None:
                     self._read_front(level)
                 else:
@@ -155,8 +172,12 @@ class Backlog:
         return bool(level)
 
     def _read_front(self, level: deque[Any]) -> None:
-        """Replace a level's first page by its spans, and correct the counts: messages may be lost, sizes were estimated."""
+        """Replace a level's first page by its spans, and correct the counts.
+
+        Messages of the page may be lost, and its size may have been an estimate.
+        """
         page = level.popleft()
+        # The store may read the next page ahead, so it is told which one that is.
         spans = self.read(page, level[0] if level else None)
         level.extendleft(reversed(spans))
         self.paged -= page.size
@@ -169,6 +190,7 @@ class Backlog:
         return span
 
     def _level_of(self, span: Span) -> deque[Any]:
+        # A priority above x-max-priority counts as that (RabbitMQ).  Publishers choose it freely.
         return self.levels[max(0, min(span.batch.envelope.priority, len(self.levels) - 1))]
 
 

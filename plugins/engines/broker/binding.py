@@ -40,4 +40,7 @@ def identity_of(
     source: Exchange, destination: Destination, key: str, arguments: Mapping[str, Any]
 ) -> Identity:
     """Return a key that is equal for equal bindings.  The order of the arguments does not matter."""
+    # ``id`` is unambiguous, because a binding refers to both objects as long as its identity is in use.
+    # Values of arguments may be lists and tables, which have no hash; hence ``repr``.  Names of arguments
+    # differ, so sorting never compares values.
     return id(source), id(destination), key, repr(sorted(arguments.items())) if arguments else ""

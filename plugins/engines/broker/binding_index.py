@@ -2,6 +2,9 @@
 
 A queue gets one copy of a message however many of its bindings match (AMQP 0-9-1, section 3.1.3.1). A
 protocol that tells its client which subscriptions a message matched asks this index, once for each envelope.
+
+A delivery does not say which bindings it came by: the routes are cached, and to note it for each message
+would cost all protocols.  The index makes matchers of its own, with the bindings of this queue alone.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ class BindingIndex:
 
     def find(self, envelope: Envelope) -> tuple[Binding, ...]:
         """Return the bindings that match, in no particular order."""
+        # Any change of bindings in the virtual host makes the index read the bindings of its queue again.
         changes = self._queue.vhost.routes.changes
         if changes != self._changes:
             self._changes = changes
@@ -67,6 +71,7 @@ class BindingIndex:
         if matcher is None:
             return ()
         properties = envelope.properties
+        # What a matcher looks at is decided here as in ``Routes``, so that both find the same bindings.
         found = matcher.match(
             envelope.key, properties if matcher.looks_at == "properties" else headers_of(envelope)
         )

@@ -2,7 +2,10 @@
 
 The engine calls operations on the virtual hosts, then ``process`` once a turn.  It calls ``handle_timeout``
 at ``next_deadline``.  The model does no I/O but through its store: it does not wait, read a clock or use a
-socket.
+socket.  Time is an argument and random numbers come from ``seed``, so that tests can repeat a run exactly.
+
+Deadlines are in a heap, and an entry is never removed from its middle.  ``Timed.called_at`` says which entry
+of an object counts; all others are skipped when their time comes.
 """
 
 from __future__ import annotations
@@ -98,11 +101,13 @@ class Broker:
         if timed.called_at is not None and timed.called_at <= when:
             return
         timed.called_at = when
+        # The number orders entries of the same time, since timed objects cannot be compared.
         self._asked += 1
         heappush(self._deadlines, (when, self._asked, timed))
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` has to be called; None: not at all."""
+        # This may be the time of an entry that counts no more.  The call then does nothing.
         return self._deadlines[0][0] if self._deadlines else None
 
     def handle_timeout(self, now: float) -> None:
@@ -111,6 +116,7 @@ class Broker:
         while deadlines and deadlines[0][0] <= now:
             when, _, timed = heappop(deadlines)
             if timed.called_at == when:
+                # Cleared first: the call may ask for another time.
                 timed.called_at = None
                 timed.handle_timeout(now)
         self.process(now)

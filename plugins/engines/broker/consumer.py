@@ -46,6 +46,7 @@ class Consumer:
         """How many messages it may have unacknowledged; 0: no limit."""
         self.outstanding = 0
         self.arguments = arguments
+        # Clients write the arguments, so the value may be of any type.
         priority = arguments.get("x-priority", 0)
         self.priority = priority if isinstance(priority, int) else 0
 
@@ -59,11 +60,14 @@ class Consumer:
         """
         receiver = self.receiver
         window = receiver.window
+        # The queue is remembered, since nothing else would process it when the window opens.  The other
+        # limits need no memory: an acknowledgement touches the queue itself (``Receiver._release``).
         if window.left <= 0:
             window.starved[self.queue] = None
             return 0
         if not receiver.active:
             return 0
+        # From here on the result may be negative: a client may lower a prefetch below what is outstanding.
         room = window.room()
         if self.auto_ack:
             return room

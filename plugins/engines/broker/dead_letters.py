@@ -46,6 +46,7 @@ def dead_envelope(
     """
     headers = dict(headers_of(envelope))
     deaths = deaths_of(envelope)
+    # One entry for each queue and reason.  A repeated death raises its count and comes to the front.
     earlier = next((d for d in deaths if d.get("queue") == queue and d.get("reason") == reason), None)
     if earlier is None:
         death = _new_death(envelope, reason, queue, clock)
@@ -56,11 +57,14 @@ def dead_envelope(
     headers.setdefault("x-first-death-reason", reason)
     headers.setdefault("x-first-death-queue", queue)
     headers.setdefault("x-first-death-exchange", envelope.exchange)
+    # With a dead-letter key the message goes to this key alone.  Otherwise it keeps all of its keys, those in
+    # the CC header included.  Consumers must never see BCC (RabbitMQ, sender-selected distribution).
     if key is not None:
         headers.pop("CC", None)
     headers.pop("BCC", None)
     properties = dict(envelope.properties)
     properties["headers"] = headers
+    # Without this it would expire again in the next queue.  ``original-expiration`` keeps the value.
     properties.pop("expiration", None)
     return msgspec.structs.replace(
         envelope,
@@ -72,7 +76,12 @@ def dead_envelope(
 
 
 def would_cycle(envelope: Envelope, queue: str) -> bool:
-    """Whether a dead letter was in ``queue`` before and was not rejected since, so that it would circulate for ever."""
+    """Whether a dead letter was in ``queue`` before and was not rejected since.
+
+    Such a message would circulate for ever.
+    """
+    # The latest death comes first.  A rejection is the decision of a consumer, which may decide otherwise the
+    # next time.  So a circle with a rejection in it is allowed (RabbitMQ).
     for death in deaths_of(envelope):
         if death.get("reason") == "rejected":
             return False
@@ -99,4 +108,5 @@ def _new_death(envelope: Envelope, reason: Reason, queue: str, clock: float) -> 
 
 def _counted(count: object) -> int:
     """Return a count that a client may have written; 0 if it is no number that fits into 64 bits."""
+    # Below 2^62, so that the count still fits after it was raised.
     return count if isinstance(count, int) and 0 <= count < 1 << 62 else 0

@@ -39,7 +39,10 @@ def _system_exchange(name: str, kind: str, matcher: Any) -> Exchange:
 
 
 def check_exchange_name(name: str, existing: Mapping[str, Exchange]) -> None:
-    """Refuse the default exchange, and new names with the reserved prefix."""
+    """Refuse the default exchange, and new names with the reserved prefix.
+
+    An exchange that exists may be declared again, so that clients can check for ``amq.topic`` and others.
+    """
     if not name:
         raise default_exchange_refused()
     if name.startswith("amq.") and name not in existing:
@@ -86,6 +89,7 @@ def require_same_queue(
 ) -> None:
     """Refuse to declare an existing queue with other properties."""
     name, vhost = queue.name, queue.vhost.name
+    # Arguments without an effect may differ: they are stored and ignored (RabbitMQ).
     require_equal_flag("queue", name, vhost, "durable", durable, queue.durable)
     require_equal_flag("queue", name, vhost, "auto_delete", auto_delete, queue.auto_delete)
     for argument in QUEUE_ARGUMENTS:

@@ -4,15 +4,25 @@ A message is in one of three states.  It is *ready* while it is in the backlog; 
 delivered and not acknowledged (then the receiver's ``Unacked`` has it, and the queue only counts it); and
 *gone* when it was acknowledged, dropped or dead-lettered.  Transitions:
 
-    publish      -> ready          deliver   ready -> outstanding (gone, if the consumer acknowledges automatically)
-    requeue      outstanding -> ready, at its old position      acknowledge, reject, give_up    outstanding -> gone
-    expire, drop-head    ready -> gone
+    publish                         -> ready
+    deliver                         ready -> outstanding; -> gone, if the consumer acknowledges automatically
+    requeue                         outstanding -> ready, at its old position
+    acknowledge, reject, give_up    outstanding -> gone
+    expire, drop-head               ready -> gone
 
-Every message has a position, which no other message of the queue ever gets.  The store knows messages by it.
+Every message has a position, which no other message of the queue ever gets.  The store knows messages by
+their positions.  The backlog is sorted by them, so that a requeued message finds its old place.
 
 ``publish`` only appends, and marks the queue as touched.  ``process`` does what follows: it expires,
 delivers, and drops what exceeds a limit.  The virtual host calls it once a turn for each touched queue,
-however many batches came. Operations that look at the backlog call it first.
+however many batches came.  So what was published in one turn is delivered as few large batches.  Operations
+that look at the backlog call ``process`` first.
+
+A queue does not know why a consumer takes no more.  It asks each one for ``room``.  Whatever gives a consumer
+room again (an acknowledgement, an opened window, a session that resumes) touches the queue.
+
+All methods are called by the broker's thread.  None of them writes to a client: ``Receiver.deliver`` only
+appends to lists that the client encodes at the end of the turn.
 """
 
 from __future__ import annotations
@@ -74,16 +84,20 @@ class Queue:
         """A deque for each consumer priority, the highest first.  Each deque is rotated as its consumers are
         served."""
         self.consumer_count = 0
-        self._active: Consumer | None = None  # with x-single-active-consumer: the only one that gets messages
+        self._active: Consumer | None = None
+        """With x-single-active-consumer: the only one that gets messages."""
         self.incoming: dict[Identity, Binding] = {}
-        self.outstanding = 0  # delivered and not acknowledged
+        self.outstanding = 0
+        """How many messages were delivered and not acknowledged."""
         self.next_position = 0
         self.deleted = False
+        """Whether it was deleted.  Receivers may have messages of a deleted queue, so they still call it."""
         self.last_used = now
         self.messages_in = self.messages_out = 0
         self.undeliverable = 0
         """Messages that were dropped because a consumer's protocol could not carry them."""
-        self.called_at: float | None = None  # when the broker will call ``handle_timeout`` (see ``Timed``)
+        self.called_at: float | None = None
+        """When the broker will call ``handle_timeout`` (see ``Timed``)."""
         self._touched = False
         self._limited = policy.max_length is not None or policy.max_length_bytes is not None
         self._rejects = self._limited and policy.overflow != "drop-head"
@@ -111,10 +125,14 @@ class Queue:
         envelope = batch.envelope
         count = accepted = len(batch.bodies)
         if self._rejects:
+            # The publisher is told the result of this call, so the limit cannot wait for the end of the turn.
+            # Messages that consumers take now do not count against it.
             self.process(now)
             accepted = self._acceptable(batch)
             if accepted < count:
                 if self.policy.overflow == "reject-publish-dlx":
+                    # These messages never were in the queue.  They have no position and are not stored, so
+                    # that the store is not told of this span, and any base will do.
                     self._give_up(Span(0, batch, accepted, count), "maxlen", now)
                 batch = batch.slice(0, accepted)
         if not accepted:
@@ -127,19 +145,21 @@ class Queue:
         self.messages_in += accepted
         self.backlog.append(span, batch.size)
         if self.stored is not None and envelope.persistent:
+            # Written now, before any delivery: the store's records have the order in which things happened.
             self.vhost.store.keep_messages(self, span)
+        # ``touch`` looks itself.  The test spares a call for all batches of a turn but the first.
         if not self._touched:
             self.touch()
         return accepted
 
     def process(self, now: float) -> None:
         """Expire, deliver and drop messages, after anything has changed."""
+        # Cleared first: a dead letter that comes back to this queue below has to touch it again.
         self._touched = False
         backlog = self.backlog
         if self._may_expire and backlog.count:
             # A message with a TTL of 0 expires unless it can be delivered at once (RabbitMQ).  So messages
-            # that expire
-            # just now are expired only after the deliveries.
+            # that expire just now are expired only after the deliveries.
             self._expire(now - 1e-9)
         if self.consumer_count and backlog.count:
             self._deliver()
@@ -148,14 +168,19 @@ class Queue:
             expiry = backlog.next_expiry()
             if expiry is not None:
                 self.vhost.broker.call_at(expiry, self)
+        # The limits are for ready messages.  What consumers could take is not dropped, so this comes after
+        # the deliveries.
         if self._limited and not self._rejects:
             self._drop_excess(now)
+        # The first comparison alone is false for almost every queue, and is made each turn.
         if backlog.size > self.most_resident and backlog.size - backlog.paged > self.most_resident:
             self.vhost.store.page_out(self)
 
     def take(self, now: float) -> Span | None:
         """Remove one message for a ``get``."""
+        # An expired message must not be returned, and consumers were there before this request.
         self.process(now)
+        # A get counts as use for x-expires (RabbitMQ); a publish does not.
         self.last_used = now
         span = self.backlog.take_one()
         if span is not None:
@@ -181,9 +206,8 @@ class Queue:
         count = len(span)
         before, self.undeliverable = self.undeliverable, self.undeliverable + count
         self.vhost.messages_undeliverable += count
-        if (
-            before.bit_length() != self.undeliverable.bit_length()
-        ):  # report each time that the count has doubled
+        # Reported each time that the count has doubled: such messages may come by the thousand.
+        if before.bit_length() != self.undeliverable.bit_length():
             self.vhost.broker.report(
                 "undeliverable",
                 f"{self.undeliverable} messages of queue {self.name!r} in vhost {self.vhost.name!r} so far; "
@@ -194,6 +218,7 @@ class Queue:
     def requeue(self, span: Span) -> None:
         """Put messages back at their old position."""
         self.outstanding -= len(span)
+        # The messages of a deleted queue are gone.  The store was told when it was deleted.
         if self.deleted:
             return
         span.redelivered = True
@@ -209,7 +234,10 @@ class Queue:
         return count
 
     def restore(self, pages: Sequence[tuple[int, Paged]], next_position: int) -> None:
-        """Append the pages that a store has recovered: priority and page of each, in the order of positions."""
+        """Append the pages that a store has recovered.
+
+        ``pages`` has the priority and the page of each, in the order of positions.
+        """
         for priority, page in pages:
             self.backlog.append_page(page, priority)
             self._may_expire = self._may_expire or page.may_expire
@@ -220,6 +248,7 @@ class Queue:
         """Add a consumer."""
         self.last_used = now
         self.consumer_count += 1
+        # The list is sorted by priority, the highest first, and has no empty deque, so peers[0] exists.
         for index, peers in enumerate(self.consumers):
             if peers[0].priority == consumer.priority:
                 peers.append(consumer)
@@ -247,9 +276,10 @@ class Queue:
         if not consumer.outstanding:
             self.touch()
         else:
-            # The messages of the consumer that ends are mostly requeued next.  If its successor were served
-            # before that,
-            # it would get later messages first.  With a prefetch set, each acknowledgement touches the queue.
+            # Clients cancel a consumer before they close its channel, which requeues what it has
+            # unacknowledged.  If its successor were served before that, it would get later messages first
+            # (seen beside RabbitMQ).  So the queue is not touched now.  With a prefetch set, each
+            # acknowledgement touches it.
             consumer.prefetch = consumer.prefetch or consumer.outstanding
 
     def all_consumers(self) -> list[Consumer]:
@@ -257,7 +287,10 @@ class Queue:
         return [consumer for peers in self.consumers for consumer in peers]
 
     def plan_expiry(self, now: float) -> None:
-        """With x-expires: have ``handle_timeout`` called when the queue has been unused for so long."""
+        """With x-expires: have ``handle_timeout`` called when the queue has been unused for so long.
+
+        To declare the queue again is a use of it.
+        """
         if self.policy.expires is not None and not self.consumer_count:
             self.last_used = now
             self.vhost.broker.call_at(now + self.policy.expires, self)
@@ -268,11 +301,13 @@ class Queue:
             return
         expires = self.policy.expires
         if expires is not None and not self.consumer_count:
+            # The deadline is not moved each time that the queue is used.  It is compared when it comes.
             due = self.last_used + expires
             if now >= due:
                 self.vhost.remove_queue(self, now)
                 return
             self.vhost.broker.call_at(due, self)
+        # Messages may have expired.  The broker processes touched queues after all timeouts.
         self.touch()
 
     def statistics(self) -> dict[str, int]:
@@ -291,16 +326,21 @@ class Queue:
             self._deliver_to_active()
             return
         backlog = self.backlog
+        # A consumer priority is served only when no consumer of a higher one has room (RabbitMQ).  Nothing
+        # that is called from here changes the consumers: a receiver tells its client only that it is busy.
         for peers in self.consumers:
+            # How many consumers in a row had no room.  When all of them had none, the round is over.
             waiting = 0
             while backlog.count and waiting < len(peers):
                 consumer = peers[0]
                 room = consumer.room()
                 if room <= 0:
                     waiting += 1
+                    # The next turn begins with the next consumer also if this one was skipped.
                     peers.rotate(-1)
                     continue
                 waiting = 0
+                # A single consumer gets all that it has room for: there is nobody to share with.
                 if len(peers) == 1:
                     self._deliver_to(consumer, room)
                 else:
@@ -328,11 +368,13 @@ class Queue:
 
     def _deliver_to(self, consumer: Consumer, most: int) -> None:
         receiver = consumer.receiver
+        # ``most`` counts messages, the window bytes.  Neither bounds the other.
         spans, count, size = self.backlog.take(most, receiver.window.left)
         self.messages_out += count
         if not consumer.auto_ack:
             self.outstanding += count
         else:
+            # With automatic acknowledgement the messages are gone now, before the client has read them.
             for span in spans:
                 if span.location is not None:
                     self._forget(span)
@@ -340,6 +382,7 @@ class Queue:
 
     def _expiry(self, expiration: int | None, now: float) -> float | None:
         self._may_expire = True
+        # The shorter of the queue's and the message's time to live applies (RabbitMQ).
         lives = self.policy.message_ttl
         if expiration is not None:
             seconds = min(expiration, _LONGEST_EXPIRATION) / 1000
@@ -367,6 +410,8 @@ class Queue:
 
     def _drop_excess(self, now: float) -> None:
         policy, backlog = self.policy, self.backlog
+        # The excess is computed anew for each step.  A step may read a page, of which messages may be lost
+        # or smaller than estimated: to drop what seemed too much before would drop too many.
         if policy.max_length is not None:
             while (excess := backlog.count - policy.max_length) > 0:
                 self._drop_oldest(excess, now)
@@ -380,10 +425,13 @@ class Queue:
             self._give_up(span, "maxlen", now)
 
     def _give_up(self, span: Span, reason: Reason, now: float) -> None:
+        # The dead letter is stored before its original is dropped.  A crash between the two leaves both; the
+        # other order could leave none.  A deleted queue dead-letters nothing (RabbitMQ).
         if self.policy.dead_letter_exchange is not None and not self.deleted:
             self.vhost.publish_dead(self, span, reason, now)
         self._forget(span)
 
     def _forget(self, item: Item) -> None:
+        # A page is on disk always; a span only if the store has given it a location.
         if item.batch is None or item.location is not None:
             self.vhost.store.drop_messages(self, item)

@@ -1,9 +1,23 @@
 """Receiver: one stream of numbered deliveries to a client (an AMQP channel, a STOMP subscription).
 
 It has the unacknowledged messages, the credit that its consumers share, and the deliveries that the front end
-has not encoded yet.  A message is in up to two of these: a queue calls ``deliver``, which adds it to
-``unacked`` (unless the consumer acknowledges automatically) and to ``deliveries``.  The front end takes
-``deliveries`` at the end of the turn.
+has not encoded yet.  A queue calls ``deliver``, which adds a message to ``unacked`` (unless the consumer
+acknowledges automatically) and to ``deliveries``.  The front end takes ``deliveries`` at the end of the turn.
+
+Three limits bound what is delivered; ``Consumer.room`` computes how much all of them allow.
+
+* ``Consumer.prefetch``: unacknowledged messages of one consumer.
+* ``Receiver.prefetch``: unacknowledged messages of all consumers of a receiver.
+* ``Window``: bytes that were delivered to a connection and that its socket has not taken.  It bounds the
+  memory of a client that reads slowly, acknowledges automatically, or has no prefetch.
+
+A queue that stops at a limit must be processed when the limit allows more.  An acknowledgement touches the
+queues of the consumers for which it makes room.  The window remembers which queues it has stopped.
+
+A receiver is attached to a connection, or detached while a session outlives its connection.  A detached
+receiver is delivered nothing, and keeps what is unacknowledged.
+
+Everything here is called by the broker's thread.
 """
 
 from __future__ import annotations
@@ -46,6 +60,8 @@ class Window:
         """Set the window to ``left`` bytes, and process queues that waited for it until it is full again."""
         self.left = left
         starved = self.starved
+        # Each queue is removed before it is processed.  If the window closes meanwhile, the queue adds itself
+        # again, behind the others.  So queues take turns at a window that is too small for all of them.
         while starved and self.left > 0:
             queue = next(iter(starved))
             del starved[queue]
@@ -95,19 +111,27 @@ class Receiver:
         self._detached_in: dict[Receiver, int] | None = None
         """``Broker.detached``, while this receiver is in it."""
         self.on_deliveries = on_deliveries
-        """Called when ``deliveries`` was empty and gets its first entry."""
+        """Called when ``deliveries`` was empty and gets its first entry.
+
+        A queue is in the middle of delivering then, so the callback may only say that its client is busy.
+        """
         self.on_cancelled = on_cancelled
-        """Called when the broker ends a consumer because its queue was deleted."""
+        """Called when the broker ends a consumer because its queue was deleted.
+
+        The consumer is no longer in ``consumers`` then.  What it has unacknowledged still is in ``unacked``.
+        """
 
     def deliver(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
-        """Deliver spans of a queue to a consumer: ``count`` messages with ``size`` octets of bodies in all."""
+        """Deliver spans of a queue to a consumer: ``count`` messages with ``size`` octets of bodies."""
         least = LEAST_PER_MESSAGE * count
         self.window.left -= size if size > least else least  # noqa: FURB136 - max() is a call, for each batch
         deliveries = self.deliveries
+        # Once a turn, not once a batch: the list is cleared at the end of the turn.
         if not deliveries:
             self.on_deliveries()
         unacked = self.unacked
         if consumer.auto_ack:
+            # These take tags, too: all deliveries of an AMQP channel are numbered in one sequence.
             tag = unacked.next_tag
             for span in spans:
                 deliveries.append((consumer, tag, span))
@@ -136,6 +160,7 @@ class Receiver:
             return None
         if not auto_ack:
             return self.unacked.add(span, queue, None), span
+        # ``Queue.take`` has counted the message as outstanding.
         queue.acknowledge(span)
         tag = self.unacked.next_tag
         self.unacked.next_tag += 1
@@ -147,6 +172,7 @@ class Receiver:
         Raises ``PreconditionFailed`` for an unknown tag; the tags before it are acknowledged.
         """
         taken, refusal = self.take_unacked(first, last, multiple=multiple)
+        # The tags before an unknown one count, so they are processed before the error is raised.
         self.accept(taken)
         if refusal is not None:
             raise refusal
@@ -154,7 +180,7 @@ class Receiver:
     def reject(self, first: int, last: int, *, multiple: bool, requeue: bool, now: float) -> None:
         """Reject tags: ``requeue`` them, or drop them (to the dead-letter exchange if there is one).
 
-        Tags: see above.
+        ``first``, ``last`` and ``multiple`` are those of ``acknowledge``, and so is the error.
         """
         taken, refusal = self.take_unacked(first, last, multiple=multiple)
         self.refuse(taken, requeue=requeue, now=now)
@@ -195,10 +221,9 @@ class Receiver:
     ) -> None:
         """Drop messages that the client's protocol cannot carry.
 
-        They were delivered under the tags from ``first_tag`` on.
-
-        Nothing of them was sent.  They leave the queue as undeliverable, and their tags are not used again.
-        ``auto_ack``: they were acknowledged when they were delivered.
+        They were delivered under the tags from ``first_tag`` on, and were not sent.  They leave the queue as
+        undeliverable, and their tags are not used again.  ``auto_ack``: they were acknowledged when they were
+        delivered.
         """
         if auto_ack:
             queue.give_up(span, why, now)
@@ -206,6 +231,7 @@ class Receiver:
         handed, _ = self.take_unacked(first_tag, first_tag + len(span) - 1, multiple=False)
         for one in handed:
             self._release(one)
+            # ``Queue.give_up`` does not count, because with ``auto_ack`` the messages are not outstanding.
             queue.outstanding -= len(one)
             queue.give_up(one.span, why, now)
 
@@ -222,7 +248,7 @@ class Receiver:
             handed.queue.requeue(handed.span)
 
     def detach(self) -> None:
-        """The connection is lost and the session continues: take no more deliveries, and keep the unacknowledged.
+        """The connection is lost and the session continues: take no more, keep what is unacknowledged.
 
         Deliveries that were not encoded stay in ``deliveries``.  The consumers stay subscribed to their
         queues.  If the session ends without another connection, unsubscribe its consumers and call
@@ -236,6 +262,8 @@ class Receiver:
             self._detached_in[self] = self.unacked.estimated_size()
             break
         self.active = False
+        # The old window belongs to the connection, and would remember queues for a receiver that has left it.
+        # A window without room keeps ``Consumer.room`` at nothing.
         self.window = Window(0)
         self.on_deliveries = _nobody_listens
         self.on_cancelled = self._remember_cancelled
@@ -248,8 +276,11 @@ class Receiver:
     ) -> None:
         """The client has another connection: continue, and begin with the deliveries that were not encoded.
 
-        The front end sends the messages in ``unacked`` again, under their old tags or new ones.  Deliveries
-        that were not encoded are in ``unacked`` and in ``deliveries``.
+        The front end sends again what is in ``unacked``, under its old tags or new identifiers of its own.
+        Deliveries that were not encoded are in ``unacked`` and in ``deliveries``: the first entry of
+        ``deliveries`` has the first tag that was never sent.
+
+        Calls ``on_cancelled`` for consumers whose queue was deleted meanwhile, then ``on_deliveries``.
         """
         self._forget_detached()
         self.window = window
@@ -272,7 +303,7 @@ class Receiver:
         self.cancelled.append(consumer)
 
     def wake(self) -> None:
-        """There is credit again, or the window is open: have the queues of all consumers processed in this turn."""
+        """There is credit again: have the queues of all consumers processed in this turn."""
         for consumer in self.consumers.values():
             consumer.queue.touch()
 
@@ -287,6 +318,8 @@ class Receiver:
         count = len(handed)
         consumer.outstanding -= count
         self.outstanding -= count
+        # Without a prefetch, an acknowledgement changes nothing about what may be delivered, and no queue has
+        # to be processed.  A prefetch of the receiver makes room for all of its consumers.
         if self.prefetch:
             self.wake()
         if consumer.prefetch:

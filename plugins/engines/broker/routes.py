@@ -3,9 +3,14 @@
 The search follows bindings between exchanges and alternate exchanges, and visits each exchange once.
 
 There are two caches.  By envelope: the whole answer, which one dictionary lookup finds for each batch.  By
-exchange and key: the result of one search, unless an exchange on the way matches by headers or properties.  A
-change of a binding clears the first cache.  In the second it clears the exchanges from which messages may
-reach the binding's exchange; of that exchange itself, only the keys that the binding may match.
+exchange and key: the result of one search, unless an exchange on the way matches by headers or properties.
+The first is for publishers that reuse their envelopes, and the second for those that do not.
+
+A change of a binding clears the first cache.  In the second it clears the exchanges from which messages may
+reach the binding's exchange; of that exchange itself, only the keys that the binding may match.  Consumers
+that come and go would otherwise make every publisher of the virtual host search again (figures: decision 20).
+
+The default exchange is not in the second cache: its answer is one lookup in the dictionary of queues.
 """
 
 from __future__ import annotations
@@ -98,12 +103,14 @@ class Routes:
         known = self._by_key.get(exchange.name)
         if known:
             _forget_keys(known, exchange.kind, binding.key)
+        # The exchanges that lead here are looked for only if any other one has cached keys.
         if len(self._by_key) > (known is not None):
             for name in self._leading_to(exchange):
                 self._by_key.pop(name, None)
 
     def _leading_to(self, exchange: Exchange) -> set[str]:
         """Return the names of the other exchanges from which messages may reach this one."""
+        # Alternates are names.  An exchange that is named so need not exist, so there is no link back.
         alternates = [each for each in self._exchanges.values() if each.alternate is not None]
         found: set[str] = set()
         waiting = [exchange]
@@ -118,7 +125,7 @@ class Routes:
         return found - {exchange.name}
 
     def forget_envelopes(self) -> None:
-        """A queue was declared or deleted, and so a route of the default exchange, which is not cached by key."""
+        """A queue was declared or deleted: routes of the default exchange have changed."""
         self._by_envelope.clear()
 
     def find(self, envelope: Envelope) -> Route:
@@ -133,6 +140,8 @@ class Routes:
         headers = headers_of(envelope)
         queues, sinks = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
         without_bcc = None
+        # Each key in CC and BCC is routed as if the message had been published with it (RabbitMQ's
+        # sender-selected distribution).  A queue that several keys reach gets one copy.
         if headers and ("CC" in headers or "BCC" in headers):
             for key in _copies(headers):
                 more_queues, more_sinks = self._from(envelope.exchange, key, headers, envelope.properties)
@@ -141,6 +150,7 @@ class Routes:
             queues = tuple(dict.fromkeys(queues))
             sinks = tuple(dict.fromkeys(sinks))
             without_bcc = _without_bcc(envelope)
+        # Checked once for each envelope and not once for each message.  What reaches no queue is not stored.
         if queues:
             self._check(without_bcc or envelope)
         if len(self._by_envelope) >= _MOST_ENVELOPES:
@@ -159,6 +169,7 @@ class Routes:
         exchange = self._exchanges.get(name)
         if exchange is None:
             raise missing_exchange(name, self._vhost)
+        # That a key reaches nothing is cached as well: such keys would be searched for each message.
         found, by_key_alone = self._walk(exchange, key, headers, properties)
         if by_key_alone:
             if known is None:
@@ -171,6 +182,7 @@ class Routes:
     def _walk(
         self, start: Exchange, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]
     ) -> tuple[_Found, bool]:
+        # Dictionaries serve as sets that keep the order, so that simulated runs can be repeated exactly.
         ends: dict[Queue | Sink, None] = {}
         seen: dict[Exchange, None] = {start: None}
         waiting = [start]
@@ -178,13 +190,14 @@ class Routes:
         while waiting:
             exchange = waiting.pop()
             # Never cache a search through the default exchange: it depends on the queues, and a declared
-            # queue does not
-            # clear the cache by key.
+            # queue does not clear the cache by key.  An alternate exchange may be the default one.
             looks_at = exchange.matcher.looks_at
             by_key_alone = by_key_alone and looks_at == "key" and bool(exchange.name)
             found: Iterable[Destination] = exchange.matcher.match(
                 key, properties if looks_at == "properties" else headers
             )
+            # The alternate exchange gets what no binding here matches.  A binding that matches and leads to
+            # an exchange without queues counts as a match (RabbitMQ).
             if not found and exchange.alternate is not None and exchange.alternate in self._exchanges:
                 found = (self._exchanges[exchange.alternate],)
             for destination in found:
@@ -193,6 +206,7 @@ class Routes:
                 elif destination not in seen:
                     seen[destination] = None
                     waiting.append(destination)
+        # Sinks are rare, so that one pass over the ends is usually enough.
         queues = tuple([end for end in ends if isinstance(end, Queue)])
         if len(queues) == len(ends):
             return (queues, ()), by_key_alone
@@ -200,10 +214,14 @@ class Routes:
 
 
 def _forget_keys(known: dict[str, _Found], kind: str, pattern: str) -> None:
-    """Remove the keys from a cache that a binding with this pattern may match."""
+    """Remove the keys from a cache that a binding with this pattern may match.
+
+    To remove too many costs a search for each.  To leave one would route messages wrongly.
+    """
     if kind == "direct":
         known.pop(pattern, None)
         return
+    # Of other types nothing is known, so their bindings may match any key, like "#".
     words = pattern.split(".") if kind == "topic" else ["#"]
     wild = next((index for index, word in enumerate(words) if word in ("*", "#")), None)
     if wild is None:
@@ -211,7 +229,8 @@ def _forget_keys(known: dict[str, _Found], kind: str, pattern: str) -> None:
     elif wild == 0 or len(known) > _MOST_SEARCHED:
         known.clear()
     else:
-        start = ".".join(words[:wild])  # without the dot: "a.#" matches "a" as well
+        # Without the dot behind it: "a.#" matches "a" as well.
+        start = ".".join(words[:wild])
         for key in [key for key in known if key.startswith(start)]:
             del known[key]
 

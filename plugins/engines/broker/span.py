@@ -1,6 +1,8 @@
 """Span: consecutive messages of a queue, as a range of the batch in which they were published.
 
-To split a span changes two numbers and copies no body.  Queues that got the same batch share it.
+To split a span changes two numbers and copies no body.  Queues that got the same batch share it, so a batch
+is never changed.  A body is freed when no span of any queue has its batch any more: one message that stays
+unacknowledged keeps the bodies of all messages of its batch.
 """
 
 from __future__ import annotations
@@ -42,13 +44,17 @@ class Span(msgspec.Struct, gc=False):
 
     def size(self) -> int:
         """Return the sum of the body sizes."""
+        # The size of a whole batch is known.  For a part, the bodies have to be looked at.
         batch = self.batch
         if self.stop - self.start == len(batch.bodies):
             return batch.size
         return self.as_batch().size
 
     def as_batch(self) -> Batch:
-        """Return the messages as a batch: the shared one if the span has all of its messages, otherwise a slice."""
+        """Return the messages as a batch.
+
+        It is the shared batch if the span has all of its messages, otherwise a slice.
+        """
         batch = self.batch
         if self.stop - self.start == len(batch.bodies):
             return batch
@@ -57,6 +63,7 @@ class Span(msgspec.Struct, gc=False):
     def split(self, count: int) -> Span:
         """Remove the first ``count`` messages from this span and return them as another span."""
         cut = self.start + count
+        # ``base`` stays: a position is computed from the index in the batch, which does not change.
         front = Span(self.base, self.batch, self.start, cut, self.expires_at, self.redelivered, self.location)
         self.start = cut
         return front

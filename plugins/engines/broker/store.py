@@ -6,6 +6,14 @@ The broker calls it in the order in which things happen; the store decides when 
 The store counts groups of writes.  ``mark`` is the number of the group that has everything the store was told
 so far, and ``safe`` the last group that is durable on disk.  So a caller keeps ``mark``, and answers its
 client when ``safe`` has reached it; ``when_safe`` says when to look again.
+
+    store.keep_messages(queue, span)        mark = 7, safe = 5: group 6 is being written
+    waits_for = store.mark                  7
+    store.flush()                           the turn ends
+    ...                                     safe = 6, then safe = 7: answer the client
+
+Numbers are compared instead of callbacks being kept, because a publisher may have thousands of messages that
+wait: it remembers one number for all messages of a group.
 """
 
 from __future__ import annotations

@@ -1,9 +1,15 @@
-"""Topology observers: other engines of this kernel observe the exchanges and queues of a broker (federation does).
+"""Topology observers: other engines of this kernel observe the exchanges and queues of a broker.
 
-An observer is told the present state of a thing and not the changes.  So one that has missed a change is correct
-again after the next notification.  The ``TopologyObservers`` of a broker are in the kernel's rendezvous under
-``topology_observers_key(engine)``.  Whoever comes first creates the object, the observer or the broker.  So an observer
-may start before the broker, and stays registered when the broker restarts.
+A federation link does.  An observer is told the present state of a thing and not the changes.  So one that
+has missed a change is correct again after the next notification.
+
+The ``TopologyObservers`` of a broker are in the kernel's rendezvous under ``topology_observers_key(engine)``.
+Whoever comes first creates the object, the observer or the broker.  So an observer may start before the
+broker, and stays registered when the broker restarts.
+
+Threads: observers are added and removed by any thread.  Everything else is the broker's thread, which also
+calls the callbacks; an observer posts to its own thread from there.  A broker that restarts may come back in
+another thread while the old one is still closing, hence the lock.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ class BindingState(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any]
 
     def __hash__(self) -> int:
+        # Arguments may have lists and tables, which cannot be hashed.
         return hash((self.key, repr(sorted(self.arguments.items()))))
 
 
@@ -87,6 +94,8 @@ class TopologyObservers:
 
     def add(self, observer: TopologyObserver) -> None:
         """Call the observer's callback now if the thing exists, and after each change."""
+        # In this order, so that no observer is missed beside a broker that starts: either ``open`` finds the
+        # observer in the dictionary, or this thread finds ``_post`` of the broker.
         self._observers[observer] = None
         self._post(self.notify)
 
@@ -102,8 +111,10 @@ class TopologyObservers:
             self._vhost = vhost
             self._state = BrokerState(cluster_name=cluster_name, vhost=vhost.name)
             self._post = post
+        # The counts are those of the broker before.  The last states are kept: an observer is not told again
+        # what has not changed.
         for observer in list(self._observers):
-            observer.last_changes = -1  # the count was that of the broker before
+            observer.last_changes = -1
         self.notify()
 
     def close(self, vhost: VirtualHost) -> None:
@@ -120,8 +131,10 @@ class TopologyObservers:
 
     def notify(self) -> None:
         """Call the observers of things that have changed.  The engine calls this at the end of each turn."""
+        # Called each turn, and most brokers have no observers.
         if not self._observers:
             return
+        # A copy, because other threads add and remove observers.
         for observer in list(self._observers):
             if observer.what == "exchange":
                 # Without a change of bindings, the set of them is not built again: it may be large.
@@ -129,6 +142,7 @@ class TopologyObservers:
                 if changes == observer.last_changes >= 0:
                     continue
                 observer.last_changes = changes
+            # Queues are examined each turn: what they want changes with the messages, which nothing counts.
             state = self._state_of(observer)
             if state != observer.last_state:
                 observer.last_state = state
@@ -165,6 +179,8 @@ def _exchange_state(exchange: Exchange) -> ExchangeState:
 
 
 def _queue_state(queue: Queue) -> QueueState:
+    # Consumers with a negative priority are links that pass messages on, see ``LOW_PRIORITY`` in federation.
+    # Two brokers that are each other's upstream would otherwise move messages to and fro.
     return QueueState(
         durable=queue.durable,
         auto_delete=queue.auto_delete,

@@ -4,7 +4,14 @@ A range is one span, however many messages it has.  To acknowledge a thousand me
 as one, and single acknowledgements in order only move the start of the first range.
 
 The ranges are in a list, in the order of the tags.  The list is not shortened for each range that is removed
-at the front: ``_first`` is the index of the first range that is still there.
+at the front: ``_first`` is the index of the first range that is still there.  Entries before it are stale.
+
+Invariants: first tags ascend, ranges do not overlap, and no range is empty.  There are gaps between ranges:
+tags that were acknowledged, and tags of deliveries that need no acknowledgement, which never were here.
+
+What is done often is cheap: a new range is appended, and the first range is found without a search, because
+clients mostly acknowledge in the order of delivery.  Another tag is found by bisection.  Only an
+acknowledgement out of order, of a part of a range in the middle, moves the entries behind it.
 """
 
 from __future__ import annotations
@@ -32,7 +39,10 @@ _FORGET_AFTER = 64
 
 
 class UnackedRange(msgspec.Struct):
-    """A range of delivery tags: consecutive messages of one queue for one consumer, or for a ``get`` (no consumer)."""
+    """A range of delivery tags: consecutive messages of one queue for one consumer.
+
+    A ``get`` has no consumer.
+    """
 
     first_tag: int
     span: Span
@@ -102,6 +112,7 @@ class Unacked:
         Raises ``UnknownTag`` at the first tag that is not unacknowledged; those before it are removed.
         """
         taken: list[UnackedRange] = []
+        # Each step takes what one range has of the tags, so the number of steps is that of the ranges.
         while first <= last:
             try:
                 index = self._find(first)
@@ -122,6 +133,7 @@ class Unacked:
 
     def restore(self, taken: list[UnackedRange]) -> None:
         """Add ranges again that were removed, under their old tags (a transaction was rolled back)."""
+        # The ranges belong between those that were delivered since.  This is rare, so sorting will do.
         self._ranges = sorted(self._ranges[self._first :] + taken, key=_FIRST_TAG)
         self._first = 0
         self.count += sum(map(len, taken))
@@ -132,9 +144,12 @@ class Unacked:
             return 0
         ranges = self._ranges
         size = count = 0
+        # The alarms ask twice a second.  A client may have a range for each of a million messages, so that
+        # looking at all of them would stop the broker for too long.
         for index in range(self._first, len(ranges), 1 + (len(ranges) - self._first) // _SAMPLE):
             span = ranges[index].span
             count += len(span)
+            # The average of the batch: the exact size of a part would make a slice.
             size += span.batch.size * len(span) // len(span.batch.bodies)
         return size * self.count // count
 
@@ -143,9 +158,12 @@ class Unacked:
         index = self._first
         if index < len(ranges):
             handed = ranges[index]
+            # Clients mostly acknowledge in the order of delivery.  Then the first range is the one.
             if not handed.first_tag <= tag < handed.first_tag + len(handed):
                 index = bisect_right(ranges, tag, lo=index, key=_FIRST_TAG) - 1
                 handed = ranges[index]
+            # For a tag before the first range, the index is that of a stale entry (or -1).  For a tag in a
+            # gap, the range that begins before it ends before it, too.
             if index >= self._first and handed.first_tag <= tag < handed.first_tag + len(handed):
                 return index
         raise PreconditionFailed(f"unknown delivery tag {tag}")
@@ -167,6 +185,7 @@ class Unacked:
         """Remove up to ``most`` tags of one range, from ``offset`` in it."""
         ranges = self._ranges
         handed = ranges[index]
+        # The tags before ``offset`` stay, as a range of their own in front of this one.
         if offset:
             ranges.insert(index, handed.split(offset))
             index += 1
@@ -182,6 +201,8 @@ class Unacked:
 
     def _forget(self) -> None:
         first = self._first
+        # Only when more than half of the list is stale.  To delete the front moves the rest, which is then no
+        # longer than what was removed since the last time.
         if first > _FORGET_AFTER and first * 2 > len(self._ranges):
             del self._ranges[:first]
             self._first = 0

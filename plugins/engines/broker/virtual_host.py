@@ -1,8 +1,14 @@
 """Virtual host: the exchanges, queues and bindings of one name space, and the operations on them.
 
-An operation that is refused raises a ``BrokerError`` and changes nothing.  ``owner`` is the connection that
-asks: any object, compared by identity.  All methods are called by the broker's thread; ``now`` is the time on
-its clock.
+An operation that is refused raises a ``BrokerError`` and changes nothing, so every operation makes all of its
+checks before its first change.  ``owner`` is the connection that asks, or the session if sessions outlive
+connections: any object, compared by identity.  All methods are called by the broker's thread; ``now`` is the
+time on its clock.
+
+A virtual host does not know users: front ends ask ``Login.require`` first.
+
+Three things follow from a change of exchanges, bindings or queues, in this order.  The objects are linked or
+unlinked, the caches of ``routes`` forget what has become wrong, and the store is told of what is durable.
 """
 
 from __future__ import annotations
@@ -75,11 +81,13 @@ class VirtualHost:
 
         ``route``: a route that was found before, when a transaction is committed.
         """
+        # ``find`` raises for an envelope that the store cannot write.  Nothing has changed yet then.
         queues, without_bcc, sinks = route or self.routes.find(batch.envelope)
         count = len(batch.bodies)
         self.messages_in += count
         if without_bcc is not None:
             batch = batch.under(without_bcc)
+        # A sink cannot refuse, so what it takes is accepted.  If there are queues, too, these decide.
         if sinks and _publish_to(sinks, batch, now) and not queues:
             return count
         if len(queues) == 1:
@@ -105,17 +113,21 @@ class VirtualHost:
         """
         policy = queue.policy
         exchange = policy.dead_letter_exchange
+        # The exchange may be missing: a queue may name one that is declared later or was deleted (RabbitMQ).
         if exchange is None or (exchange and exchange not in self.exchanges):
             return
         envelope = dead_envelope(
             span.envelope, reason, queue.name, exchange, policy.dead_letter_key, self.broker.clock(now)
         )
         batch = span.as_batch().under(envelope)
+        # A dead letter has no BCC header any more (``dead_envelope``).
         try:
             queues, _, sinks = self.routes.find(envelope)
-        except PreconditionFailed:  # the entry in x-death makes it too deeply nested for the store
+        except PreconditionFailed:
+            # The new entry in x-death makes the headers too deeply nested for the store.
             return
         _publish_to(sinks, batch, now)
+        # Nobody waits for an answer, so a full queue that refuses a dead letter loses it (RabbitMQ).
         for target in queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
                 target.publish(batch, now)
@@ -123,6 +135,8 @@ class VirtualHost:
     def process(self, now: float) -> None:
         """Process the queues that were touched, and those that this touches in turn."""
         rounds = 0
+        # A queue may touch another one, by a dead letter, or itself.  Those are processed in the next round.
+        # What is left after the last round stays touched, and the engine makes another turn of it.
         while self.touched and rounds < _MOST_ROUNDS:
             touched = self.touched
             self.touched = []
@@ -144,6 +158,7 @@ class VirtualHost:
     ) -> Exchange:
         """Return the exchange; create it if it does not exist, refuse if it exists with other properties."""
         check_exchange_name(name, self.exchanges)
+        # Made also for an exchange that exists: the type and its arguments are checked by it.
         matcher = make_matcher(kind, arguments, self.broker.exchange_types)
         exchange = self.exchanges.get(name)
         if exchange is not None:
@@ -170,6 +185,7 @@ class VirtualHost:
             arguments=arguments,
         )
         self.exchanges[name] = exchange
+        # Another exchange may have named this one as its alternate before it existed.
         self.routes.forget()
         if durable:
             self.store.keep_exchange(self.name, exchange)
@@ -202,6 +218,8 @@ class VirtualHost:
         self._remove_exchange(exchange)
 
     def _remove_exchange(self, exchange: Exchange) -> None:
+        # Removed first: the removal of a binding below may delete an auto-delete exchange, which may in turn
+        # be bound to this one.
         del self.exchanges[exchange.name]
         for binding in list(exchange.bindings.values()):
             exchange.remove(binding)
@@ -226,6 +244,7 @@ class VirtualHost:
         if not source:
             raise default_exchange_refused()
         exchange = self.find_exchange(source)
+        # Checked also if the binding exists, so that the answer does not depend on that.
         exchange.matcher.check(key, arguments)
         identity = identity_of(exchange, destination, key, arguments)
         if identity in exchange.bindings:
@@ -262,6 +281,8 @@ class VirtualHost:
         exchange.remove(binding)
         self.routes.forget_binding(binding)
         self._drop_binding(binding)
+        # An auto-delete exchange goes with the last binding from it, so one that never had a binding stays
+        # (RabbitMQ).  It may be gone already: exchanges may be bound in a circle.
         if exchange.auto_delete and not exchange.bindings and exchange.name in self.exchanges:
             self._remove_exchange(exchange)
 
@@ -290,6 +311,7 @@ class VirtualHost:
             check_queue_name(name)
         existing = self.queues.get(name)
         if existing is not None:
+            # The owner is checked before the properties, as RabbitMQ does: clients compare the error.
             if exclusive != existing.exclusive or (exclusive and existing.owner is not owner):
                 raise locked_queue(name, self.name)
             require_same_queue(existing, durable=durable, auto_delete=auto_delete, arguments=arguments)
@@ -329,6 +351,7 @@ class VirtualHost:
             now=now,
         )
         self.queues[queue.name] = queue
+        # The default exchange leads to every queue by its name: a new queue changes routes without a binding.
         self.routes.forget_envelopes()
         if queue.owner is not None:
             self._owned.setdefault(queue.owner, []).append(queue)
@@ -356,6 +379,7 @@ class VirtualHost:
         if name not in self.queues:
             return 0
         queue = self.find_queue(name, owner)
+        # So that expired messages, and those that consumers take now, do not count.
         queue.process(now)
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
@@ -366,16 +390,24 @@ class VirtualHost:
         return count
 
     def remove_queue(self, queue: Queue, now: float) -> None:
-        """Remove a queue with its bindings, and cancel its consumers."""
+        """Remove a queue with its bindings, and cancel its consumers.
+
+        Its unacknowledged messages stay in the receivers that have them.  To acknowledge them is no error.
+        """
+        # Several causes may meet in one turn: its expiry, its last consumer, the end of its owner.  Another
+        # queue of the same name may have been declared since.
         if self.queues.get(queue.name) is not queue:
             return
         del self.queues[queue.name]
+        # Set before anybody is told: what they do in return (acknowledge, requeue) must not touch the queue.
         queue.deleted = True
         for consumer in queue.all_consumers():
             del consumer.receiver.consumers[consumer.tag]
             consumer.receiver.on_cancelled(consumer)
         queue.consumers = []
         queue.consumer_count = 0
+        # ``drop_queue`` below drops all messages at once.  But a page is registered with the segments that it
+        # is in, so that the compactor finds it, until it is detached.
         for item in queue.backlog.take_all():
             if item.batch is None:
                 item.detach()
@@ -394,6 +426,7 @@ class VirtualHost:
 
     def release(self, owner: object, now: float) -> None:
         """Delete the exclusive queues of a connection that has ended."""
+        # A copy: each removal takes its queue out of the list.
         for queue in list(self._owned.get(owner, ())):
             self.remove_queue(queue, now)
         self._owned.pop(owner, None)
@@ -416,6 +449,7 @@ class VirtualHost:
         """
         queue = consumer.queue
         consumer.receiver.consumers.pop(consumer.tag, None)
+        # ``remove_queue`` has removed its consumers already.
         if queue.deleted:
             return
         queue.remove_consumer(consumer, now)
@@ -429,12 +463,14 @@ class VirtualHost:
             "messages_unrouted": self.messages_unrouted,
             "messages_undeliverable": self.messages_undeliverable,
             "exchanges": len(self.exchanges),
+            # Statistics are read by other threads: a copy is made in one step, and an iteration is not.
             "queues": {name: queue.statistics() for name, queue in self.queues.copy().items()},
         }
 
 
 def _publish_to(sinks: tuple[Sink, ...], batch: Batch, now: float) -> bool:
     """Publish a batch to every sink; return whether any of them used it."""
+    # Every sink is called, whatever the others answered.
     wanted = False
     for sink in sinks:
         wanted = sink.publish(batch, now) or wanted
