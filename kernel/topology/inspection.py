@@ -1,4 +1,12 @@
-"""Inspection: asks the engines of a running system for the rows of a table, each in its own thread."""
+"""Inspection: asks the engines of a running system for the rows of a table, each in its own thread.
+
+An engine belongs to its thread, so only that thread may read it.  The request goes through the thread's
+mailbox, and each thread answers once, when it takes its next turn.  A thread that is busy for longer than the
+time limit is named in the result, and its late answer is dropped.
+
+There are two forms, by who asks.  ``inspect`` waits, and is for threads that host no engines.  An engine that
+waited would wait for its own thread too, until the time is over: ``inspect_soon`` calls back instead.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +62,8 @@ def inspect_soon(
     """
     collected = _Collected(threads, timeout)
 
+    # Both functions run in the thread of ``host``, so they need no lock.  ``collected`` is also the key of
+    # the timer: each request has one of its own.
     def done() -> None:
         host.set_timer(None, done, collected)
         collected.over = True
@@ -66,6 +76,7 @@ def inspect_soon(
                 done()
 
     host.set_timer(host.now() + timeout, done, collected)
+    # ``host.post``, because a thread calls back in its own turn.
     for thread in threads:
         thread.inspect(what, lambda shown: host.post(partial(add, shown)))
 

@@ -1,4 +1,9 @@
-"""Operation: calls an operation of an engine in a running system, in the engine's own thread."""
+"""Operation: calls an operation of an engine in a running system, in the engine's own thread.
+
+As for ``inspection.py`` there is a form that waits, and one that calls back for those who are engines.  A
+request that has taken too long is not cancelled: the engine may be in the middle of it.  Its answer is
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +49,8 @@ def operate_soon(
 
     The caller has to be in the thread of ``host``.
     """
+    # The answer, the time limit and an engine that does not exist compete to call ``on_done``: the first one
+    # does.  All of them run in the thread of ``host``.
     over = False
     key = object()
 
@@ -61,6 +68,7 @@ def operate_soon(
     try:
         _ask(threads, engine, what, argument, lambda answer: host.post(partial(add, *answer)))
     except KernelError as error:
+        # In a later turn, as every other answer: the caller need not expect a callback inside its call.
         host.soon(partial(done, None, error))
 
 
@@ -80,9 +88,10 @@ def _late(engine: str, timeout: float) -> KernelError:
 
 def _refusal(engine: str, failure: Exception) -> KernelError:
     error = KernelError(f"engine {engine!r}: {failure}")
+    # ``operate_soon`` does not raise it, so that ``raise ... from`` cannot set the cause.
     error.__cause__ = failure
     return error
 
 
 def _nothing() -> None:
-    """Never called."""
+    """Do nothing.  A timer is removed by its key, and the call needs a callback."""

@@ -3,6 +3,9 @@
 A plan comes from a topology file (``check.py``), or is made in Python from these structs.  ``diff`` compares
 two plans and says how to change a running system from one to the other.  ``line``, the line in the file, is
 not compared.
+
+Options stay as they were written and are converted to the options class of their kind when the part is made.
+So a plan needs no plugin, can be compared by value, and can be sent to another process.
 """
 
 from __future__ import annotations
@@ -137,6 +140,7 @@ def diff(old: Plan, new: Plan, homes: Mapping[str, str] = _NOWHERE) -> PlanChang
 
     ``homes``: the threads that a running system has chosen for engines without a thread in ``old``.
     """
+    # From the outside in: what lives in something that goes has to go with it, although it did not change.
     threads_removed, threads_added = _compare(old.threads, new.threads)
     gone = {thread.name for thread in threads_removed}
     engines_removed, engines_added = _compare(
@@ -165,6 +169,7 @@ def _compare(
     An item for which ``uprooted`` is true counts as different, even if both have it.  Equal items are paired
     one to one, because a plan may have two equal routes.
     """
+    # ``_meaning`` once for each item of ``new``, not once for each comparison.
     unmatched = [(item, _meaning(item)) for item in new]
     removed: list[_Item] = []
     for item in old:

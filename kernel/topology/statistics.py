@@ -1,4 +1,12 @@
-"""Statistics: the figures of a running system, collected when they are asked for."""
+"""Statistics: the figures of a running system, collected when they are asked for.
+
+On the path of a message each thread adds to counters of its own, without a lock.  Here another thread reads
+them while they change.  A counter is one Python object, so each value that is read is one that the counter
+has had.  But two counters are read at different moments: a message may be in neither or in both of them.
+
+What has been closed still counts: the dispatcher adds the figures of a closed port or pipe to ``past``, so
+that a sum never goes down and its differences are rates.  docs/figures.md says what each figure means.
+"""
 
 from __future__ import annotations
 
@@ -126,9 +134,11 @@ def _routes(
 ) -> tuple[RouteStatistics, ...]:
     sums = {spec.name: dispatcher.past.of_route(spec.name) for spec in dispatcher.routes()}
     for _, _, spec, pipe in pipes:
+        # A route that was added or removed since ``sums`` was made is left out.
         if spec.name in sums:
             sums[spec.name].update({"pipes": 1, "depth": pipe.waiting(), **figures_of_pipe(pipe)})
     for port in dispatcher.ports():
+        # A copy, since the port's own thread changes the list.
         for route in list(port.routes):
             if route.spec.name in sums:
                 sums[route.spec.name].update({"unrouted": route.unrouted, "held": route.waiting})
@@ -140,9 +150,11 @@ def _threads(
 ) -> tuple[ThreadStatistics, ...]:
     sums: list[Counter[str]] = [Counter() for _ in dispatcher.threads]
     for writer, reader, _, pipe in pipes:
-        if writer < len(sums) and reader < len(sums):  # a thread may have joined in the meantime
+        # A thread may have joined since the rows were counted.
+        if writer < len(sums) and reader < len(sums):
             sums[writer]["pipes_out"] += 1
             sums[reader].update({"pipes_in": 1, "depth": pipe.waiting()})
+    # Rows without a host are threads of the application.
     hosts = {thread.number: thread for thread in threads.values()}
     found = []
     for slot, figures in zip(dispatcher.threads, sums, strict=False):

@@ -207,7 +207,8 @@ class Kernel:
                 if is_guest(thread, self.registry):
                     await nursery.start(cast("GuestThread", self._parts.threads[thread.name]).serve)
         except BaseException as error:
-            # ``async with`` does not call ``__aexit__`` if ``__aenter__`` raises, and the nursery must be left.
+            # ``async with`` does not call ``__aexit__`` if ``__aenter__`` raises, and the nursery must be
+            # left.
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
@@ -219,8 +220,9 @@ class Kernel:
 
         self.close(linger=LINGER if error is None else 0)
         try:
-            # ``close`` has told the guests to stop, so the nursery ends by itself.  It gets no error, because it
-            # would wrap it in an ``ExceptionGroup``: the caller's error is passed on by ``async with`` as it is.
+            # ``close`` has told the guests to stop, so the nursery ends by itself.  It gets no error, because
+            # it would wrap it in an ``ExceptionGroup``: the caller's error is passed on by ``async with`` as
+            # it is.
             await self._guests.__aexit__(None, None, None)
         finally:
             # Guests have ended with the nursery.  Threads of the kernel are waited for in a worker thread, so
@@ -317,6 +319,7 @@ class Kernel:
         neither the plan's engines nor a route has the name, since an API without a route would wait for ever.
         """
         self._running()
+        # Three sorts of names: an API of the plan, an engine (refused), and a name that only a route has.
         planned = self.plan.engine(name)
         if planned is None and name in self._parts.homes:
             raise UnknownName(f"{name!r} is an engine: applications open APIs")
@@ -325,6 +328,7 @@ class Kernel:
         wanted = api if isinstance(api, type) else None
         kind_name = api if isinstance(api, str) else planned.kind if planned else "native"
         kind: ApiKind = self.registry.kind("apis", kind_name)
+        # Some kinds need no route, as a client of a broker: any name will do for them.
         if planned is None and kind.routed:
             self._refuse_unknown(name)
         merged = {**(planned.options if planned else {}), **options}
@@ -336,8 +340,8 @@ class Kernel:
             make_protocol=self.registry.protocol_maker(),
         )
         opened = kind.create(setup)
-        # Those that the application has closed meanwhile are forgotten here, or a system that opens many would
-        # grow without bound.
+        # Those that the application has closed meanwhile are forgotten here, or a system that opens many
+        # would grow without bound.
         self._apis = [*(kept for kept in self._apis if not kept.closed), opened]
         if wanted is not None and not isinstance(opened, wanted):
             opened.dispose()
@@ -350,6 +354,7 @@ class Kernel:
         """Raise ``UnknownName`` for a name that no route knows."""
         known = {end for route in self.plan.routes for end in route.ends}
         if name not in known:
+            # An API of the plan can be opened even if no route has its name, so it may be what was meant.
             known |= {engine.name for engine in self.plan.engines if engine.kind in self.registry.apis}
             raise UnknownName(
                 f"nothing is called {name!r}, and no route leads there or begins there; {nearest(name, known)}"
@@ -456,9 +461,11 @@ class Kernel:
             raise KernelClosed(f"the kernel is {self._state}")
 
     def _report(self, event: EngineEvent) -> None:
+        # A copy: listeners are added and removed by other threads, and by listeners.
         for listener in list(self.events):
             try:
                 listener(event)
             except Exception:
-                # In an engine's thread: a fault of the application must stop neither the engine nor the thread.
+                # In an engine's thread: a fault of the application must stop neither the engine nor the
+                # thread.
                 _log.exception("a listener of kernel.events failed at %s", event)

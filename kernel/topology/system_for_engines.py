@@ -1,4 +1,8 @@
-"""System for engines: what an engine may read and change in the kernel that hosts it."""
+"""System for engines: what an engine may read and change in the kernel that hosts it.
+
+An object between ``Kernel`` and engines, because the methods of ``Kernel`` that wait must not be called in an
+engine's thread.  It has their forms that call back, and otherwise only what an engine may do.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +66,8 @@ class SystemForEngines:
 
     def subscribe(self, host: Host, on_event: Callable[[EngineEvent], Any]) -> Callable[[], None]:
         """Pass events on to the thread of ``host``, until the function that is returned is called."""
+        # Events are reported in the thread of the engine that they concern.  So one may be on its way to the
+        # mailbox of ``host`` when the subscription ends there: ``deliver`` looks once more.
         ended = False
 
         def deliver(event: EngineEvent) -> None:

@@ -1,7 +1,11 @@
-"""Where each key of a TOML text stands.  ``tomllib`` reads the values but keeps no positions.
+"""The line of each key in a TOML text.  ``tomllib`` reads the values but keeps no positions.
 
 The text has been read by ``tomllib`` before, so it is valid and this scanner need not look for mistakes: it
 follows table headers, keys, arrays and inline tables, and skips everything else.
+
+The result maps a path to a line: ``("engines", "link", "address")``, ``("routes", 0, "to", 1)``.  The numbers
+in a path count the tables of an array and the elements of a list, so that a path leads through the values of
+``tomllib`` as well.
 """
 
 from __future__ import annotations
@@ -11,9 +15,13 @@ import re
 Path = tuple[str | int, ...]
 """The way to a value: ``("routes", 0, "from")``."""
 
+# White space includes line ends and comments: nothing here depends on where a line ends.
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+# The four strings of TOML 1.0, multi-line ones first, since ``""`` is also the beginning of three quotes.  A
+# multi-line string may end in two quotes of its own before the closing three: hence ``{3,5}``.
 _STRING = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\])*"|\'[^\']*\'', re.DOTALL)
+# A date may have a space before its time of day (TOML 1.0, "Offset Date-Time").  No other scalar has one.
 _SCALAR = re.compile(r"[^\s,\]\}#]+(?: \d\d:[^\s,\]\}#]+)?")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r"}
@@ -29,7 +37,8 @@ class _Scanner:
         self._text = text
         self._at = 0
         self._lines: dict[Path, int] = {}
-        self._tables: dict[Path, int] = {}  # how many tables an array of tables has so far
+        # The number of the newest table of each array of tables, from 0.
+        self._tables: dict[Path, int] = {}
 
     def scan(self) -> dict[Path, int]:
         table: Path = ()
@@ -53,7 +62,9 @@ class _Scanner:
         return self._text.startswith(text, self._at)
 
     def _note(self, path: Path) -> None:
-        for length in range(1, len(path) + 1):  # a dotted key makes its tables on the way
+        # ``a.b.c = 1`` makes the tables ``a`` and ``a.b`` on the way.  The first mention of a table is its
+        # line.
+        for length in range(1, len(path) + 1):
             self._lines.setdefault(path[:length], self._text.count("\n", 0, self._at) + 1)
 
     def _header(self, brackets: int) -> Path:
@@ -67,13 +78,14 @@ class _Scanner:
             array: Path = (*path, names[-1])
             number = self._tables[array] = self._tables.get(array, -1) + 1
             path = (*array, number)
+        # Noted at the opening bracket.
         end, self._at = self._at, start
         self._note(path)
         self._at = end + brackets
         return path
 
     def _newest(self, path: Path) -> Path:
-        """In an array of tables a header speaks of the newest one."""
+        """Return the path of the table that a header names: in an array of tables it is the newest one."""
         return (*path, self._tables[path]) if path in self._tables else path
 
     def _key(self) -> list[str]:
@@ -96,7 +108,8 @@ class _Scanner:
         path = (*table, *self._key())
         end, self._at = self._at, start
         self._note(path)
-        self._at = end + 1  # "="
+        # Behind the "=".
+        self._at = end + 1
         self._value(path)
 
     def _value(self, path: Path) -> None:
