@@ -2,6 +2,14 @@
 
 ``option_check.py`` checks tables against their options classes.  This module checks what concerns several
 parts of a file: names that do not exist, and routes whose options contradict each other.
+
+A check never stops at a mistake: it adds a complaint and goes on with the next part, because a user wants to
+see all mistakes of a file at once.  Two rules keep the list useful.  One mistake has one complaint: what only
+follows from it is not reported (an engine with an unknown kind still counts as an engine for routes).  And a
+complaint shows no value that came from an environment variable, because it may be a secret.
+
+Plugins check last, and only a plan without mistakes (``check_plan`` in ``kernel/hookspecs.py``), so that they
+may rely on what is checked here.
 """
 
 from __future__ import annotations
@@ -24,7 +32,11 @@ _SECTIONS = ("threads", "engines", "routes")
 
 
 class _RouteTable(msgspec.Struct, kw_only=True):
-    """The keys of a ``[[routes]]`` table."""
+    """The keys of a ``[[routes]]`` table.
+
+    A class of its own, since a route is not written as ``RoutePlan`` holds it: ``to`` and ``match`` may be a
+    single text, and the water marks are keys of the route.
+    """
 
     source: str = msgspec.field(name="from")
     to: str | tuple[str, ...]
@@ -54,6 +66,7 @@ def plan_of_text(text: str, registry: PluginRegistry, name: str = "<topology>") 
 def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
     """Return the plan of a file that was read; ``PlanError`` has all mistakes."""
     plan = Checker(file, registry).plan()
+    # Reading the file has made complaints of its own, about variables.  ``plan`` has added the others.
     if not file.complaints:
         file.complaints += [f"{file.name}: {text}" for text in registry.check_plan(plan)]
     if file.complaints:
@@ -62,6 +75,7 @@ def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
 
 
 def _line_of(complaint: str) -> int:
+    # ``NAME:LINE: text``.  A complaint of a plugin is ``NAME: text`` and comes first.
     number = complaint.split(":", 2)[1]
     return int(number) if number.isdigit() else 0
 
@@ -83,8 +97,10 @@ class Checker:
                 file.complain((key,), f"there is no section {key!r}; {nearest(key, _SECTIONS)}")
         threads = [self._thread(name, table) for name, table in self._threads.items()]
         engines = [self._engine(name, table) for name, table in self._engines.items()]
+        # A kernel made in Python may begin empty, since ``add_engine`` and ``host`` can fill it.  A misspelt
+        # section has been reported above, so that "no engines" would be a second complaint about it.
         if not engines and not file.complaints and not file.from_python:
-            file.complain((), "there are no [engines.NAME] tables: nothing would run")
+            file.complain((), "there is no [engines.NAME] table, so nothing would run; add one")
         routes = self._routes()
         return Plan(
             threads=tuple(thread for thread in threads if thread),
@@ -97,11 +113,13 @@ class Checker:
         """Return the ``[section.NAME]`` tables."""
         tables = self._file.values.get(section, {})
         if not isinstance(tables, dict):
-            self._file.complain((section,), f"{section!r} must be tables: [{section}.NAME]")
+            self._file.complain((section,), f"{section!r} must consist of tables; write [{section}.NAME]")
             return {}
         for name, table in tables.items():
             if not isinstance(table, dict):
-                self._file.complain((section, name), f"{section}.{name} must be a table: [{section}.{name}]")
+                self._file.complain(
+                    (section, name), f"{section}.{name} must be a table; write [{section}.{name}]"
+                )
         return {name: table for name, table in tables.items() if isinstance(table, dict)}
 
     # ------------------------------------------------------------------ threads and engines
@@ -123,12 +141,14 @@ class Checker:
         thread = self._text(path, table, "thread", "")
         kind_name = self._text(path, table, "kind", None)
         if kind_name is None:
+            # A kind that is not text has been reported by ``_text``.
             if "kind" not in table:
                 known = sorted({*self._registry.engines, *self._registry.apis})
                 self._file.complain(
                     path, f"[engines.{name}] lacks 'kind'; installed: {', '.join(known) or 'none'}"
                 )
             return None
+        # The transport of the address may choose another kind than the one written, as ``sctp`` does.
         installed = self._registry.engine_for(kind_name, table) or self._registry.apis.get(kind_name)
         if installed is None:
             self._unknown((*path, "kind"), "engines", "engine kind", kind_name)
@@ -136,9 +156,9 @@ class Checker:
         if thread:
             self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
         options = self._options(path, table, installed.kind.options, {"kind", "thread"})
-        if (
-            "protocol" in installed.kind.options.__struct_fields__
-        ):  # otherwise the engine has a built-in protocol
+        # Only an engine with an option ``protocol`` takes the protocol from its address.  Others, as
+        # ``amqp``, have one built in, and the part of their address before ``+`` names no plugin.
+        if "protocol" in installed.kind.options.__struct_fields__:
             self._check_protocol(path, options)
         for tables in getattr(installed.kind, "kind_tables", ()):
             self._check_kind_tables(path, options, tables)
@@ -149,20 +169,22 @@ class Checker:
     def _check_thread(self, path: Path, name: str, thread: str, *, is_api: bool) -> None:
         place = (*path, "thread")
         shown = self._file.shown(place, thread)
+        # A file without threads gets one, and an engine may name it.
         known = set(self._threads) or {DEFAULT_THREAD}
         if is_api:
             self._file.complain(
                 place,
-                f"[engines.{name}] is opened by application code, in a thread of its own: take 'thread' away",
+                f"[engines.{name}] is opened by application code and runs in its caller's thread; remove 'thread'",
             )
         elif thread not in known:
             self._file.complain(
                 place,
-                f"[engines.{name}] wants thread {shown}, which is not there; {nearest(thread, known)}",
+                f"[engines.{name}] names thread {shown}, which does not exist; {nearest(thread, known)}",
             )
 
     def _check_protocol(self, path: Path, options: dict[str, Any]) -> None:
         """Check that ``protocol+transport://place`` names an installed protocol, with options of its own."""
+        # An address without "+" is not looked at: the kind's own class checks it and says what it expects.
         address = options.get("address")
         scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
         if not separator or "+" not in scheme:
@@ -171,6 +193,8 @@ class Checker:
         installed = self._registry.protocols.get(name)
         if installed is None:
             self._unknown((*path, "address"), "protocols", "protocol", name)
+        # The engine's options class takes any table as ``protocol``, since it cannot know which protocol the
+        # address names.  So the table is checked here, against the options class of that protocol.
         elif isinstance(options.get("protocol"), dict):
             place = (*path, "protocol")
             where = f"[{'.'.join(map(str, place))}]"
@@ -182,8 +206,10 @@ class Checker:
         """Check each table of a list against the options of the kind that it names."""
         known = self._registry.kinds(tables.group)
         listed = options.get(tables.field)
-        if not isinstance(listed, list) or not all(isinstance(table, dict) for table in listed):
-            return  # missing, or reported already
+        # A tuple if a value in it is from the environment, or the plan is made in Python: it was converted.
+        # Anything else is missing, or was reported already.
+        if not isinstance(listed, list | tuple) or not all(isinstance(table, dict) for table in listed):
+            return
         checked: list[dict[str, Any]] = []
         for number, table in enumerate(listed):
             place = (*path, tables.field, number)
@@ -193,12 +219,16 @@ class Checker:
             if kind is None:
                 here = (*place, tables.key) if tables.key in table else place
                 noun = tables.group.noun
-                text = f"lacks {tables.key!r}, a {noun}" if name is None else f"has no {noun} {name!r}"
+                shown = self._file.shown(here, name)
+                text = (
+                    f"lacks {tables.key!r}, a {noun}" if name is None else f"names the unknown {noun} {shown}"
+                )
                 self._file.complain(here, f"{where} {text}; {nearest(str(name), known)}")
                 continue
             rest = {key: value for key, value in table.items() if key != tables.key}
             rest = check_options(self._file, place, rest, kind.options, where, (tables.key,))
             checked.append({tables.key: name, **rest})
+        # Converted values replace the table only if every one of them is good: otherwise there is no plan.
         if len(checked) == len(listed):
             options[tables.field] = checked
 
@@ -207,21 +237,25 @@ class Checker:
     def _routes(self) -> list[RoutePlan]:
         tables = self._file.values.get("routes", [])
         if isinstance(tables, dict):
-            self._file.complain(("routes",), "a route is one of many: write [[routes]]")
+            self._file.complain(
+                ("routes",),
+                "[routes] is a single table, and a file has any number of routes; write [[routes]]",
+            )
             return []
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            self._file.complain(("routes",), "'routes' must be tables: [[routes]]")
+            self._file.complain(("routes",), "'routes' must be a list of tables; write [[routes]]")
             return []
         routes: list[RoutePlan] = []
         for number, table in enumerate(tables):
             route = self._route(("routes", number), table)
             if route is None:
                 continue
+            # Every route that fits gets the message, so two equal ones deliver it twice.
             twin = next((known for known in routes if _same(known, route)), None)
             if twin is None or self._file.from_python:
                 routes.append(route)
             else:
-                text = f"this route is that of line {twin.line} once more: messages would come twice"
+                text = f"this route equals that of line {twin.line}, so each message would come twice; remove one"
                 self._file.complain(("routes", number), text)
         return routes
 
@@ -229,7 +263,8 @@ class Checker:
         before = len(self._file.complaints)
         checked = check_options(self._file, path, table, _RouteTable, "[[routes]]")
         if len(self._file.complaints) > before:
-            self._check_ends(path, table)  # report mistakes in the names as well
+            # A route with a misspelt key may have misspelt names too, and the user wants to see both.
+            self._check_ends(path, table)
             return None
         read = msgspec.convert(checked, _RouteTable)
         self._check_ends(path, checked)
@@ -264,11 +299,13 @@ class Checker:
         if read.confirm and read.when_full != "block":
             complain(
                 "when_full",
-                f"confirm = true loses nothing, when_full = {read.when_full!r} throws away: take one of them",
+                f"when_full = {read.when_full!r} drops messages, and confirm = true promises to lose none; "
+                "remove one of them",
             )
         for key in ("high", "high_bytes"):
             if getattr(read, key) < 1:
                 complain(key, f"[[routes]] {key} = {getattr(read, key)}: must be at least 1")
+        # "not >=", because "<" is also false of ``nan``, which TOML can write.
         if not read.stall_timeout >= 0:
             complain(
                 "stall_timeout", f"[[routes]] stall_timeout = {read.stall_timeout}: must be 0 or more seconds"
@@ -282,12 +319,13 @@ class Checker:
 
     def _check_ends(self, path: Path, table: dict[str, Any]) -> None:
         """Check that a route begins and ends at engines, each of them once."""
+        # The table may have failed its check, so that any value may be of any type.
         source, to = table.get("from"), table.get("to")
         if isinstance(source, str):
-            self._check_end((*path, "from"), "comes from", source)
+            self._check_end((*path, "from"), "begins at", source)
         targets = [to] if isinstance(to, str) else to if isinstance(to, list | tuple) else []
         if isinstance(to, list | tuple) and not to:
-            self._file.complain((*path, "to"), "this route leads nowhere: 'to' is empty")
+            self._file.complain((*path, "to"), "'to' is empty, so this route leads nowhere; name an engine")
         for number, target in enumerate(targets):
             if not isinstance(target, str):
                 continue
@@ -295,7 +333,7 @@ class Checker:
             self._check_end(place, "leads to", target)
             if target in targets[:number]:
                 shown = self._file.shown(place, target)
-                self._file.complain(place, f"this route leads to {shown} twice")
+                self._file.complain(place, f"this route leads to {shown} twice; remove one of them")
 
         letters = table.get("dead_letters")
         if isinstance(letters, str):
@@ -303,22 +341,24 @@ class Checker:
             if letters == source or letters in targets:
                 shown = self._file.shown((*path, "dead_letters"), letters)
                 self._file.complain(
-                    (*path, "dead_letters"), f"{shown} is an end of this route: take another engine"
+                    (*path, "dead_letters"), f"{shown} is itself an end of this route; name another engine"
                 )
             if not table.get("confirm"):
                 self._file.complain(
                     (*path, "dead_letters"),
-                    "dead_letters needs confirm = true: else nothing is kept to be refused",
+                    "dead_letters needs confirm = true: only a message that has to be confirmed can be refused",
                 )
 
     def _check_end(self, path: Path, verb: str, name: str) -> None:
         if self._file.from_python:
-            return  # in Python an engine may be opened or added later
+            # In Python an engine may be opened or added later.
+            return
+        # An ``engines.NAME`` that is not a table has been reported; it still counts as a name.
         engines = self._file.values.get("engines")
         if name not in self._engines and not (isinstance(engines, dict) and name in engines):
             shown = self._file.shown(path, name)
             hint = nearest(name, self._engines)
-            self._file.complain(path, f"this route {verb} {shown}, which is no engine; {hint}")
+            self._file.complain(path, f"this route {verb} {shown}, which is no engine of this file; {hint}")
 
     # ------------------------------------------------------------------ helpers
 
@@ -332,7 +372,7 @@ class Checker:
         value = table.get(key, default)
         if value is None or isinstance(value, str):
             return value
-        self._file.complain((*path, key), f"[{'.'.join(map(str, path))}] {key} must be text")
+        self._file.complain((*path, key), f"[{'.'.join(map(str, path))}] {key}: must be text")
         return None
 
     def _unknown(self, path: Path, group: str, noun: str, name: str) -> None:

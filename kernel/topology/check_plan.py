@@ -45,11 +45,13 @@ def check_plan(plan: Plan, registry: PluginRegistry) -> None:
         ("threads", [thread.name for thread in plan.threads]),
         ("engines", [engine.name for engine in plan.engines]),
     ):
+        # A file cannot have this mistake: a table that is written twice is not TOML.
         file.complaints += [
-            f"there are {count} {noun} of the name {name!r}"
+            f"there are {count} {noun} with the name {name!r}; names must be unique"
             for name, count in Counter(names).items()
             if count > 1
         ]
+    # For its complaints only.  The plan itself stays as the program made it.
     Checker(file, registry).plan()
     if not file.complaints:
         file.complaints += registry.check_plan(plan)
@@ -88,4 +90,5 @@ def _route(route: RoutePlan) -> dict[str, Any]:
         "high_bytes": route.marks.high_bytes,
         "stall_timeout": route.marks.stall_timeout,
     }
+    # TOML has no null: what is None in Python is a key that a file does not have.
     return {key: value for key, value in table.items() if value is not None}

@@ -2,9 +2,16 @@
 
 A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and
 ``at``, the time of this system's monotonic clock, so that a client can compute rates.  For ``status`` it has
-the statistics instead. A request that also has ``engine`` and ``argument`` calls an operation of that engine
+the statistics instead.  A request that also has ``engine`` and ``argument`` calls an operation of that engine
 (``Kernel.operate``); the answer has its result, ``done``.  If a request fails, the answer has ``error``.
-File permissions allow requests of the owner only.
+
+One connection carries one request and one answer.  There is no login: whoever may connect may ask for
+everything, and the permissions of the socket's file let only its owner connect.
+
+The server has a thread of its own, because ``Kernel.inspect`` and ``operate`` wait for the engines' threads.
+It serves one client after the other.  So every step with a client has a time limit, or one client that sends
+nothing would keep out all others.  And nothing that a request causes may end the thread, because nobody would
+notice until the next request goes unanswered.
 """
 
 from __future__ import annotations
@@ -43,6 +50,7 @@ class ControlServer:
         self._kernel = kernel
         self._closing = False
         self._socket = _listen(self.path)
+        # Which file is ours: ``close`` compares it.
         self._inode = os.stat(self.path).st_ino
         self._thread = threading.Thread(target=self._serve, name="kernel control", daemon=True)
         self._thread.start()
@@ -52,12 +60,14 @@ class ControlServer:
         if self._closing:
             return
         self._closing = True
+        # Closing a socket does not wake a thread that waits in ``accept``.  ``shutdown`` does.
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes ``accept``, which closing does not
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
+        # Somebody may have removed the file, and another process may have made one of this name since then.
         with contextlib.suppress(OSError):
-            if os.stat(self.path).st_ino == self._inode:  # the file may be that of another process by now
+            if os.stat(self.path).st_ino == self._inode:
                 os.unlink(self.path)
 
     def __enter__(self) -> ControlServer:
@@ -71,9 +81,12 @@ class ControlServer:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
+                # The process has no descriptor left (EMFILE).  The client stays in the backlog, so that
+                # ``accept`` would fail again at once: wait until some descriptors may be free.
                 if not self._closing:
-                    time.sleep(0.1)  # out of descriptors: try again when some may be free
+                    time.sleep(0.1)
                 continue
+            # A client that closes early or is too slow is an ``OSError``, and its own affair.
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(TIMEOUT)
                 connection.sendall(self._answer(_read_line(connection)) + b"\n")
@@ -83,15 +96,18 @@ class ControlServer:
             asked = msgspec.json.decode(request, type=dict[str, Any])
             what, engine = asked.get("what"), asked.get("engine")
             answer = self._look(what) if engine is None else self._do(engine, what, asked.get("argument"))
-        except Exception as error:  # no request may end this thread
+        except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         answer = {"at": time.monotonic(), **answer}
         try:
             return msgspec.json.encode(answer, enc_hook=str)
-        except Exception:  # the answer has something that JSON cannot express, as a name that is not Unicode
+        except Exception:
+            # The answer has something that JSON cannot express.  AMQP names are octets: a client may declare
+            # a queue whose name is not UTF-8, and Python holds it with surrogates.
             return msgspec.json.encode(_as_json(answer))
 
     def _look(self, what: Any) -> dict[str, Any]:
+        # The one table that the kernel has itself.  All others are announced by engine kinds.
         if what == "status":
             return {"status": self._kernel.statistics()}
         tables = self._kernel.registry.tables()
@@ -115,6 +131,7 @@ def _as_json(value: Any) -> Any:
         return {_as_json(str(name)): _as_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_as_json(each) for each in value]
+    # ``msgspec`` refuses integers that need more than 64 bits.
     if (
         value is None
         or isinstance(value, bool | float)
@@ -134,6 +151,8 @@ def ask(path: str | Path, what: str, stall_timeout: float = 3 * TIMEOUT, **more:
             asking.settimeout(stall_timeout)
             asking.connect(str(path))
             asking.sendall(msgspec.json.encode({"what": what, **more}) + b"\n")
+            # The server closes the connection after its answer: the end of the stream is the end of the
+            # answer.
             received = b"".join(iter(lambda: asking.recv(65536), b""))
         answer = msgspec.json.decode(received, type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
@@ -164,7 +183,8 @@ def _is_left(path: Path) -> bool:
     except ProcessLookupError:
         return path.is_socket() and not _somebody_listens(path)
     except (OSError, OverflowError, ValueError):
-        pass  # another user's, or not named after a process
+        # A process of another user (EPERM), or a file that is not named after a process.
+        pass
     return False
 
 
@@ -173,14 +193,20 @@ def find_running() -> str:
     paths = [path for folder in _folders(make=False) for path in sorted(folder.glob("kernel-*.sock"))]
     running = [str(path) for path in paths if _somebody_listens(path)]
     if not running:
-        raise KernelError("no running kernel of yours was found; say --control PATH if it listens elsewhere")
+        raise KernelError(
+            "no running kernel of this user was found; name its control socket with --control PATH"
+        )
     if len(running) > 1:
-        raise KernelError(f"several kernels are running; say which: --control {' | '.join(running)}")
+        raise KernelError(f"several kernels are running; choose one: --control {' | '.join(running)}")
     return running[0]
 
 
 def _folders(*, make: bool = True) -> list[Path]:
-    """Return the folders for control sockets, the preferred first: the session's, and a private one of this user."""
+    """Return the folders for control sockets, the preferred one first.
+
+    They are that of the login session and a private one of this user.  A kernel makes its socket in the first
+    one.  A search looks into both, because another process may have been started without a session.
+    """
     session = os.environ.get("XDG_RUNTIME_DIR")
     folders = [Path(session)] if session and os.path.isdir(session) else []
     private = Path(tempfile.gettempdir()) / f"kernel-{os.getuid()}"
@@ -188,21 +214,27 @@ def _folders(*, make: bool = True) -> list[Path]:
         private.mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         there = private.lstat()
-        # Anybody may make such a name in a folder that all share: then it is not used at all.
+        # ``lstat``, and the checks of owner and mode: in a folder that all users share, anybody may have made
+        # a folder or a link of this name first, and would then own our sockets' folder.  It is not used at
+        # all.
         if stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid() and not there.st_mode & 0o077:
             folders.append(private)
     if make and not folders:
-        raise KernelError(f"{private} is not a private folder of yours; say --control PATH")
+        raise KernelError(
+            f"{private} is not a private folder of this user; choose a place with --control PATH"
+        )
     return folders
 
 
 def _listen(path: str) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     try:
+        # Left by a process that has ended without removing it: ``bind`` would fail with EADDRINUSE.
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode) and not _somebody_listens(path):
-            os.unlink(path)  # left by a process that has ended
+            os.unlink(path)
         listening.bind(path)
-        os.chmod(path, 0o600)  # before ``listen``: until then nobody can connect
+        # Between ``bind`` and ``listen`` nobody can connect, so the umask of the process does not matter.
+        os.chmod(path, 0o600)
         listening.listen()
     except OSError as error:
         listening.close()
@@ -215,7 +247,8 @@ def _somebody_listens(path: str | Path) -> bool:
         probe.settimeout(TIMEOUT)
         try:
             probe.connect(str(path))
-        except (BlockingIOError, TimeoutError):  # a process listens, but is busy
+        except (BlockingIOError, TimeoutError):
+            # The backlog is full: a process listens, and is busy.
             return True
         except OSError:
             return False
@@ -229,6 +262,8 @@ def _read_line(connection: socket.socket) -> bytes:
 
 def _chunks(connection: socket.socket) -> Iterator[bytes]:
     """Receive until the line ends, the peer closes, or the limit of time or size is reached."""
+    # The time limit of the socket is for one ``recv``.  Without a deadline for all of them a client could
+    # keep the thread by sending a byte now and then.
     deadline = time.monotonic() + TIMEOUT
     size = 0
     while size < LONGEST_REQUEST and time.monotonic() < deadline:

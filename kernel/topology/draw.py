@@ -1,8 +1,11 @@
-"""A plan as a drawing: Mermaid for pages, SVG for everything else, and the matrix of threads.
+"""Draws a plan: as Mermaid for pages, as SVG for everything else, and as the matrix of threads.
 
-Threads are boxes, the engines that they host stand in them, routes are arrows.  An engine without a thread of
-its own goes to the least loaded poll thread when it starts, so it is drawn in one box with the others that
-are placed then; what application code opens is drawn among the caller threads.
+Threads are boxes, engines stand in the box of their thread, routes are arrows.  A plan does not say in which
+thread an engine without ``thread`` will run: the kernel chooses the least loaded one when it starts.  If
+there are several threads, such engines are drawn together in a box of their own.  APIs are drawn in the box
+of the application's threads.
+
+The SVG is written by hand and needs no layout program: one column for each thread, one row for each engine.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan
 
 CALLERS = "application threads"
 
+# In pixels.  ``_BOX_WIDTH`` has room for the 34 letters of ``_shortened`` at 11 px.
 _BOX_WIDTH = 210
 _BOX_HEIGHT = 46
 _GAP = 26
@@ -106,7 +110,7 @@ def matrix_text(plan: Plan, apis: Collection[str] = ()) -> str:
 
 
 def svg(plan: Plan, apis: Collection[str] = ()) -> str:
-    """Return a drawing that needs nothing else: threads side by side, engines below each other, routes as curves."""
+    """Return a drawing as one SVG text: threads side by side, engines below each other, routes as curves."""
     drawn = boxes(plan, apis)
     corners: dict[str, tuple[int, int]] = {}
     parts: list[str] = []
@@ -127,12 +131,15 @@ def svg(plan: Plan, apis: Collection[str] = ()) -> str:
         for target in route.targets:
             parts += _arrow(corners[route.source], corners[target], route, number)
     width = 2 * _MARGIN + len(drawn) * (_BOX_WIDTH + 2 * _GAP + _COLUMN_GAP) - _COLUMN_GAP
+    # A route within the last column bends to the right of it.
     width += _COLUMN_GAP if any(_loops(corners, route) for route in plan.routes) else 0
     return _document(width, tallest + 2 * _MARGIN, parts)
 
 
 def _document(width: int, height: int, parts: list[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
+    # Everything in the file itself, so that a page may embed it, and its fonts and colours come along.
     style = (
         "<style>text{font-family:system-ui,sans-serif;font-size:13px;fill:#1f2937}"
         ".title{font-weight:600;fill:#475569}.name{font-weight:600}.kind,.label{font-size:11px;fill:#475569}"
@@ -166,6 +173,7 @@ def _arrow(start: tuple[int, int], end: tuple[int, int], route: RoutePlan, numbe
 
     Each route leaves and arrives at a height of its own, so that arrows do not cover each other.
     """
+    # 9 pixels from one route to the next, and again from the top at the lower edge of the box.
     shift = 10 + (number * 9) % (_BOX_HEIGHT - 18)
     y1, y2 = start[1] + shift, end[1] + shift
     if start[0] < end[0]:
@@ -177,9 +185,11 @@ def _arrow(start: tuple[int, int], end: tuple[int, int], route: RoutePlan, numbe
     else:
         x1 = x2 = start[0] + _BOX_WIDTH
         c1 = c2 = x1 + 120
+        # From an engine to itself: both ends at one height would make the curve a line there and back.
         y2 += 8 if y1 == y2 else 0
     style = "route confirmed" if route.confirm else "route"
     path = f'<path class="{style}" d="M{x1} {y1}C{c1} {y1} {c2} {y2} {x2} {y2}" marker-end="url(#tip)"/>'
+    # The middle of a cubic Bézier curve, (p0 + 3 p1 + 3 p2 + p3) / 8.  Its heights are those of the two ends.
     middle_x, middle_y = (x1 + 3 * c1 + 3 * c2 + x2) // 8, (y1 + y2) // 2 - 6
     label = route_label(route)
     return [path, _text("label", middle_x, middle_y, label, "middle")] if label else [path]
@@ -200,6 +210,6 @@ def _shortened(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Escape for a Mermaid string, which knows entities and <br>."""
+    """Escape for a string of Mermaid, which has HTML entities and no backslash."""
     escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("\n", "<br>")

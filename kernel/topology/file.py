@@ -2,6 +2,9 @@
 
 In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default if the
 variable is not set or empty, as in a shell; ``$$`` is a dollar.  ``check.py`` checks the values.
+
+The text is read twice: by ``tomllib`` for the values, and by ``toml_lines`` for the lines.  Both describe a
+value by its path, and the path connects them: a check that finds a mistake knows the path and so the line.
 """
 
 from __future__ import annotations
@@ -18,9 +21,12 @@ import msgspec
 from kernel.contracts.errors import PlanError
 from kernel.topology.toml_lines import Path, lines_of
 
+# The last branch takes anything else after "$" and a brace, so that a mistake such as ``${HO ST}`` is
+# reported and not passed on as text.  A single "$" before other letters stays as it is.
 _VARIABLE = re.compile(
     r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\{(?P<bad>[^}]*)\}?)"
 )
+# How ``tomllib`` ends its messages: the line is moved to the front, as in all other complaints.
 _PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)\s*$")
 
 
@@ -77,12 +83,15 @@ def read_file(path: str | FilePath, environ: Mapping[str, str] = os.environ) -> 
 
 def read_text(text: str, name: str = "<topology>", environ: Mapping[str, str] = os.environ) -> TopologyFile:
     """Read a topology from a text; ``name`` is used in complaints instead of a path."""
+    # As ``tomllib`` does itself.  Otherwise the positions of the two readers could differ.
     text = text.replace("\r\n", "\n")
     try:
         values, lines = tomllib.loads(text), lines_of(text)
     except tomllib.TOMLDecodeError as error:
         raise PlanError([_syntax_error(str(error), text, name)]) from error
-    except (ValueError, RecursionError) as error:  # a number of 4,301 digits, lists in lists in lists
+    # Valid TOML that is too much for Python: a number of more than 4,300 digits is a ``ValueError``, lists a
+    # thousand deep are a ``RecursionError``.  Uncaught they would end a running system on SIGHUP.
+    except (ValueError, RecursionError) as error:
         raise PlanError([f"{name}:1: cannot be read: {error}"]) from None
     file = TopologyFile(name=name, values={}, lines=lines, from_environment=set(), complaints=[])
     file.values = _interpolated(file, (), values, environ)
@@ -91,6 +100,7 @@ def read_text(text: str, name: str = "<topology>", environ: Mapping[str, str] = 
 
 def _syntax_error(message: str, text: str, name: str) -> str:
     place = _PLACE.search(message)
+    # "at end of document" has no number.
     line = int(place.group(1)) if place and place.group(1) else text.count("\n") + 1
     return f"{name}:{line}: not TOML: {_PLACE.sub('', message)}"
 
@@ -102,6 +112,7 @@ def _interpolated(file: TopologyFile, path: Path, value: Any, environ: Mapping[s
         return [_interpolated(file, (*path, number), each, environ) for number, each in enumerate(value)]
     if not isinstance(value, str) or "$" not in value:
         return value
+    # Noted even if the variable is only a part of the string: no complaint may show any of it.
     if any(match["name"] for match in _VARIABLE.finditer(value)):
         file.with_variables.add(path)
     whole = _VARIABLE.fullmatch(value)
@@ -120,9 +131,13 @@ def _replacement(file: TopologyFile, path: Path, match: re.Match[str], environ: 
             f"{match.group()!r} is not a variable; write ${{NAME}}, ${{NAME:-default}}, or $$ for a dollar",
         )
         return ""
+    # The default ends at the first brace, so that ``${A:-${B:-x}}`` would be the text ``${B:-x`` and a brace.
     if default and "${" in default:
-        file.complain(path, f"a default cannot have a variable in it, as that of {name} has")
+        file.complain(
+            path, f"the default of {name} has a variable in it, which is not possible; write plain text"
+        )
     found = environ.get(name, "")
+    # As in a shell, ":-" also replaces an empty value.  Without a default an empty variable is empty text.
     if found or (default is None and name in environ):
         return found
     if default is None:

@@ -1,4 +1,8 @@
-"""Guests: threads that run in the application's own trio run, inside ``async with kernel``."""
+"""Guests: threads that run in the application's own trio run, inside ``async with kernel``.
+
+A guest is a task of the caller of ``async with``.  So it needs that caller: ``kernel run`` and ``with`` have
+none, and a running kernel cannot get one more, nor wait for one to end, since it would wait for itself.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,10 @@ def is_guest(thread: ThreadPlan, registry: PluginRegistry) -> bool:
 
 
 def refuse_guests(threads: Iterable[ThreadPlan], registry: PluginRegistry, file: str = "") -> None:
-    """Raise ``PlanError`` if one of the threads is a guest: without ``async with`` its engines would never run."""
+    """Raise ``PlanError`` if one of the threads is a guest: its engines would never run here."""
     complaints = [
-        f"{_place(file, thread)}thread {thread.name!r} is of kind {thread.kind!r}: it lives in the application's own trio "
-        "run, from the beginning to the end of 'async with kernel'; elsewhere take kind 'poll'"
+        f"{_place(file, thread)}thread {thread.name!r} is of kind {thread.kind!r}: it runs in the application's "
+        "own trio run, from the start of 'async with kernel' to its end; use kind 'poll' here"
         for thread in threads
         if is_guest(thread, registry)
     ]

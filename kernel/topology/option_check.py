@@ -3,7 +3,11 @@
 Reports all mistakes, each with its line.
 
 ``msgspec.convert`` stops at the first mistake and does not know lines.  So this module goes through structs
-field by field, and uses ``msgspec.convert`` for single values only.
+field by field, and uses ``msgspec.convert`` for single values only.  What it says of a value is translated
+into the words of TOML: "a whole number", not "`int`".
+
+Strictness differs by where a value comes from.  A number in quotes is a mistake in a file.  It is right where
+the value is one environment variable, since variables are always text, and in a plan made in Python.
 """
 
 from __future__ import annotations
@@ -50,7 +54,9 @@ def check_options(
     before = len(file.complaints)
     checked = _struct(file, path, values, options, where, others)
     if len(file.complaints) == before:
-        try:  # for the checks of the class itself, in ``__post_init__``
+        # Field by field everything is right.  Now the class checks what concerns several fields or needs
+        # code, as an address does, in its ``__post_init__``.
+        try:
             msgspec.convert(checked, options, strict=False)
         except msgspec.ValidationError as error:
             place, text = _placed(file, path, values, _PLACE.sub("", str(error)))
@@ -64,12 +70,15 @@ def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -
     A text that begins with the name of a key, as in ``address: ...``, belongs to that key.  A text with a
     value from the environment is replaced, since the value may be secret.
     """
+    # ``__post_init__`` knows neither paths nor lines.  By convention its text begins with the field.
     key, colon, _ = text.partition(":")
     place = (*path, key) if colon and key in values else path
+    # The value need not be the whole text: a password may stand inside the address that is complained about.
+    # The complaint then names the variable's place, and leaves out the text with the value.
     for told in sorted(file.with_variables, key=str):
         if told == place or (told[: len(place)] == place and file.at(told) in text):
             name = ".".join(map(str, told[len(path) :]))
-            return told, f"{name}: what the environment says is not good for it"
+            return told, f"{name}: the value from the environment is not valid"
     return place, text
 
 
@@ -90,6 +99,7 @@ def _struct(
     where: str,
     others: Iterable[str] = (),
 ) -> dict[str, Any]:
+    # ``encode_name``: a key in a file may differ from the field's name, as ``from`` does.
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
     checked: dict[str, Any] = {}
     meant: set[str] = set()
@@ -101,8 +111,9 @@ def _struct(
             meant.update(difflib.get_close_matches(key, fields, n=1))
     for name, field in fields.items():
         required = field.default is _REQUIRED and field.default_factory is _REQUIRED
-        if required and name not in values and name not in meant:  # a misspelt key is not reported as missing
-            file.complain(path, f"{where} lacks {name!r}, {_described(field.type)}")
+        # A misspelt key has been reported with a hint.  It is not reported a second time as missing.
+        if required and name not in values and name not in meant:
+            file.complain(path, f"{where} lacks {name!r}, which must be {_described(field.type)}")
     return checked
 
 
@@ -110,6 +121,8 @@ def _value(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) 
     """Check one value, recursively for structs and for tables and lists of them."""
     wanted = _bare(wanted)
     arguments = get_args(wanted)
+    # Wherever a struct is wanted and a table is given, its keys are checked here, so that each has its line.
+    # Everything else goes to ``msgspec.convert`` as a whole, lists of plain values included.
     if isinstance(value, dict):
         if _is_struct(wanted):
             return _struct(file, path, value, wanted, where)
@@ -131,12 +144,15 @@ def _value(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) 
 
 
 def _leaf(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) -> Any:
+    # Also if only a value inside is from the environment: a list of numbers may have one such element.
     lax = file.from_python or any(place[: len(path)] == path for place in file.from_environment)
     try:
         converted = msgspec.convert(value, wanted, strict=not lax)
     except msgspec.ValidationError as error:
         file.complain(path, f"{where}{_shown(file, path, value)}: {_explained(str(error), value, wanted)}")
+        # The plan is not used after a complaint, so that a wrong value may stay in it.
         return value
+    # Back to what a file could have held: the options class converts it once more when the engine is made.
     return msgspec.to_builtins(converted) if lax else value
 
 
@@ -174,6 +190,7 @@ def _shown(file: TopologyFile, path: Path, value: Any) -> str:
     """Show a value in a complaint; never one that came from the environment, for it may be a secret."""
     if path in file.with_variables:
         return " (from the environment)"
+    # A table or list would make the line long, and may have values from the environment in it.
     if isinstance(value, dict | list):
         return ""
     text = json.dumps(value, default=str, ensure_ascii=False)
@@ -182,6 +199,8 @@ def _shown(file: TopologyFile, path: Path, value: Any) -> str:
 
 def _explained(message: str, value: Any, wanted: Any) -> str:
     """Say in plain words what msgspec found."""
+    # msgspec says "Expected `int`, got `str` - at `$[2]`".  The place inside the value is kept, and "got" is
+    # not: the complaint shows the value itself.
     place = _PLACE.search(message)
     inside = f" at {place.group(2).lstrip('.')}" if place and place.group(2) else ""
     message = _PLACE.sub("", message)
@@ -190,6 +209,7 @@ def _explained(message: str, value: Any, wanted: Any) -> str:
         near = difflib.get_close_matches(str(value), choices, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"must be {_described(wanted)}{hint}"
+    # Texts of other forms are those of options classes, which are in plain words already.
     found = re.fullmatch(r"Expected (.*?)(?:, got `\w+`)?", message)
     if found is None:
         return f"{message}{inside}"

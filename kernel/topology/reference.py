@@ -1,7 +1,10 @@
-"""Options of every installed kind as Markdown: ``python -m kernel.topology.reference > docs/config_reference.md``.
+"""Writes docs/config_reference.md: the options of every installed kind, as Markdown.
 
-Names, types, defaults and texts come from the options classes alone.  Their field docstrings are no objects that Python
-would keep, so they are read from the class's source.
+Run ``python -m kernel.topology.reference > docs/config_reference.md`` after a change of an options class.  A
+test compares the page with what this module returns.
+
+Names, types, defaults and texts come from the options classes alone.  Python does not keep the string below a
+field, so these texts are read from the source of the class.  ``kernel plugins NAME`` shows the same options.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ _BANNER = """\
 
 # Topology file reference
 
-A topology file is TOML: `[threads.NAME]`, `[engines.NAME]` and `[[routes]]`. In every string `${NAME}` is replaced by
-that environment variable, and `${NAME:-default}` by the default when it is not set or empty; `$$` is a dollar. A string that is
-one variable and nothing else may stand for a number or a truth value. `kernel check FILE` reports every mistake at once.
+A topology file is TOML, with the tables `[threads.NAME]`, `[engines.NAME]` and `[[routes]]`. In every string
+`${NAME}` is replaced by that environment variable, and `${NAME:-default}` by the default if the variable is not
+set or empty; `$$` is a dollar. A string that consists of one variable may stand for a number or a truth value.
+`kernel check FILE` reports all mistakes of a file at once.
 
 ## `[threads.NAME]`
 
@@ -53,14 +57,14 @@ All other keys are the options of the kind, as below.
 | `to` | text or list | required | The engine, or engines, that they go to. |
 | `match` | text or list | all | Key patterns, of which one must fit: words between dots, `*` is one word, `#` any number of words. |
 | `exchange` | text | any | Only messages of this exchange. |
-| `router` | text | `"fan-out"` | Who chooses between several targets; its options are in `[routes.options]`. |
-| `confirm` | true or false | `false` | Acknowledge to the source only what every target has confirmed: at least once from end to end. |
-| `echo` | true or false | `false` | Whether a route back to its own engine also leads from each connection to itself. |
-| `dead_letters` | text | none | The engine that gets what a target refuses, with the reason in its headers. Needs `confirm = true`. |
-| `when_full` | `"block"`, `"drop-newest"` or `"drop-oldest"` | `"block"` | Stop reading the source, or drop and count. |
+| `router` | text | `"fan-out"` | How the route chooses between several targets; the options of the router are in `[routes.options]`. |
+| `confirm` | true or false | `false` | Whether the source gets an acknowledgement only for what every target has confirmed: delivery at least once, from end to end. |
+| `echo` | true or false | `false` | Whether a route from an engine to itself also brings messages back to the connection that they came from. |
+| `dead_letters` | text | none | The engine that gets the messages that a target refuses, with the reason in their headers. Needs `confirm = true`. |
+| `when_full` | `"block"`, `"drop-newest"` or `"drop-oldest"` | `"block"` | What happens when a pipe is full: the source waits, or a message is dropped and counted. |
 | `high` | whole number | `32768` | Messages that may wait in each pipe. |
 | `high_bytes` | whole number | `67108864` | Bytes that may wait in each pipe. |
-| `stall_timeout` | seconds | `5.0` | How long `block` waits for a full target that takes nothing while others could go on; then it is suspended: what it misses is dropped and counted until it takes again. `inf`: for ever. Routes that confirm always wait. |
+| `stall_timeout` | seconds | `5.0` | How long the source waits, with `block`, for a full target that takes nothing while others could go on. After that the target is suspended: messages for it are dropped and counted until it takes messages again. `inf`: for ever. Routes with `confirm` always wait. |
 """
 _IN_A_TOPOLOGY = ("thread_kinds", "engines", "apis", "protocols", "routers")
 """Groups whose options stand in topology files, in this order.  Those that plugins announce follow."""
@@ -106,6 +110,7 @@ def reference(registry: PluginRegistry, distribution: str | None = OUR_DISTRIBUT
     announced = [name for name in registry.groups if registry.groups[name] not in GROUPS]
     for group in (*_IN_A_TOPOLOGY, *announced):
         kinds = registry.group(group)
+        # A section of kinds that have no options at all, such as exchange types, would say nothing.
         if group in announced and not any(options_of(found.kind.options) for found in kinds.values()):
             continue
         lines.append(f"## {registry.groups[group].title}\n")
@@ -138,18 +143,22 @@ def _tables(name: str, struct: type[msgspec.Struct], seen: set[type]) -> Iterato
 def _field_texts(struct: type[msgspec.Struct]) -> dict[str, str]:
     """Return the strings that stand below the fields in the source, base classes first."""
     texts: dict[str, str] = {}
+    # From the base down, so that a class can replace the text of a field that it inherits.
     for base in reversed(struct.__mro__):
         if base is msgspec.Struct or not issubclass(base, msgspec.Struct):
             continue
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
         except (OSError, TypeError, SyntaxError):
-            continue  # made at run time, or shipped without its source
+            # The class was made at run time, or is shipped without its source.  Its options have no text
+            # then.
+            continue
         texts.update(_texts_below((*ast.iter_child_nodes(tree.body[0]),)))
     return texts
 
 
 def _texts_below(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    # A field's text is the string directly below its annotation.  Anything between them belongs to nobody.
     name = None
     for node in nodes:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -196,6 +205,7 @@ def _default(field: Any) -> str:
     value = msgspec.to_builtins(value)
     if value is None:
         return ""
+    # A struct with defaults of its own.  ``_tables`` writes a table for it below.
     if isinstance(value, dict) and value:
         return "as below"
     text = json.dumps(value, ensure_ascii=False)

@@ -90,7 +90,7 @@ def test_without_async_with_a_plan_with_guests_is_refused() -> None:
     """Its engines would never start, and nothing would be said."""
     kernel = Kernel(_plan(POLL, GUEST))
     with pytest.raises(
-        PlanError, match=r"^thread 'here' is of kind 'guest': it lives in .* take kind 'poll'$"
+        PlanError, match=r"^thread 'here' is of kind 'guest': it runs in .* use kind 'poll' here$"
     ):
         kernel.start()
     with pytest.raises(PlanError, match="'here'"), kernel:

@@ -102,7 +102,7 @@ def test_check_prints_all_complaints_and_fails(kernel: Batch, good: Path, tmp_pa
     assert status == cli.FAILED
     assert output.splitlines()[1:] == [
         f"{bad}:4: [engines.link] has no key 'adress'; did you mean 'address'?",
-        f"{bad}:9: this route leads to 'lnk', which is no engine; did you mean 'link'?",
+        f"{bad}:9: this route leads to 'lnk', which is no engine of this file; did you mean 'link'?",
     ]
 
 

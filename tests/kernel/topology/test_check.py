@@ -39,7 +39,7 @@ MISTAKES = {
     ),
     "listener of an unknown protocol": (
         BROKER + 'protocol = "amq"\naddress = "127.0.0.1:0"\n',
-        "f:4: [engines.broker.listeners.0] has no front end 'amq'; did you mean 'amqp'?",
+        "f:4: [engines.broker.listeners.0] names the unknown front end 'amq'; did you mean 'amqp'?",
     ),
     "listener with a misspelt option": (
         BROKER + 'protocol = "amqp"\naddress = "127.0.0.1:0"\nheartbet = 1\n',
@@ -47,27 +47,33 @@ MISTAKES = {
     ),
     "dead letters to nobody": (
         BOTH + ROUTE + 'confirm = true\ndead_letters = "lnk"\n',
-        "f:10: this route sends dead letters to 'lnk', which is no engine; did you mean 'link'?",
+        "f:10: this route sends dead letters to 'lnk', which is no engine of this file; did you mean 'link'?",
     ),
     "dead letters to an end": (
         BOTH + ROUTE + 'confirm = true\ndead_letters = "link"\n',
-        "f:10: 'link' is an end of this route: take another engine",
+        "f:10: 'link' is itself an end of this route; name another engine",
     ),
     "dead letters of what nobody keeps": (
         BOTH + '[engines.morgue]\nkind = "native"\n' + ROUTE + 'dead_letters = "morgue"\n',
-        "f:11: dead_letters needs confirm = true: else nothing is kept to be refused",
+        "f:11: dead_letters needs confirm = true: only a message that has to be confirmed can be refused",
     ),
     "not TOML": ("[engines\n", "f:1: not TOML: Expected ']' at the end of a table declaration"),
     "key twice": ("[a]\nx = 1\nx = 2\n", "f:3: not TOML: Cannot overwrite a value"),
-    "empty": ("", "f:1: there are no [engines.NAME] tables: nothing would run"),
+    "empty": ("", "f:1: there is no [engines.NAME] table, so nothing would run; add one"),
     "unknown section": (BOTH + "[engine.x]\n", "f:6: there is no section 'engine'; did you mean 'engines'?"),
-    "section of another form": ("engines = 3\n", "f:1: 'engines' must be tables: [engines.NAME]"),
-    "engine that is no table": (BOTH + "[engines]\nx = 1\n", "f:7: engines.x must be a table: [engines.x]"),
+    "section of another form": (
+        "engines = 3\n",
+        "f:1: 'engines' must consist of tables; write [engines.NAME]",
+    ),
+    "engine that is no table": (
+        BOTH + "[engines]\nx = 1\n",
+        "f:7: engines.x must be a table; write [engines.x]",
+    ),
     "no kind": (
         BOTH + "[engines.x]\n",
         "f:6: [engines.x] lacks 'kind'; installed: {KINDS}",
     ),
-    "kind that is no text": (BOTH + "[engines.x]\nkind = 3\n", "f:7: [engines.x] kind must be text"),
+    "kind that is no text": (BOTH + "[engines.x]\nkind = 3\n", "f:7: [engines.x] kind: must be text"),
     "misspelt kind": (
         BOTH + '[engines.x]\nkind = "straem"\n',
         "f:7: unknown engine kind 'straem'; did you mean 'stream'?",
@@ -80,7 +86,10 @@ MISTAKES = {
         LINK + 'thred = "io"\n',
         "f:4: [engines.link] has no key 'thred'; did you mean 'thread'?",
     ),
-    "missing option": ('[engines.link]\nkind = "stream"\n', "f:1: [engines.link] lacks 'address', text"),
+    "missing option": (
+        '[engines.link]\nkind = "stream"\n',
+        "f:1: [engines.link] lacks 'address', which must be text",
+    ),
     "option of the wrong type": (
         LINK + 'max_connections = "many"\n',
         'f:4: [engines.link] max_connections = "many": must be a whole number',
@@ -141,11 +150,11 @@ MISTAKES = {
     ),
     "unknown thread": (
         '[threads.io]\n[threads.net]\n[engines.link]\nkind = "stream"\naddress = "backend+tcp://:1"\nthread = "ios"\n',
-        "f:6: [engines.link] wants thread 'ios', which is not there; did you mean 'io'?",
+        "f:6: [engines.link] names thread 'ios', which does not exist; did you mean 'io'?",
     ),
     "thread of an api": (
         '[threads.io]\n[engines.app]\nkind = "native"\nthread = "io"\n',
-        "f:4: [engines.app] is opened by application code, in a thread of its own: take 'thread' away",
+        "f:4: [engines.app] is opened by application code and runs in its caller's thread; remove 'thread'",
     ),
     "unknown thread kind": (
         '[threads.io]\nkind = "pool"\n' + BOTH,
@@ -153,25 +162,31 @@ MISTAKES = {
     ),
     "one route table": (
         BOTH + '[routes]\nfrom = "app"\nto = "link"\n',
-        "f:6: a route is one of many: write [[routes]]",
+        "f:6: [routes] is a single table, and a file has any number of routes; write [[routes]]",
     ),
-    "routes of another form": ("routes = [1]\n" + BOTH, "f:1: 'routes' must be tables: [[routes]]"),
+    "routes of another form": (
+        "routes = [1]\n" + BOTH,
+        "f:1: 'routes' must be a list of tables; write [[routes]]",
+    ),
     "route from nowhere": (
         BOTH + ROUTE.replace('"app"', '"apq"'),
-        "f:7: this route comes from 'apq', which is no engine; did you mean 'app'?",
+        "f:7: this route begins at 'apq', which is no engine of this file; did you mean 'app'?",
     ),
     "route to nowhere": (
         BOTH + ROUTE.replace('"link"', '["link", "lnk"]'),
-        "f:8: this route leads to 'lnk', which is no engine; did you mean 'link'?",
+        "f:8: this route leads to 'lnk', which is no engine of this file; did you mean 'link'?",
     ),
-    "route to nobody": (BOTH + ROUTE.replace('"link"', "[]"), "f:8: this route leads nowhere: 'to' is empty"),
+    "route to nobody": (
+        BOTH + ROUTE.replace('"link"', "[]"),
+        "f:8: 'to' is empty, so this route leads nowhere; name an engine",
+    ),
     "route to somebody twice": (
         BOTH + ROUTE.replace('"link"', '["link", "link"]'),
-        "f:8: this route leads to 'link' twice",
+        "f:8: this route leads to 'link' twice; remove one of them",
     ),
     "route without an end": (
         BOTH + '[[routes]]\nfrom = "app"\n',
-        "f:6: [[routes]] lacks 'to', text or a list",
+        "f:6: [[routes]] lacks 'to', which must be text or a list",
     ),
     "misspelt key of a route": (
         BOTH + ROUTE + 'mach = "a"\n',
@@ -200,11 +215,11 @@ MISTAKES = {
     ),
     "contradiction": (
         BOTH + ROUTE + 'confirm = true\nwhen_full = "drop-oldest"\n',
-        "f:10: confirm = true loses nothing, when_full = 'drop-oldest' throws away: take one of them",
+        "f:10: when_full = 'drop-oldest' drops messages, and confirm = true promises to lose none; remove one of them",
     ),
     "route twice": (
         BOTH + ROUTE + ROUTE,
-        "f:9: this route is that of line 6 once more: messages would come twice",
+        "f:9: this route equals that of line 6, so each message would come twice; remove one",
     ),
     "address of a broker that is none": (
         '[engines.x]\nkind = "amqp"\naddress = "127.0.0.1:nope"\n',
@@ -292,6 +307,7 @@ def test_a_secret_is_not_printed(registry: PluginRegistry) -> None:
         LINK.replace("backend+tcp", "${SECRET}+tcp"),
         LINK.replace('"stream"', '"${SECRET}"'),
         LINK + 'thread = "${SECRET}"\n',
+        BROKER + 'protocol = "${SECRET}"\naddress = "127.0.0.1:0"\n',
         '[engines.broker]\nkind = "amqp"\nusers = { u = { password = "p", read = "(${SECRET}" } }\n',
         LINK + '[[routes]]\nfrom = "link"\nto = "${SECRET}"\n',
         LINK + '[[routes]]\nfrom = "link"\nto = ["${SECRET}"]\n',
@@ -309,8 +325,8 @@ def test_a_list_of_destinations_is_checked_also_where_one_is_from_the_environmen
 ) -> None:
     text = BOTH + '[[routes]]\nfrom = "app"\nto = ["link", "${WHERE}", "lnik"]\n'
     assert complaints(text, registry, WHERE="link") == [
-        "f:8: this route leads to (from the environment) twice",
-        "f:8: this route leads to 'lnik', which is no engine; did you mean 'link'?",
+        "f:8: this route leads to (from the environment) twice; remove one of them",
+        "f:8: this route leads to 'lnik', which is no engine of this file; did you mean 'link'?",
     ]
 
 
@@ -340,4 +356,4 @@ def test_plugins_may_complain_about_a_plan_that_is_otherwise_good(monkeypatch: p
 def test_an_address_from_the_environment_is_not_shown(registry: PluginRegistry) -> None:
     text = BOTH.replace("backend+tcp://127.0.0.1:1", "${WHERE}")
     (complaint,) = complaints(text, registry, WHERE="backend+tcp://secret")
-    assert complaint == "f:3: [engines.link] address: what the environment says is not good for it"
+    assert complaint == "f:3: [engines.link] address: the value from the environment is not valid"

@@ -30,7 +30,7 @@ MISTAKES: dict[str, tuple[list[Any], str]] = {
     "kind": ([EnginePlan(name="x", kind="straem")], "unknown engine kind 'straem'; did you mean 'stream'?"),
     "thread": (
         [EnginePlan(name="x", kind="stream", thread="io", options={"address": "backend+tcp://h:1"})],
-        "[engines.x] wants thread 'io', which is not there; known: poll-1",
+        "[engines.x] names thread 'io', which does not exist; known: poll-1",
     ),
     "thread kind": ([ThreadPlan(name="t", kind="pol")], "unknown thread kind 'pol'; did you mean 'poll'?"),
     "option": (
@@ -46,6 +46,10 @@ MISTAKES: dict[str, tuple[list[Any], str]] = {
         [stream(protocol={"heartbeet": 1})],
         "[engines.link.protocol] has no key 'heartbeet'; did you mean 'heartbeat'?",
     ),
+    "protocol of a listener": (
+        [EnginePlan(name="b", kind="broker", options={"listeners": [{"protocol": "amq", "address": ":0"}]})],
+        "[engines.b.listeners.0] names the unknown front end 'amq'; did you mean 'amqp'?",
+    ),
     "router": (
         [RoutePlan(source="a", targets=("b",), router="fan-uot")],
         "route a -> b: unknown router 'fan-uot'; did you mean 'fan-out'?",
@@ -56,17 +60,17 @@ MISTAKES: dict[str, tuple[list[Any], str]] = {
     ),
     "no destination": (
         [RoutePlan(source="a", targets=())],
-        "route a -> : this route leads nowhere: 'to' is empty",
+        "route a -> : 'to' is empty, so this route leads nowhere; name an engine",
     ),
     "a destination twice": (
         [RoutePlan(source="a", targets=("b", "b"))],
-        "route a -> b, b: this route leads to 'b' twice",
+        "route a -> b, b: this route leads to 'b' twice; remove one of them",
     ),
     "contradiction": (
         [RoutePlan(source="a", targets=("b",), confirm=True, marks=WaterMarks(when_full="drop-oldest"))],
-        "route a -> b: confirm = true loses nothing, when_full = 'drop-oldest' throws away: take one of them",
+        "route a -> b: when_full = 'drop-oldest' drops messages, and confirm = true promises to lose none; remove one of them",
     ),
-    "two of a name": ([APP, APP], "there are 2 engines of the name 'app'"),
+    "two of a name": ([APP, APP], "there are 2 engines with the name 'app'; names must be unique"),
 }
 
 

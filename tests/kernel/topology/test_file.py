@@ -33,7 +33,9 @@ def test_variables_are_replaced(text: str, value: str) -> None:
 @pytest.mark.parametrize("environ", [{}, {"A": "one"}])
 def test_a_variable_within_a_default_is_complained_about(environ: dict[str, str]) -> None:
     file = read_text("a = 1\nb = '${A:-${B:-x}}'\n", "f", environ=environ)
-    assert file.complaints == ["f:2: a default cannot have a variable in it, as that of A has"]
+    assert file.complaints == [
+        "f:2: the default of A has a variable in it, which is not possible; write plain text"
+    ]
 
 
 def test_only_a_whole_variable_counts_as_from_the_environment() -> None:
