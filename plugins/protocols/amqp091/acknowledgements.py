@@ -34,8 +34,11 @@ def read_acknowledgements(data: bytes, position: int, channel: int, events: list
     for its_head, tag, rest in _frame.iter_unpack(
         memoryview(data)[position : position + whole * _frame.size]
     ):
+        # Type, channel, payload size and ids in one comparison.  Another channel ends the batch, too: the
+        # caller has checked the state of this channel only.
         if its_head != head:
             break
+        # Tag 0 has a meaning only together with ``multiple``; it is reported alone, for the owner to judge.
         if rest == _SINGLE and tag:
             if tag == last + 1 and first:
                 last = tag
@@ -43,6 +46,8 @@ def read_acknowledgements(data: bytes, position: int, channel: int, events: list
                 if first:
                     events.append(Acknowledged(channel, first, last, False))
                 first = last = tag
+        # A multiple acknowledgement must not be merged: it covers tags below its own.  What came before it is
+        # reported first, to keep the order.
         elif rest in (_SINGLE, _MULTIPLE):
             if first:
                 events.append(Acknowledged(channel, first, last, False))

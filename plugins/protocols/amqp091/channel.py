@@ -29,7 +29,7 @@ class Channel:
         self.state = ChannelState.CLOSED
         self.content_state = ContentState.METHOD
         self.method: Method | None = None
-        """The method whose content is being received; None: no content is expected."""
+        """The method whose content is being received.  None: no content is expected."""
         self.method_frame = b""
         """The whole frame of ``method``: the key of its template."""
         self.envelope: Envelope | None = None
@@ -60,6 +60,8 @@ class Channel:
 
     def _move(self, following: ChannelState) -> None:
         self.state = following
+        # A content does not outlive a change of state.  After a close its remaining frames are dropped, and
+        # after a new open a content must begin with its method.
         self.forget_content()
 
     def begin_content(self, method: Method, frame: bytes) -> None:
@@ -83,6 +85,7 @@ class Channel:
             # "incomplete or badly-formatted content" is 505 (section 4.2.6.2).
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, "the body is longer than its header said")
         if self.remaining == 0:
+            # The usual case: one body frame has the whole body, which is passed on without a copy.
             if not self.parts:
                 return payload
             self.parts.append(payload)

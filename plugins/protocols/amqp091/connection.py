@@ -56,10 +56,12 @@ def _properties(options: CommonOptions, capabilities: dict[str, bool]) -> dict[s
 
 
 _CLOSES = (b"\x00\x14\x00\x28", b"\x00\x0a\x00\x32")
-"""Class and method ids of channel.close and connection.close: what came before them must be answered
-first."""
+"""Class and method ids of channel.close and connection.close.
+
+What came before them must be answered first: an answer on a channel that has ended would be dropped."""
 
 _OWNER_DECIDES = (ConnectionState.LOGIN, ConnectionState.OPENING)
+"""In these states the answer of the owner decides whether the next frame is allowed."""
 
 
 class ServerConnection(Conversation):
@@ -103,6 +105,8 @@ class ServerConnection(Conversation):
     def _start_ok(self, method: connection.StartOk, events: list[Event]) -> None:
         self.client_properties = method.client_properties
         if method.mechanism not in self._server_options.mechanisms:
+            # Rule "validity" of start-ok has the server close the wire without another octet.  We send close
+            # first, so that the client can say what was wrong.
             text = f"unknown authentication mechanism '{method.mechanism}'"
             raise ConnectionFault(ReplyCode.COMMAND_INVALID, text, 10, 11)
         events.append(
@@ -113,6 +117,9 @@ class ServerConnection(Conversation):
         events.append(ChallengeAnswered(method.response))
 
     def _tune_ok(self, method: connection.TuneOk, events: list[Event]) -> None:
+        # Rules "upper-limit" of tune-ok: a client may lower the limits and not raise them.  They have the
+        # server close the wire without a close; RabbitMQ sends 530 first, and so do we.  The heartbeat is no
+        # limit: the client may choose any interval.
         _check_limit("channel_max", method.channel_max, 1, self.options.channel_max)
         _check_limit("frame_max", method.frame_max, frames.MINIMUM_FRAME_SIZE, self.options.frame_max)
         self._set_limits(method.channel_max, method.frame_max, method.heartbeat)
@@ -147,6 +154,8 @@ class ServerConnection(Conversation):
         """
         if self._ended_meanwhile(ConnectionState.LOGIN):
             return
+        # A wire that is closed without a word looks to the client like a problem of the network.  That is why
+        # RabbitMQ has the extension authentication_failure_close.
         capabilities = self.client_properties.get("capabilities")
         if isinstance(capabilities, Mapping) and capabilities.get("authentication_failure_close"):
             self.close(ReplyCode.ACCESS_REFUSED, text)
@@ -172,6 +181,8 @@ class ServerConnection(Conversation):
 
         Raises ``LocalProtocolError`` if the connection is not in the ``expected`` state.
         """
+        # An owner may take its time, for example to ask another engine about the user.  The client may hang
+        # up, or the deadline of the handshake may pass, before the answer.
         if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return True
         if self.state is not expected:
@@ -232,6 +243,8 @@ class ClientConnection(Conversation):
         self._move(ConnectionSignal.HEADER)
 
     def _read_protocol_header(self, octets: bytes, events: list[Event]) -> int:
+        # A server that refuses the protocol header answers with the one it wants, and closes the wire
+        # (section 4.2.2).  A method frame begins with 0x01, so the two cannot be confused.
         if not octets.startswith(b"AMQP"):
             return 0
         events += self._lost(f"the server wants another protocol: {octets!r}", by_peer=True)
@@ -240,6 +253,7 @@ class ClientConnection(Conversation):
     def _start(self, method: connection.Start, events: list[Event]) -> None:
         options = self._client_options
         self.server_properties = method.server_properties
+        # The mechanisms are one long string with spaces between the names.
         if options.mechanism.encode() not in method.mechanisms.split():
             text = f"the server offers {method.mechanisms!r}, not {options.mechanism}"
             raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 10, 10)
@@ -265,6 +279,8 @@ class ClientConnection(Conversation):
         heartbeat = min(method.heartbeat, options.heartbeat)
         self._move(ConnectionSignal.TUNE_OK)
         tune_ok = connection.TuneOk(channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
+        # The limits hold from tune-ok on, and connection.open is the next method (grammar of class
+        # connection).  The client need not wait for anything in between.
         self._queue(0, tune_ok)
         self._set_limits(channel_max, frame_max, heartbeat)
         self._move(ConnectionSignal.OPEN)
@@ -293,6 +309,8 @@ class ClientConnection(Conversation):
             raise LocalProtocolError(f"the connection is {self.state.name}: no channel can be opened")
         if not 0 < number <= (self.channel_max or 65535):
             raise LocalProtocolError(f"channel {number} is outside of 1 to {self.channel_max or 65535}")
+        # A channel that was closed keeps its object.  Its number may be used again after close-ok, which the
+        # state table enforces.
         item = self.channels.setdefault(number, Channel(number))
         item.sent(ChannelSignal.OPEN)
         self._queue(number, channel.Open())

@@ -136,13 +136,15 @@ def encode_properties(values: Mapping[str, Any]) -> bytes:
                 encoded.append(bytes((value,)))
             else:
                 encoded.append(encode_table(value) if kind == _TABLE else encode_timestamp(value))
-        except (AttributeError, TypeError, ValueError, OverflowError, StructError):  # of the wrong type
+        # Properties may come from any plugin or application, so a value may be of a wrong type.
+        except (AttributeError, TypeError, ValueError, OverflowError, StructError):
             raise LocalProtocolError(f"property {name} cannot be {value!r:.80}") from None
     return pack(">H", flags) + b"".join(encoded)
 
 
 def _text(name: str, value: Any) -> str:
     if isinstance(value, bytes | bytearray):
+        # Other protocols have these properties as bytes.
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, int) and name == "expiration":
         return str(value)
@@ -156,7 +158,8 @@ def envelope_of(exchange: str, key: str, raw: bytes) -> Envelope:
     ``IndexError`` or ``struct.error``.  If the expiration is not a number, ``Envelope.expiration`` is None
     although ``properties`` has a value; the broker compares the two to find out.
     """
-    if raw == b"\x10\x00\x02":  # delivery mode 2 and nothing else: what most clients send
+    # Delivery mode 2 and nothing else is what most clients send: the flag of delivery-mode, and its value.
+    if raw == b"\x10\x00\x02":
         return Envelope(key=key, exchange=exchange, persistent=True, properties=ContentProperties(raw))
     mode, priority, reply_to, expiration = _scan(raw)
     return Envelope(
@@ -182,10 +185,14 @@ def _scan(raw: bytes) -> tuple[int, int, str, str]:  # noqa: C901 - straight dow
     position = 2
     mode = priority = 0
     reply_to = expiration = ""
+    # The order of the properties is that of their flags, from the highest bit on.  content-type and
+    # content-encoding come first.
     for flag in (0x8000, 0x4000):
         if flags & flag:
             position += 1 + raw[position]
     if flags & 0x2000:
+        # The headers are decoded only to find out that they can be.  Skipping them by their length would let
+        # malformed ones through to a consumer.
         _, position = decode_table(raw, position)
     if flags & 0x1000:
         mode = raw[position]
@@ -204,9 +211,11 @@ def _scan(raw: bytes) -> tuple[int, int, str, str]:  # noqa: C901 - straight dow
         expiration = raw[position + 1 : end].decode("utf-8", "surrogateescape")
         position = end
     if flags & 0x00FC:
+        # message-id, timestamp (eight octets), type, user-id, app-id, cluster-id.
         for flag in (0x0080, 0x0040, 0x0020, 0x0010, 0x0008, 0x0004):
             if flags & flag:
                 position += 8 if flag == 0x0040 else 1 + raw[position]
+    # A short string that runs over the end shows here, because a slice beyond the end raises nothing.
     if position != len(raw):
         raise MalformedField("the properties do not fill their content header exactly")
     return mode, priority, reply_to, expiration
@@ -214,6 +223,7 @@ def _scan(raw: bytes) -> tuple[int, int, str, str]:  # noqa: C901 - straight dow
 
 def _is_number(text: str) -> bool:
     # int() would also accept signs, spaces, underscores and digits of other scripts.
+    # Twenty digits hold every 64-bit number.
     return text.isascii() and text.isdigit() and len(text) <= 20
 
 
@@ -222,10 +232,12 @@ def raw_properties(envelope: Envelope) -> bytes:
     properties = envelope.properties
     if isinstance(properties, ContentProperties):
         return properties.raw
+    # The message came over another protocol: the fields of the envelope become AMQP properties.
     values = dict(properties)
     if envelope.persistent:
         values["delivery_mode"] = PERSISTENT
     if envelope.priority:
+        # The property is one octet.
         values["priority"] = min(envelope.priority, 255)
     if envelope.reply_to:
         values["reply_to"] = envelope.reply_to

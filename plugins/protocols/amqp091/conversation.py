@@ -15,10 +15,10 @@ How received bytes become events
 Errors
 ------
 
-Any of these steps may raise ``ConnectionFault`` for an error of the peer.  ``_read`` catches it, and ``_fail``
-turns it into connection.close and a ConnectionClosed event.  It never reaches the owner.  Errors that concern
-one channel are for the owner to find, who calls ``close_channel``; the only one found here is a content that
-is too large.
+Any of these steps may raise ``ConnectionFault`` for an error of the peer.  ``_read`` catches it, and
+``_fail`` turns it into connection.close and a ConnectionClosed event.  It never reaches the owner.  Errors
+that concern one channel are for the owner to find, who calls ``close_channel``; the only one found here is a
+content that is too large.
 
 States
 ------
@@ -204,11 +204,14 @@ class Conversation(ABC):
         """Let a batch reader read from ``position`` on; return the position behind what it has read."""
         if self.state is not ConnectionState.OPEN:
             return position
-        ids = data[position + 7 : position + 11]  # class and method id, if this is a method frame
+        # The type of the frame is not looked at here.  A body frame may begin with the same four octets, but
+        # the readers compare the header of the frame, too, and take nothing of it.
+        ids = data[position + 7 : position + 11]  # class and method id
         if ids == self._assembler.batch_ids:
             return self._assembler.batches.read(data, position, events)
         if ids == ACK:
             item = self.channels.get(int.from_bytes(data[position + 1 : position + 3], "big"))
+            # The reader of acknowledgements has no templates, so the state of the channel is checked here.
             if item is not None and item.state is _OPEN_CHANNEL and item.content_state is ContentState.METHOD:
                 return read_acknowledgements(data, position, item.number, events)
         return position
@@ -231,9 +234,12 @@ class Conversation(ABC):
         if number == 0:
             raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "content on channel 0")
         item = self._existing(number)
+        # What comes on a channel after our close belongs to the time before the peer has read it.
         if item.state is ChannelState.CLOSING:
             return
         too_large = self._assembler.frame(item, kind, payload, events)
+        # 311 is a soft error, so it closes only the channel.  The body frames of the message still come; they
+        # are dropped above, because the channel is CLOSING.
         if too_large is not None:
             self.close_channel(number, ReplyCode.CONTENT_TOO_LARGE, too_large, 60, 40)
             text = reply_text(ReplyCode.CONTENT_TOO_LARGE, too_large)
@@ -249,6 +255,8 @@ class Conversation(ABC):
 
     def _method_frame(self, number: int, payload: bytes, frame: bytes, events: list[Event]) -> None:
         kind = frames.METHODS.get(payload[:4])
+        # Rule "stability" of connection.close: after sending it, everything except close and close-ok is
+        # dropped.  The peer may have sent it before it read our close.
         if self.state is ConnectionState.CLOSING and kind not in (connection.Close, connection.CloseOk):
             return
         if kind is None:
@@ -263,14 +271,19 @@ class Conversation(ABC):
             item = self._existing(number, kind.class_id, kind.method_id)
             if item.state is ChannelState.CLOSING and kind not in (channel.Close, channel.CloseOk):
                 return
+            # Section 4.2.6 lets a sender abort a content by sending a method.  RabbitMQ answers 505 all the
+            # same, and so do we.
             if item.content_state is not ContentState.METHOD:
                 text = f"expected content {item.content_state.name.lower()}, got method {kind.name} instead"
                 raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, text, kind.class_id, kind.method_id)
         try:
+            # A publisher whose messages the batch reader cannot take, for example because they have several
+            # body frames, sends the same method frame each time.  Finding it costs less than decoding it.
             method = self._assembler.known(frame) or kind.decode(payload)
         except (MalformedField, IndexError, struct.error) as problem:
             text = f"{kind.name}: {problem}"
             raise ConnectionFault(ReplyCode.SYNTAX_ERROR, text, kind.class_id, kind.method_id) from problem
+        # The ids of class connection and channel 0 belong together, see ``_check_sender_and_channel``.
         if not number:
             self._connection_method(method, events)
         elif item is None:
@@ -304,6 +317,7 @@ class Conversation(ABC):
             item = self.channels[number] = Channel(number)
         if item.state is ChannelState.CLOSING:
             return
+        # Both signals go through the table: a second channel.open on an open channel raises 504.
         item.received(ChannelSignal.OPEN)
         item.sent(ChannelSignal.OPEN_OK)
         self._queue(number, channel.OpenOk())
@@ -353,10 +367,13 @@ class Conversation(ABC):
         The name of the code is put in front of the text, as RabbitMQ does: ``NOT_FOUND - no queue ...``.
         ``class_id`` and ``method_id``: the method that caused it; 0: none did.
         """
+        # A client may close a channel that the server has not opened yet.
         item = self._sendable(channel_number, ChannelState.OPEN, ChannelState.OPENING)
         if item is None:
             return
         item.sent(ChannelSignal.CLOSE_SENT)
+        # Templates do not check the state of the channel.  Without this the batch reader would go on taking
+        # messages that have to be dropped.
         self._assembler.forget(item)
         method = channel.Close(
             reply_code=code,
@@ -410,6 +427,7 @@ class Conversation(ABC):
         self.state = following
         if following is ConnectionState.OPEN:
             self._deadline = None
+            # Heartbeats begin only now.  Until then the deadline of the handshake covers a silent peer.
             self._heartbeats.start(self.heartbeat, self._now)
         elif following is ConnectionState.CLOSED:
             self._deadline = None
@@ -423,7 +441,8 @@ class Conversation(ABC):
         if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return
         if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
-            self._move(ConnectionSignal.LOST)  # no method may be sent yet
+            # No method may be sent before connection.start (grammar of class connection).
+            self._move(ConnectionSignal.LOST)
             return
         self._move(ConnectionSignal.CLOSE_SENT)
         self._deadline = self._now + self.options.close_timeout
@@ -442,6 +461,8 @@ class Conversation(ABC):
     def _fail(self, fault: ConnectionFault, events: list[Event]) -> None:
         self.close(fault.reply_code, fault.text, fault.class_id, fault.method_id)
         text = reply_text(fault.reply_code, fault.text)
+        # The owner learns of the end now, and not when close-ok comes: nothing that it could use comes any
+        # more.
         self._report(ConnectionClosed(fault.reply_code, text, fault.class_id, fault.method_id, False), events)
 
     def _report(self, event: ConnectionClosed, events: list[Event]) -> None:
@@ -472,6 +493,8 @@ class Conversation(ABC):
             return self._lost("no close-ok in time" if closing else "handshake timeout", by_peer=False)
         if self._heartbeats.peer_is_silent(now):
             return self._lost(f"missed heartbeats from the peer, timeout {self.heartbeat}s", by_peer=False)
+        # ``due`` is called first, because it also sets the time of the next check.  If octets wait to be
+        # sent, they are the sign of life: section 4.2.7 takes any octet for one.
         if self._heartbeats.due(now) and not self._out:
             self._out.append(frames.HEARTBEAT_FRAME)
         return []
@@ -484,6 +507,7 @@ class Conversation(ABC):
 
     def data_to_send(self) -> list[Buffer]:
         """Return the buffers that have to be written, and forget them."""
+        # A copy, and ``clear`` instead of a new list: the encoder appends to this same list.
         out = self._out[:]
         if out:
             self._out.clear()
@@ -494,6 +518,8 @@ class Conversation(ABC):
         """Send a method without content (queue.declare-ok, confirm.select ...)."""
         if method.has_content:
             raise LocalProtocolError(f"{method.name} carries a message: there is a call for it")
+        # An owner sends only notices on channel 0, such as connection.blocked.  One that comes before open-ok
+        # or after close is dropped, because it concerns an open connection.
         if channel_number == 0:
             if self.state is ConnectionState.OPEN:
                 self._queue(0, method)

@@ -11,7 +11,8 @@ from plugins.protocols.amqp091.field_tables import decode_table, encode_table
 def credentials_of(mechanism: str, response: bytes) -> tuple[str, str] | None:
     """Return user name and password from a PLAIN or AMQPLAIN response; None if it is malformed."""
     if mechanism == "PLAIN":
-        # RFC 4616: authorization identity, NUL, name, NUL, password.
+        # RFC 4616: authorization identity, NUL, name, NUL, password.  The identity is ignored: a user acts
+        # for itself only.
         parts = response.split(b"\0")
         if len(parts) != 3:
             return None
@@ -19,7 +20,8 @@ def credentials_of(mechanism: str, response: bytes) -> tuple[str, str] | None:
     if mechanism != "AMQPLAIN":
         return None
     try:
-        # A field table without its length prefix.
+        # AMQPLAIN is not in the specification.  RabbitMQ and its clients send a field table without its
+        # length prefix.
         table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
     except (MalformedField, IndexError, struct.error):
         return None

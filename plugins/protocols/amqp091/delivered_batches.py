@@ -93,9 +93,12 @@ class DeliveredBatches:
         expected_tag = first_tag = last_size = -1
         bodies: list[bytes] = []
         total = width = 0
+        # Twelve octets: the header of the frame, class and method id, and the length of the consumer tag.
         while position + 12 <= end:
             if template is None or not data.startswith(template.before, position):
                 found = self._find(data, position)
+                # The channel is checked only when the template changes: it cannot get into the middle of a
+                # message here.
                 if found is None or found.flow[0] in self._incomplete:
                     break
                 if bodies and template is not None:
@@ -105,6 +108,8 @@ class DeliveredBatches:
             body_start = position + template.head_length
             if body_start > end:
                 break
+            # One call returns everything in front of the body.  ``between`` has the exchange, the routing key
+            # and the beginning of the content header; ``tail`` has the properties.
             _, tag, between, size, tail, frame_size = template.unpack(data, position)
             if between != template.between or tail != template.tail:
                 # The same consumer but another key or other properties: look for the template of that flow.
@@ -113,7 +118,8 @@ class DeliveredBatches:
                     break
                 report_delivered(template.flow, first_tag, bodies, total, width, events)
                 bodies, total, width = [], 0, 0
-                if found is template:  # the method frame is equal, only the content header differs
+                # The method frame is equal, only the content header differs.
+                if found is template:
                     following = self._read_other_properties(template, data, position, tag, events)
                     if following == position:
                         break
@@ -128,6 +134,7 @@ class DeliveredBatches:
                 or not 0 < size <= self.maximum_body_size
             ):
                 break
+            # An event has only its first tag, so the tags of a batch must be consecutive.
             if tag != expected_tag and bodies:
                 report_delivered(template.flow, first_tag, bodies, total, width, events)
                 bodies, total, width = [], 0, 0
@@ -160,12 +167,15 @@ class DeliveredBatches:
         ``position`` if it cannot be read here.
         """
         channel, consumer_tag, redelivered, before = template.flow
+        # ``between`` ends with the content header in front of the body size, which is not part of the method
+        # frame.
         header_start = position + len(template.before) + 8 + len(template.between) - HEADER_LENGTH
         content = read_whole_content(data, header_start, channel, self.maximum_body_size)
         if content is None:
             return position
         raw, body, following = content
         envelope = self._envelopes.find(before.exchange, before.key, raw)
+        # As in ``PublishedBatches``: only properties that come a second time get the template.
         if envelope is not None:
             self.learn(channel, data[position:header_start], consumer_tag, redelivered, envelope, raw)
         else:
@@ -181,6 +191,9 @@ class DeliveredBatches:
         if position + 12 > len(data):
             return None
         stop = position + 8 + _frame_size(data, position + 3)[0]
+        # The delivery tag lies behind the consumer tag.  Without it the method frame is the same for the
+        # whole flow.  If the data ends before the frame does, the slice is shorter and no template has it as
+        # its key.
         tag_start = position + 12 + data[position + 11]
         return self._templates.get(data[position:tag_start] + data[tag_start + 8 : stop])
 
@@ -220,12 +233,14 @@ def _read_stride(data: bytes, position: int, template: DeliveryTemplate, tag: in
     while left:
         count = min(BLOCK, left)
         region = view[position : position + count * layout.size]
+        # Columns instead of rows: ``count`` compares a whole column in C.
         befores, tags, middles, block, ends = zip(*layout.iter_unpack(region), strict=True)
         if befores.count(before) == middles.count(middle) == ends.count(END) == count and tags == tuple(
             range(tag, tag + count)
         ):
             bodies += block
         else:
+            # The flow ends within this block: take its messages one by one up to there.
             for its_before, its_tag, its_middle, body, its_end in zip(
                 befores, tags, middles, block, ends, strict=True
             ):

@@ -28,6 +28,8 @@ class Envelopes:
         triple = (exchange, key, raw)
         envelope = self._known.get(triple)
         if envelope is None:
+            # After clearing, the same octets give a new object.  So one flow may have two envelopes, which
+            # costs a batch boundary and nothing else.
             if len(self._known) >= MAXIMUM_TEMPLATES:
                 self._known.clear()
             envelope = self._known[triple] = envelope_of(exchange, key, raw)

@@ -50,6 +50,8 @@ def decode_table(payload: bytes, position: int, depth: int = 0) -> tuple[dict[st
 
     Raises ``MalformedField``, ``IndexError`` or ``struct.error``.
     """
+    # Every name and value is decoded with the bounds of the whole payload, so a value may run over the end of
+    # its table.  Only the last position shows that.
     end = _end_of_nested(payload, position, depth)
     position += 4
     table: dict[str, Any] = {}
@@ -86,6 +88,7 @@ def _end_of_nested(payload: bytes, position: int, depth: int) -> int:
 def _decode_value(payload: bytes, position: int, depth: int) -> tuple[Any, int]:
     letter = payload[position]
     position += 1
+    # Values of fixed size need no call.
     fixed = _FIXED.get(letter)
     if fixed is not None:
         return fixed.unpack_from(payload, position)[0], position + fixed.size
@@ -167,8 +170,10 @@ def encode_table(table: Mapping[str, Any], depth: int = 0) -> bytes:
 
 
 def _encode_value(value: Any, depth: int) -> bytes:
+    # The limit of this side holds for sending, too: a table may contain itself.
     if depth > MAXIMUM_DEPTH:
         raise LocalProtocolError(f"a table is nested deeper than {MAXIMUM_DEPTH} levels")
+    # The exact type is the usual case.  The loop below finds subclasses.
     writer = _WRITERS.get(type(value))
     if writer is not None:
         return writer(value)
@@ -205,6 +210,8 @@ def _write_decimal(value: Decimal) -> bytes:
 
 
 def _write_text(value: str) -> bytes:
+    # The counterpart of ``_read_string``, which returns bytes for what is not UTF-8.  Surrogates come from
+    # short strings.
     octets = value.encode("utf-8", "surrogateescape")
     return b"S" + pack(">I", len(octets)) + octets
 

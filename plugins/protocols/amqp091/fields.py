@@ -14,6 +14,7 @@ from plugins.protocols.amqp091.errors import MalformedField
 
 def short_string(text: str) -> bytes:
     """Encode text of up to 255 octets.  Raises ``LocalProtocolError`` if it is longer."""
+    # The limit is 255 octets and not 255 characters.
     octets = text.encode("utf-8", "surrogateescape")
     if len(octets) > 255:
         raise LocalProtocolError(f"{text[:40]!r}... has {len(octets)} octets; a short string has at most 255")

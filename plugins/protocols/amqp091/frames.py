@@ -10,6 +10,7 @@ from plugins.protocols.amqp091.methods.method import Method
 METHOD = 1
 HEADER = 2
 BODY = 3
+# The text of section 4.2.3 says 4.  The grammar (4.2.1), the constant frame-heartbeat and all peers have 8.
 HEARTBEAT = 8
 END = 0xCE
 END_OCTET = b"\xce"
@@ -33,6 +34,8 @@ ACCEPTED_HEADERS: dict[bytes, tuple[int, int]] = {
 frame_header = Struct(">BHI")
 HEARTBEAT_FRAME = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
+# The key is the four octets with which the payload of a method frame begins, so that looking a method up
+# needs no unpacking.
 METHODS: dict[bytes, type[Method]] = {
     method.class_id.to_bytes(2, "big") + method.method_id.to_bytes(2, "big"): method
     for module in (connection, channel, exchange, queue, basic, confirm, tx)

@@ -66,6 +66,7 @@ def groups_of(fields: list[Field]) -> list[list[Field]]:
         kind = "bit" if field.type == "bit" else "fixed" if field.type in FIXED else field.type
         if groups and kind in ("bit", "fixed"):
             last = groups[-1][-1]
+            # Neighbouring bits share an octet (section 4.2.5.2).  No method has more than eight in a row.
             if (kind == "bit" and last.type == "bit") or (kind == "fixed" and last.type in FIXED):
                 groups[-1].append(field)
                 continue

@@ -21,6 +21,7 @@ class Heartbeats:
         """Begin, with the negotiated interval in seconds; 0: no heartbeats."""
         self._interval = interval
         self._next_look = now + interval / 2
+        # The time before the connection was open does not count as silence.
         self._last_received = now
 
     def stop(self) -> None:
@@ -39,10 +40,14 @@ class Heartbeats:
         """Return when ``due`` or ``peer_is_silent`` may change its answer; None: never."""
         if not self._interval:
             return None
+        # Each chunk that is received moves the second time away.  An owner need not set its timer again for
+        # that: if it is woken too early, nothing is due, and it asks again.
         return min(self._next_look, self._last_received + 2 * self._interval)
 
     def peer_is_silent(self, now: float) -> bool:
         """Whether two intervals have passed without an octet."""
+        # Section 4.2.7: after two intervals without an octet the connection is closed without close and
+        # close-ok.
         return bool(self._interval) and now >= self._last_received + 2 * self._interval
 
     def due(self, now: float) -> bool:

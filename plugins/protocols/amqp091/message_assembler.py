@@ -53,6 +53,8 @@ class MessageAssembler:
 
     def limit_frames(self, frame_max: int) -> None:
         """Set the negotiated frame_max, in octets; 0: no limit."""
+        # A batch reader reads only messages with one body frame, so the limit of a frame bounds them, too.
+        # Frames that count their overhead wrong (see ``frame_end``) are larger; they come to this class.
         limit = frame_max - OVERHEAD if frame_max else 1 << 32
         self.batches.maximum_body_size = min(limit, self.maximum_body_size or limit)
 
@@ -83,6 +85,8 @@ class MessageAssembler:
                 if wanted is ContentState.METHOD
                 else f"content {wanted.name.lower()}"
             )
+            # Section 4.2.6: the frames of a content come in order, and no other frame of the same channel
+            # between them.
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, f"expected {what} frame instead")
         if kind == HEADER:
             return self._header_frame(channel, payload, events)
@@ -99,10 +103,13 @@ class MessageAssembler:
             # Section 4.2.6.1: the class must be the method's, and the weight zero; both are 501.
             text = f"expected content header for class 60, weight 0, got class {class_id}, weight {weight}"
             raise ConnectionFault(ReplyCode.FRAME_ERROR, text)
+        # The header is enough to refuse the message: nothing of the body is kept.
         if self.maximum_body_size and size > self.maximum_body_size:
             return f"message size {size} is larger than configured max size {self.maximum_body_size}"
+        # The properties are checked when the envelope is made.  Afterwards they are passed on as they are.
         raw = payload[12:]
         method = channel.method
+        # These are all methods with a content.
         assert isinstance(method, basic.Publish | basic.Deliver | basic.GetOk | basic.Return)
         try:
             envelope = self._envelopes.make(method.exchange, method.routing_key, raw)
@@ -112,7 +119,9 @@ class MessageAssembler:
         channel.envelope = envelope
         channel.remaining = size
         channel.content_state = ContentState.BODY
+        # The template is made from method and header.  Whether the body is complete does not matter to it.
         self._learn(channel, method, envelope, raw)
+        # The grammar (section 4.2.1) has ``*content-body``: a content without octets has no body frame.
         if size == 0:
             self._complete(channel, b"", events)
         return None
@@ -145,6 +154,8 @@ class ServerAssembler(MessageAssembler):
         self._methods: dict[bytes, Method] = {}
 
     def known(self, frame: bytes) -> Method | None:
+        # Only a server has this cache: a publisher repeats its method frame, whereas each basic.deliver has
+        # another delivery tag.
         return self._methods.get(frame)
 
     def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:
@@ -173,6 +184,7 @@ class ClientAssembler(MessageAssembler):
         self.batches: DeliveredBatches = DeliveredBatches(maximum_body_size, self._envelopes, self.incomplete)
 
     def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:
+        # basic.get-ok and basic.return are rare, so they have no templates.
         if isinstance(method, basic.Deliver):
             tag, frame = method.consumer_tag, channel.method_frame
             self.batches.learn(channel.number, frame, tag, method.redelivered, envelope, raw)

@@ -75,11 +75,17 @@ class MessageEncoder:
     def __init__(self, out: list[Buffer], frame_max: int) -> None:
         self.out = out
         self.limit_frames(frame_max)
+        # For basic.deliver: channel, consumer tag, redelivered, envelope.  For basic.publish: channel, "",
+        # mandatory, envelope.  The two cannot be confused, because only a server delivers and only a client
+        # publishes.
         self._prefixes: dict[tuple[int, str, bool, Envelope], Prefix] = {}
 
     def limit_frames(self, frame_max: int) -> None:
         """Set the negotiated frame_max, in octets; 0: no limit."""
+        # The specification counts the overhead of a frame into frame_max (tune, "frame-max").  We keep to
+        # that when we send, whatever we accept.
         self.largest_payload = frame_max - OVERHEAD if frame_max else 1 << 31
+        # A body of at most this size has one body frame.  The quick paths rely on that.
         self._copy_limit = min(COPY_LIMIT, self.largest_payload)
 
     def deliver(self, channel: int, deliveries: Iterable[Delivery]) -> list[NotCarried]:
@@ -96,6 +102,7 @@ class MessageEncoder:
                 if prefix is None:
                     continue
             bodies = _bodies_of(batch) if batch.multipart else batch.bodies
+            # An empty body goes the other way: it has no body frame.
             if len(bodies) == 1 and 0 < (size := len(bodies[0])) <= limit:
                 # A feed with mixed keys comes as batches of one message: they are joined into one buffer.
                 before, between, after = prefix.before, prefix.between, prefix.after
@@ -105,6 +112,7 @@ class MessageEncoder:
                     END_OCTET,
                 )
                 continue
+            # A batch comes between them: what was collected must be written before it.
             if small_frames:
                 self.out.append(b"".join(small_frames))
                 small_frames = []
@@ -118,14 +126,16 @@ class MessageEncoder:
             return
         tags = range(first_tag, first_tag + len(bodies))
         if 0 < width <= self._copy_limit:
+            # With one size everything except tag and body is constant, so one ``pack`` makes a whole message.
             behind = prefix.after_tag(width)
             pack = cached_struct(f">{len(prefix.before)}sQ{len(behind)}s{width}sB").pack
             try:
                 frames = map(pack, repeat(prefix.before), tags, repeat(behind), bodies, repeat(END))
                 self.out.append(b"".join(frames))
                 return
+            # There is a memoryview among the bodies, which ``pack`` refuses.  ``join``, below, takes it.
             except struct.error:
-                pass  # there is a memoryview among the bodies, which struct refuses; join, below, takes it
+                pass
         sizes = list(map(len, bodies))
         heads = map(
             prefix.pack,
@@ -149,6 +159,7 @@ class MessageEncoder:
     def get_ok(self, channel: int, tag: int, redelivered: bool, message_count: int, batch: Batch) -> None:
         """Encode the message of a batch with basic.get-ok.  Raises ``CannotCarry``."""
         envelope = batch.envelope
+        # Only a check: it turns any error of the envelope into ``CannotCarry``, and ``_whole_prefix`` does not.
         _encoded_envelope(envelope)
         method = basic.GetOk(
             delivery_tag=tag,
@@ -181,6 +192,7 @@ class MessageEncoder:
             return None
 
     def _remember(self, key: tuple[int, str, bool, Envelope], prefix: Prefix) -> Prefix:
+        # Clearing everything is simpler than finding the oldest, and it is rare.
         if len(self._prefixes) >= MAXIMUM_TEMPLATES:
             self._prefixes.clear()
         self._prefixes[key] = prefix
@@ -210,8 +222,10 @@ class MessageEncoder:
             return
         small: list[Buffer] = []
         for head, size, body in zip(heads, sizes, bodies, strict=True):
+            # The last seven octets of a prefix are the header of the body frame.  An empty body has no body
+            # frame; a large one may have several, whose headers are made below.
             if size == 0:
-                small.append(head[:-7])  # an empty body has no body frame: leave out its header
+                small.append(head[:-7])
             elif size <= self._copy_limit:
                 small += (head, body, END_OCTET)
             else:
@@ -229,6 +243,7 @@ class MessageEncoder:
             small.append(frame_header.pack(BODY, channel, length))
             self.out.append(b"".join(small))
             self.out.append(body if length == size else view[start : start + length])
+            # The end octet is joined to whatever comes next, so that it is no buffer of its own.
             small = [END_OCTET]
         return small
 
@@ -252,7 +267,8 @@ def _encoded_envelope(envelope: Envelope) -> tuple[bytes, bytes]:
         return short_string(envelope.exchange) + short_string(envelope.key), raw_properties(envelope)
     except LocalProtocolError as error:
         raise CannotCarry(str(error)) from error
-    except Exception as error:  # the properties may be a mapping of another plugin, with any content
+    # The properties may be a mapping of another plugin, with any content.
+    except Exception as error:
         raise CannotCarry(f"{type(error).__name__}: {error}") from error
 
 

@@ -65,9 +65,12 @@ class PublishedBatches:
         self, channel: int, frame: bytes, mandatory: bool, immediate: bool, envelope: Envelope, raw: bytes
     ) -> None:
         """Make a template from a message that was read and checked."""
+        # ``frame`` is the key, so a channel, exchange and routing key have one template at a time: that of
+        # the properties that came last or were seen before.
         known = self._templates.get(frame)
         if known is not None and known.envelope is envelope:
-            return  # the client writes each frame separately, so that every message is read frame by frame
+            # The client writes each frame separately, so that every message comes to the slow path.
+            return
         if len(self._templates) >= MAXIMUM_TEMPLATES:
             self._templates.clear()
         header, tail, sizes = header_parts(channel, raw)
@@ -86,10 +89,10 @@ class PublishedBatches:
     def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
         """Read whole messages from ``position`` on and add their events; return the position behind them."""
         # One long function, because it is the inner loop of a server: a call costs a tenth of a message.
-        # ``steady``: the last message was of ``template``, so that the next one probably begins with
-        # ``method``.
-        # ``reported``: the last event is of this call and of another template, so that the next batch cannot
-        # extend it.
+        #
+        # ``steady``: the last message was of ``template``, so the next one probably begins with ``method``.
+        # ``reported``: the last event is of this call and of another template.  The next batch cannot extend
+        # it.
         end = len(data)
         starts = data.startswith
         find = self._templates.get
@@ -108,12 +111,17 @@ class PublishedBatches:
         unpack: Callable[[bytes, int], tuple[Any, ...]] = _frame_size
         while True:
             if not (steady and starts(method, position)):
+                # The key of a template is the whole method frame, so type, channel and arguments are compared
+                # with one look-up.
                 if position + 7 > end:
                     break
                 found = find(data[position : position + 8 + _frame_size(data, position + 3)[0]])
                 steady = found is template
+                # If the last message was of the same template, its channel was not in the middle of a
+                # message.
                 if found is None or (not steady and found.channel in self._incomplete):
                     break
+                # Another flow begins: report the messages before it.
                 if not steady:
                     if reported:
                         append(
@@ -132,24 +140,36 @@ class PublishedBatches:
                     last_size = -1
             body_start = position + head_length
             if body_start > end:
-                break  # a message with shorter properties may still be whole; it is then read frame by frame
+                # A message with shorter properties may still be whole.  It is then read frame by frame.
+                break
+            # The body size stands twice, in the content header and in the header of the body frame.  They are
+            # equal if the body has one frame.  Everything else in front of the body is compared with the
+            # template.
             its_header, size, its_tail, frame_size = unpack(data, position + len(method))
             stop = body_start + size
+            # The tail has the properties, in which messages of one method frame most probably differ.
             if its_tail != tail or its_header != header or size != frame_size:
                 batch = Batch(bodies, total, envelope, False, width)
                 following = self._read_other_properties(template, data, position, batch, events)
                 if following == position:
                     break
                 position = following
+                # The messages so far are reported, and ``learn`` may have replaced the template: begin anew.
                 template, steady, reported, bodies, total, width, last_size = None, False, False, [], 0, 0, -1
                 continue
+            # Incomplete, malformed or too large: the caller reads it frame by frame.  An empty body has no
+            # body frame, so what looks like one belongs to the next message.
             if stop >= end or data[stop] != END or not 0 < size <= maximum:
                 break
+            # ``width`` is the size that all bodies of the batch have, 0 as soon as two differ.
             if size != width:
                 width = 0 if bodies else size
             bodies.append(data[body_start:stop])
             total += size
-            if size == last_size:  # two of a size in a row: try a stride
+            # Two of a size in a row: try a stride.  It takes all that follow, so the message behind it
+            # differs or is incomplete, and there is no last size to compare with.
+            if size == last_size:
+                # The prefix has the size in it, so equal prefixes mean equal strides.
                 more = _read_stride(data, stop + 1, data[position:body_start], size, self._expected)
                 self._expected = len(more)
                 bodies += more
@@ -187,12 +207,15 @@ class PublishedBatches:
         raw, body, following = content
         exchange, key = template.envelope.exchange, template.envelope.key
         envelope = self._envelopes.find(exchange, key, raw)
+        # Properties that come a second time will probably come again, so they get the template.  Those that
+        # come once, as correlation ids do, must not replace it.
         if envelope is not None:
             self.learn(channel, template.method, mandatory, immediate, envelope, raw)
         else:
             try:
                 envelope = self._envelopes.make(exchange, key, raw)
             except (MalformedField, IndexError, struct.error):
+                # The slow path decodes them again, and reports the error.
                 return position
         if before.bodies:
             report_published(channel, mandatory, immediate, before, events)
@@ -206,6 +229,8 @@ def report_published(
 ) -> None:
     """Add messages to the last event if it is of the same flow, else add an event."""
     if events:
+        # The messages of one flow come in several pieces if the batch reader and the slow path take turns.
+        # The owner should see one batch all the same.
         last: Any = events[-1]
         same = type(last) is Published and last.batch.envelope is batch.envelope and last.channel == channel
         if same and last.mandatory == mandatory and last.immediate == immediate:
@@ -220,6 +245,7 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
     A block is cut in C.  Then it is joined again and compared with the buffer: one comparison of memory
     verifies all of its messages.  ``expected``: the number of messages to try first.
     """
+    # Prefix, body and end octet.
     stride = len(prefix) + size + 1
     cut = cached_struct(f"{len(prefix)}x{size}sx").iter_unpack
     separator = END_OCTET + prefix
@@ -229,6 +255,8 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
     bodies: list[bytes] = []
     limit = max(LARGEST_BLOCK // stride, 1)
     block = max(FIRST_BLOCK, min(expected, limit))
+    # Blocks grow from small to large: a flow that ends soon costs little, a steady one is verified with few
+    # comparisons.
     while left:
         count = _count_repeats(data, position, prefix, stride, min(block, left))
         while count:
@@ -238,7 +266,8 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
             # The slice of ``data`` is a copy, because comparing a memoryview goes octet by octet.
             if ends_well and data[position + len(prefix) : stop - 1] == separator.join(cut_bodies):
                 break
-            count //= 4  # a body happens to look like a prefix, or a frame is malformed: try fewer messages
+            # A body happens to look like a prefix, or a frame is malformed: try fewer messages.
+            count //= 4
         else:
             break
         bodies += cut_bodies

@@ -40,5 +40,7 @@ def reply_text(code: int, text: str) -> str:
     name = _NAMES.get(code)
     if name is not None and code != ReplyCode.SUCCESS and not text.startswith(name):
         text = f"{name} - {text}"
+    # A reply text is a short string.  It may contain names that a client has chosen, of up to 255 octets
+    # each, so that a whole text may not fit.  ``ignore`` drops a character that the cut has split.
     octets = text.encode("utf-8", "surrogateescape")
     return text if len(octets) <= 255 else octets[:255].decode("utf-8", "ignore")

@@ -59,11 +59,15 @@ CONNECTION: dict[tuple[ConnectionState, ConnectionSignal], ConnectionState] = {
     (_C.AWAITING_TUNE_OK, _S.TUNE_OK): _C.AWAITING_OPEN,
     (_C.AWAITING_OPEN, _S.OPEN): _C.OPENING,
     (_C.OPENING, _S.OPEN_OK): _C.OPEN,
+    # Either side may close in any state, also in the middle of the handshake.  The one that received close
+    # has nothing to wait for after its close-ok.  The one that sent it waits for close-ok.
     **{(state, _S.CLOSE_SENT): _C.CLOSING for state in _BEFORE_CLOSE},
     **{(state, _S.CLOSE_RECEIVED): _C.CLOSED for state in _BEFORE_CLOSE},
-    # Both sides may close at the same time: each answers the other's close (section 2.2.4).
+    # Both sides may close at the same time: each answers the other's close (rule "stability" of
+    # connection.close), and still waits for its own close-ok.
     (_C.CLOSING, _S.CLOSE_RECEIVED): _C.CLOSING,
     (_C.CLOSING, _S.CLOSE_OK): _C.CLOSED,
+    # The wire may end in any state, and more than once: at the end of the wire and at a deadline.
     **{(state, _S.LOST): _C.CLOSED for state in _C},
 }
 
@@ -92,6 +96,8 @@ _H, _T = ChannelState, ChannelSignal
 CHANNEL: dict[tuple[ChannelState, ChannelSignal], ChannelState] = {
     (_H.CLOSED, _T.OPEN): _H.OPENING,
     (_H.OPENING, _T.OPEN_OK): _H.OPEN,
+    # There is no row for CLOSED and CLOSE_RECEIVED: a close on a channel that is not open is 504.  There is
+    # none for CLOSING and OPEN, so a number is free again only after close-ok.
     (_H.OPENING, _T.CLOSE_SENT): _H.CLOSING,
     (_H.OPENING, _T.CLOSE_RECEIVED): _H.CLOSED,
     (_H.OPEN, _T.CLOSE_SENT): _H.CLOSING,

@@ -24,6 +24,8 @@ def cached_struct(layout: str) -> Struct:
     """Return the Struct of this layout from a cache: making one costs 1 us."""
     struct = _structs.get(layout)
     if struct is None:
+        # The table is shared by all connections.  Layouts depend on the lengths of keys and bodies, which
+        # peers choose.
         if len(_structs) > MAXIMUM_TEMPLATES:
             _structs.clear()
         struct = _structs[layout] = Struct(layout)
@@ -56,5 +58,7 @@ def header_parts(channel: int, properties: bytes) -> tuple[bytes, bytes, Struct]
     """Return ``header``, ``tail`` and the Struct of ``unpack_sizes`` for a template."""
     header = frame_header.pack(HEADER, channel, 12 + len(properties)) + b"\x00\x3c\x00\x00"
     tail = properties + END_OCTET + bytes((BODY,)) + channel.to_bytes(2, "big")
+    # A content header counts class, weight and body size (12 octets) besides the properties.  The tail runs
+    # into the next frame: the end octet of the header, and type and channel of the body frame.
     sizes = cached_struct(f">{len(header)}sQ{len(tail)}sI")
     return header, tail, sizes

@@ -35,6 +35,8 @@ def read_whole_content(data: bytes, start: int, channel: int, maximum: int) -> W
     """
     kind, number, header_size = frame_header.unpack_from(data, start)
     body_frame = start + OVERHEAD + header_size
+    # Fourteen octets: class, weight, body size and the property flags.  The frame limit applies to the header
+    # as it does to the body.
     if kind != HEADER or number != channel or not 14 <= header_size <= maximum:
         return None
     if body_frame + 7 > len(data) or data[body_frame - 1] != END:
@@ -46,4 +48,5 @@ def read_whole_content(data: bytes, start: int, channel: int, maximum: int) -> W
         return None
     if stop >= len(data) or data[stop] != END or not 0 < size <= maximum:
         return None
+    # 19: seven octets of frame header and twelve of class, weight and body size.
     return WholeContent(data[start + 19 : body_frame - 1], data[body_frame + 7 : stop], stop + 1)
