@@ -62,6 +62,8 @@ class ConsumeSession(Session):
         quotas: Sequence[Quota],
     ) -> None:
         super().__init__(link, connection, finish, port, partial(all_requests, options))
+        # With acknowledgements the prefetch bounds what the server sends, so the socket is always read and
+        # heartbeats are answered.
         self._may_stop_reading = any(each.no_ack for each in options.consume)
         self.add(
             Consumer(
@@ -74,6 +76,7 @@ class ConsumeSession(Session):
                 arguments=each.arguments,
                 quota=quota,
             )
+            # Channel 1 declares.  Channel 2 is the publisher's, on the other connection.
             for channel, (each, quota) in enumerate(zip(options.consume, quotas, strict=True), 3)
             if not quota.finished
         )

@@ -56,6 +56,7 @@ class ConnectionHost(ConnectionOwner):
         connection, conversation = self._connection, self._conversation
         if connection.ended:
             return
+        # Consumed messages first, then publishing, then one write for everything that both have queued.
         more = self.session.finish(publish=not connection.writing)
         data = conversation.data_to_send()
         if data:
@@ -63,6 +64,7 @@ class ConnectionHost(ConnectionOwner):
             connection.send(data)
             if connection.ended:
                 return
+        # ``close`` still writes what is queued, so that close-ok reaches the server.
         if conversation.closed():
             connection.close(self.session.reason)
             return
@@ -71,6 +73,8 @@ class ConnectionHost(ConnectionOwner):
         else:
             connection.resume(Pause.ROUTES_FULL)
         connection.arm(conversation.next_deadline())
+        # The rest is published in the next turn of the thread, so that other engines have theirs.  If the
+        # socket is full, ``on_written`` goes on.
         if more and not self._finish_scheduled and not connection.writing:
             self._finish_scheduled = True
             self._host.soon(self._finish_later)

@@ -89,6 +89,7 @@ class Consumer(ChannelHandler):
             self._finish()
             return
         no_ack = self.subscription.no_ack
+        # basic.qos, field prefetch-count: it is ignored for a consumer without acknowledgements.
         if not no_ack:
             self.send(basic.Qos(prefetch_count=self._prefetch))
         self.send(
@@ -115,6 +116,7 @@ class Consumer(ChannelHandler):
         elif isinstance(method, basic.Cancel):
             self.up = False
             self._queue_gone()
+            # basic.cancel from a server is RabbitMQ's extension consumer_cancel_notify; RabbitMQ sets nowait.
             if not method.nowait:
                 self.send(basic.CancelOk(consumer_tag=method.consumer_tag))
             self.session.start_later(self, "cancelled", f"{self.name}: the server has cancelled it")
@@ -132,6 +134,8 @@ class Consumer(ChannelHandler):
 
     def _within_quota(self, batch: Batch, left: int) -> Batch:
         """Return the messages within the quota.  The others go back to the queue with the channel's end."""
+        # Cancel once, with the batch that uses up the quota.  ``nowait``: nobody waits for cancel-ok.  What
+        # the server sends before it reads this is not taken.
         if len(batch.bodies) >= left > 0:
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
         batch = batch if len(batch.bodies) <= left else batch.slice(0, left)
@@ -163,6 +167,8 @@ class Consumer(ChannelHandler):
     def lost(self) -> None:
         """The channel has ended: the server will deliver again what was not acknowledged."""
         super().lost()
+        # What was handed on and not acknowledged comes again on the next channel, so it must not count.
         self._done_before, self._handed_on = self._quota.acknowledged, 0
+        # Batches in the buffer keep the old object, which tells that their tags are not valid any more.
         self.subscription.alive = False
         self.subscription = Subscription(self.channel, self.subscription.no_ack)

@@ -47,6 +47,7 @@ class Declarations(ChannelHandler):
 
     def declare(self) -> None:
         """Declare everything, again if necessary; ``Session.declared`` is called when all is answered."""
+        # One round serves everyone who asked for it: all start when it is complete.
         if self._waiting_for_answers:
             return
         self._requests = self._make_requests(self.server_named)

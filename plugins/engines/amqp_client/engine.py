@@ -30,9 +30,10 @@ class AmqpClient:
         self.options = options
         self.publishing = Link(name, "publishing", options, self._publish)
         self.consuming: Link | None = None
+        # Quotas outlive connections: ``stop_after`` counts over all of them.
         self._quotas = [Quota(each.stop_after) for each in options.consume]
         # A client that only consumes needs no second connection.  One that does both publishes only after the
-        # consuming connection has declared everything.
+        # consuming connection has declared everything, so that messages find their exchanges and queues.
         self._may_publish = self._has_output = not options.consume
         if options.consume:
             self.consuming = Link(name, "consuming", options, self._consume, self._consuming_usable)

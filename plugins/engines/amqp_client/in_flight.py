@@ -5,8 +5,14 @@ published on the channel.  The port numbers them by position, in the order in wh
 The two differ as soon as the server has refused a message and it was published again: it then has a new tag
 and its old position.
 
-The port wants confirmations in order: ``confirm_through(position)`` says that everything up to it is done.
-So what is done behind a gap waits in ``_done_after_gap`` until the gap is closed.
+The server may answer in any order, but the port is told in order: ``confirm_through(position)`` says that
+everything up to it is done.  What is done behind a gap waits in ``_done_after_gap`` until the gap is closed.
+If the channel ends before that, ``Port.rewind`` gives these messages again, and they are published twice.
+
+Why not ``Port.confirm_only``, with which the port would do this work, and these messages would not be
+published twice?  It looks through everything that the port gave out since the gap.  A server can leave one
+message unanswered for long while it answers others, as a quorum queue without a leader does.  With 8,000
+messages behind the gap, each answer then takes 200 us instead of 5.
 """
 
 from __future__ import annotations
@@ -30,6 +36,7 @@ class Flight(msgspec.Struct, gc=False):
 
     def cut(self, start: int, stop: int) -> Flight:
         """Return the messages from index ``start`` to ``stop``."""
+        # UNTRACKED is 0, and stays so for a part.
         position = self.position and self.position + start
         return Flight(self.first_tag + start, position, self.batch.slice(start, stop))
 
@@ -51,9 +58,10 @@ class InFlight:
 
     def expect(self, first: int, last: int) -> None:
         """Positions ``first`` to ``last`` were taken from the port and have to be confirmed."""
+        # Positions only grow, but they may jump: ``Port.rewind`` gives new ones, and the port also counts
+        # messages of routes without confirmation.
         if first != self._taken + 1:
-            # In between the port numbered messages that need no confirmation, or started anew: what was
-            # before it is either confirmed or no longer of interest.
+            # What is done before the jump is confirmed already or was given again.
             self._done_after_gap.clear()
             self._done = first - 1
         self._taken = last
@@ -78,6 +86,7 @@ class InFlight:
 
         With ``multiple``: all tags up to ``last`` (0: all).
         """
+        # Tag 0 stands for all messages so far (basic.ack, field delivery-tag).
         if multiple:
             first, last = 0, last or self._next_tag - 1
         found: list[Flight] = []
@@ -85,6 +94,7 @@ class InFlight:
         while self._flights and self._flights[0].first_tag <= last:
             flight = self._flights.popleft()
             size = len(flight.batch.bodies)
+            # The answer may begin and end inside a flight.  The parts that it does not cover stay in flight.
             start = min(max(first - flight.first_tag, 0), size)
             stop = min(last + 1 - flight.first_tag, size)
             if start:
@@ -92,6 +102,7 @@ class InFlight:
             if start < stop:
                 found.append(flight if stop - start == size else flight.cut(start, stop))
                 self.count -= stop - start
+            # The rest of this flight has later tags than the answer, and so have all flights behind it.
             if max(start, stop) < size:
                 self._flights.appendleft(flight.cut(stop, size))
                 break
@@ -103,6 +114,8 @@ class InFlight:
 
         Return the position up to which everything is done.
         """
+        # ``position`` is behind ``_done`` if the same message is answered twice, or if the port has started
+        # anew.
         if count and position > self._done:
             self._done_after_gap[position] = position + count - 1
             while (last := self._done_after_gap.pop(self._done + 1, None)) is not None:

@@ -56,6 +56,7 @@ class InboundBuffer:
         self._arrived = []
         port = self._session.port
         confirms = port.confirms
+        # Before ``send``: ``end`` then grows with each batch to the position behind it.
         end = port.sent()
         self.going = port.send([batch for _, _, batch in arrived if batch is not UNWANTED])
         done: dict[int, int] = {}
@@ -64,13 +65,16 @@ class InboundBuffer:
             end += size if confirms else 0
             if subscription.no_ack:
                 continue
+            # Without confirmations the batch is done at once.  It still waits behind older ones, from a time
+            # in which a route confirmed: tags are acknowledged with ``multiple``, which would cover those.
             if confirms or self._unconfirmed:
                 self._unconfirmed.append((end, subscription, last_tag, size))
             else:
                 done[subscription.channel] = last_tag
         self._acknowledge(done)
+        # The routes never confirm what they did not get, so nobody else would acknowledge it.
         if confirms and any(batch is UNWANTED for _, _, batch in arrived):
-            self.confirmed(port.confirmed())  # the routes will not confirm messages that they did not get
+            self.confirmed(port.confirmed())
 
     def confirmed(self, count: int) -> None:
         """The routes have confirmed the first ``count`` messages that the port was ever given."""
@@ -79,10 +83,13 @@ class InboundBuffer:
         while waiting:
             end, subscription, last_tag, size = waiting[0]
             if end > count:
-                if end - size < count and subscription.alive:  # a part of the batch
+                # The tags of a batch are consecutive, so the part that is not confirmed gives the last
+                # confirmed tag.
+                if end - size < count and subscription.alive:
                     done[subscription.channel] = last_tag - (end - count)
                 break
             waiting.popleft()
+            # A tag of a channel that has ended is another message on the next channel, or none.
             if subscription.alive:
                 done[subscription.channel] = last_tag
         self._acknowledge(done)
@@ -93,7 +100,9 @@ class InboundBuffer:
             batch for subscription, _, batch in self._arrived if subscription.no_ack and batch is not UNWANTED
         ]
         self._arrived = []
+        # The server delivers these again on the next connection.
         self._unconfirmed.clear()
+        # The port may be full: it then holds more than its water marks allow, for once.
         if left:
             self._session.port.send(left)
 

@@ -107,6 +107,8 @@ class Link:
         self.host = host
         try:
             while True:
+                # No wait between two addresses of a round: the wait is for when all have failed.  A
+                # connection that lasted also ends its turn, and the next address is tried at once.
                 for address in self.dialling.addresses:
                     await self._one_connection(address)
                 wait = self._backoff.next_wait()
@@ -189,6 +191,8 @@ class Link:
         self.counters.refusals += refused
         if self.usable:
             self.usable = False
+            # Only a usable connection resets the wait.  One that logs in and is thrown out at the
+            # declarations does not.
             self._backoff.lasted(self.host.now() - self._usable_since)
         self._over.set()
 

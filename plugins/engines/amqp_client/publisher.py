@@ -109,8 +109,11 @@ class Publisher(ChannelHandler):
 
     def _begin(self) -> None:
         self.up = True
+        # A new channel numbers from 1 again (confirm.select, RabbitMQ's publisher confirms).
         self._in_flight = InFlight()
+        # What was taken and not confirmed, in order.  It goes out before anything new.
         self._enqueue(self.session.port.rewind())
+        # After a refusal any of these may be the refused one.
         self._one_by_one = sum(len(batch.bodies) for _, batch in self._waiting) if self._find_culprit else 0
         self._find_culprit = False
         if not self._one_by_one:
@@ -118,11 +121,16 @@ class Publisher(ChannelHandler):
 
     def refused(self, code: int) -> None:
         """The server has closed the channel, because of a message if any was in flight."""
+        # The server names the method (basic.publish) and not the message.  Earlier messages may be
+        # unconfirmed, too, so any of those in flight may be the refused one.
         self._find_culprit = self._in_flight.count > 0
+        # Only while messages go one by one is the one in flight surely the refused one.
         refused = self._in_flight.only() if self._one_by_one else None
         if refused is None:
             return
         envelope = refused.batch.envelope
+        # Other messages for this exchange are dropped at once, without another channel for each.  After the
+        # longest wait of the back-off it is tried again: somebody may have declared the exchange.
         if code in _NO_SUCH_EXCHANGE and self._options.when_refused == "drop":
             most = self._options.reconnect.most
             self._refused_until[envelope.exchange] = self.session.link.host.now() + most
@@ -134,12 +142,14 @@ class Publisher(ChannelHandler):
             f"{envelope.key[:80]!r} for exchange {envelope.exchange!r}; it is dropped",
         )
         self.session.counters.messages_refused += 1
+        # A dropped message counts as done.  Otherwise the source would wait for it for ever.
         self._confirm(refused.position, 1)
         self.works()
 
     def lost(self) -> None:
         """The channel has ended.  ``Port.rewind`` gives back what has to be confirmed; the rest is lost."""
         super().lost()
+        # Tracked messages come back with ``rewind``, so only the others are lost.
         again = sum(len(batch.bodies) for position, batch in self._waiting if position == UNTRACKED)
         self.session.counters.messages_lost += self._in_flight.untracked() + again
         self._in_flight = InFlight()
@@ -154,8 +164,11 @@ class Publisher(ChannelHandler):
         """Publish about ``most`` messages; return whether more can be published at once."""
         if not self._waiting:
             self._take(self._room(most))
+        # ``_room`` is asked again for each batch: publishing changes what is in flight, and ``_drop`` does
+        # not.
         while self._waiting and (room := self._room(most)) > 0:
             position, batch = self._waiting.popleft()
+            # Split, and keep the rest in front: the order of the messages of a source does not change.
             if len(batch.bodies) > room:
                 rest = position if position == UNTRACKED else position + room
                 self._waiting.appendleft((rest, batch.slice(room, len(batch.bodies))))
@@ -184,6 +197,8 @@ class Publisher(ChannelHandler):
 
     def _room(self, most: int) -> int:
         """Return how many messages may be published now, at most ``most``."""
+        # connection.blocked is RabbitMQ's extension: the server stops reading a connection that publishes
+        # while it is short of memory or disk.  So publishing would only fill the socket.
         if not self.up or self.session.blocked or self._waiting_to_retry or not self._flow:
             return 0
         limit = 1 if self._one_by_one else self._options.in_flight
@@ -193,10 +208,12 @@ class Publisher(ChannelHandler):
         session = self.session
         envelope = batch.envelope
         as_sent = self._sent_as.get(envelope)
+        # None is also the entry of an envelope that was looked at and cannot be sent.
         if as_sent is None:
             if envelope not in self._sent_as:
                 as_sent = self._admit(envelope)
-            if as_sent is None:  # AMQP cannot express it: no server would accept it
+            # AMQP cannot express it: no server would accept it.
+            if as_sent is None:
                 self._drop(batch, position)
                 return
         if self._refused_until and self._is_refused(as_sent.exchange):
@@ -206,6 +223,7 @@ class Publisher(ChannelHandler):
             batch = batch.under(as_sent)
         session.connection.publish(self.channel, batch, mandatory=self._options.mandatory)
         session.counters.messages_out += len(batch.bodies)
+        # The time limit for confirmations runs only while the server has something to answer.
         if not self._in_flight.count:
             self._answered_at = session.link.host.now()
             self._timeout.arm(self._answered_at + self._options.confirm_timeout)
@@ -259,6 +277,7 @@ class Publisher(ChannelHandler):
 
     def acknowledged(self, event: Acknowledged) -> None:
         """The server has confirmed messages."""
+        # Progress: the next nack or refusal begins with the shortest wait again.
         self.works()
         self._answered_at = self.session.link.host.now()
         for flight in self._in_flight.answered(
@@ -274,6 +293,8 @@ class Publisher(ChannelHandler):
         if not refused:
             return
         self._answered_at = self.session.link.host.now()
+        # They keep their positions and get new tags.  Messages that were published behind them may arrive
+        # first: basic.nack changes the order.
         self._waiting.extend(map(_position_and_batch, refused))
         count = sum(len(flight.batch.bodies) for flight in refused)
         self.session.counters.messages_nacked += count
@@ -292,15 +313,18 @@ class Publisher(ChannelHandler):
         count, now = self._in_flight.count, self.session.link.host.now()
         if not count:
             return
+        # A blocked server does not read, and so answers nothing.  That is no reason to give it up.
         blocked_until = now if self.session.blocked else self.session.unblocked_at
         self._answered_at = max(self._answered_at, blocked_until)
         timeout = self._options.confirm_timeout
+        # The timer is not moved at each answer.  It looks whether it rings too early.
         if now < self._answered_at + timeout:
             self._timeout.arm(self._answered_at + timeout)
         else:
             self.session.give_up(f"the server answered for none of {count} messages within {timeout:g} s")
 
     def _retry(self) -> None:
+        # ``Session.set_timer`` ends the turn after this call, and ``pump`` publishes again.
         self._waiting_to_retry = False
 
     def returned(self, event: Returned) -> None:

@@ -113,6 +113,7 @@ class Session:
     def handle(self, events: list[Event]) -> None:
         """Process the events of what the server has sent."""
         for event in events:
+            # The frequent events come first: each test that fails costs time.
             if isinstance(event, Delivered):
                 self._handlers[event.channel].delivered(event)
             elif isinstance(event, Acknowledged):
@@ -130,6 +131,7 @@ class Session:
         elif isinstance(event, ConnectionOpened):
             self.opened(event)
         elif isinstance(event, ChannelOpened):
+            # Before ``opened``: a handler may send at once.
             self._handlers[event.channel].is_open = True
             self._handlers[event.channel].opened()
         elif isinstance(event, ChannelClosed):
@@ -163,8 +165,10 @@ class Session:
         handler = self._handlers[event.channel]
         what = handler.name
         if event.by_peer:
+            # ``refused`` needs to know what was in flight, which ``lost`` forgets.
             handler.refused(event.reply_code)
             handler.lost()
+            # After ``refused``, which may clear it (``works``).
             handler.refusal = f"{what}: {self._with_advice(event.reply_code, event.reply_text)}"
             self.counters.refusals += 1
             self.start_later(handler, "refused", handler.refusal)
@@ -186,6 +190,7 @@ class Session:
 
     def _reason_of(self, event: ConnectionClosed) -> str:
         text = event.reply_text
+        # No channel can be open before the login is complete.
         logged_in = any(handler.is_open for handler in self._handlers.values())
         if not logged_in and (
             event.reply_code == ReplyCode.ACCESS_REFUSED or (event.by_peer and not event.reply_code)
@@ -197,6 +202,7 @@ class Session:
             ReplyCode.ACCESS_REFUSED,
             ReplyCode.NOT_ALLOWED,
         )
+        # For a refused login the text above says what to check.  0 is a wire that was closed.
         return self._with_advice(event.reply_code, text) if event.reply_code not in (0, 403) else text
 
     def acknowledge(self, channel: int, tag: int) -> None:
@@ -226,7 +232,9 @@ class Session:
         """The server has stopped a handler: declare everything and start it again, after a wait."""
         wait = handler.backoff.next_wait()
         handler.next_try = wait
-        self._to_start.pop(handler, None)  # other declarations in the meantime must not start it
+        # Declarations for another handler may be complete before the wait is over.  They must not start this
+        # one.
+        self._to_start.pop(handler, None)
         self.report(what, detail, wait)
 
         def again() -> None:
@@ -242,6 +250,7 @@ class Session:
     def declared(self) -> None:
         """Everything is declared: start the handlers that wait for it."""
         self.link.is_usable()
+        # Starting a handler may end in ``start_later``, which adds to the dict: so it is replaced first.
         to_start, self._to_start = self._to_start, {}
         for handler in to_start:
             if not handler.finished:
@@ -251,6 +260,7 @@ class Session:
         """Call ``callback`` after ``wait`` seconds, unless the connection has ended by then."""
 
         def ring() -> None:
+            # The timer belongs to the host and outlives the session.
             if not self.ended:
                 callback()
                 self._finish()
