@@ -9,6 +9,19 @@ delete.
 Course: ``wanted`` chooses the oldest segment as the source.  ``step`` returns live messages of the source for
 the next group.  ``has_moved`` notes where they are when that group is written; after the last group it
 changes the extents of the pages and returns the source, which the log deletes.
+
+Invariants:
+
+* Only the oldest segment is compacted, and it is deleted only as a whole (rule 2 in ``log``).
+* A message is written again while it is live.  It may be settled before the new copy is written; its SETTLED
+  record is then in the same group or in a later one, behind the copy (rule 1).
+* Pages refer to the source until all its live messages are safe in their new places.  So a crash, an error or
+  a read in between always finds them.
+* Spans in memory refer to the source by their location, which is not changed: when the source is deleted,
+  their location is no longer readable, and they are written again if they have to be paged out.
+
+Cost: with half of the log dead, each octet that is freed costs one octet that is copied.  So in the long run
+no message is written much more than twice (decision 10).
 """
 
 from __future__ import annotations
@@ -84,8 +97,13 @@ class Compactor:
         self._saved = 0
         """Octets written again so far."""
         self._groups = 0
+        # ``_groups`` and ``_looked_at``: groups, and octets, that were written since the last look.  A look
+        # adds up all live messages, which is too much for each group.
         self._looked_at = 0
+        # The segment that was asked about last, and a queue that had a live message in it.
         self._witness: tuple[Segment, int] | None = None
+        # A source that could not be read.  It is not tried again before the next start, so the log grows
+        # instead of reading it in vain with each group.
         self._unreadable: Segment | None = None
 
     def wanted(self, *, closing: bool) -> bool:
@@ -93,9 +111,12 @@ class Compactor:
         segments = self._segments
         if self._source is not None:
             return True
+        # With few segments there is little to gain, and a source that is begun must be finished: a broker
+        # that is being closed would have to wait for it.
         if len(segments) < _FEWEST_SEGMENTS or closing or segments[0] is self._unreadable:
             return False
         self._groups += 1
+        # Whatever comes first: many small groups, or an eighth of a segment.
         fresh = self._counters.written_bytes - self._looked_at
         if self._groups < _LOOK_AFTER_GROUPS and fresh < self._segment_bytes // 8:
             return False
@@ -110,13 +131,20 @@ class Compactor:
         return True
 
     def step(self, group_bytes: int) -> list[Survivors]:
-        """Return live messages of the source for the next group, which has ``group_bytes`` octets without them."""
+        """Return live messages of the source for the next group.
+
+        ``group_bytes``: the octets of the group without them.
+        """
         source = self._source
         assert source is not None, "called only if ``wanted`` returned True"
         survivors: list[Survivors] = []
+        # The broker's thread reads and copies here, so only a part at a time.  In proportion to the group: a
+        # busy log is compacted faster than it grows.
         budget = max(_LEAST_READ, 2 * group_bytes)
         try:
             for record in self._records:
+                # What is damaged cannot be moved.  The messages are missing when their page is read, and are
+                # reported as lost then.
                 if isinstance(record, Damage):
                     self._on_damage(source, record)
                 elif record.kind in MESSAGE_KINDS:
@@ -126,6 +154,7 @@ class Compactor:
                     return survivors
         except OSError as error:
             self._counters.last_error = str(error)
+            # What was moved so far stays a second copy in later segments, which does no harm.
             self._unreadable, self._source = source, None
             return survivors
         self._exhausted = True
@@ -137,6 +166,7 @@ class Compactor:
             return None
         for moved in group.moved:
             self._new_places.append(
+                # In the order of the source, as ``step`` reads it: ``_new_extents`` bisects the list.
                 _NewExtent(moved.old_start, Extent(segment, at + moved.start, at + moved.stop))
             )
             self._saved += moved.stop - moved.start
@@ -145,6 +175,8 @@ class Compactor:
     def dead(self) -> list[Segment]:
         """Return the oldest segments as far as they have no live message; never the last segment."""
         dead: list[Segment] = []
+        # Never the last one, which is appended to.  The first one that lives ends the search: segments are
+        # deleted from the oldest on (rule 2).
         for segment in self._segments[:-1]:
             if segment is self._source or self._lives(segment):
                 break
@@ -161,14 +193,18 @@ class Compactor:
         alive = [
             (entry, first - entry.base, stop - entry.base)
             for entry in decode_head(record.payload).entries
+            # A queue that was deleted has no live messages.
             if entry.queue in queues
             for first, stop in queues[entry.queue].live.within(entry.first, entry.last)
         ]
         if not alive:
             return []
         messages = decode_messages(record.payload)
+        # Records of format 1 become records of the present format here; nothing else converts them.
         envelope = self._envelopes.current(record.kind, messages.envelope)
         records: list[tuple[list[Entry], Batch, bytes, int]] = []
+        # One record may be stored for several queues that have settled different parts of it.  A body that
+        # any queue still needs is written again, once, with an entry for each queue that needs it.
         for low, high in Intervals((start, stop) for _, start, stop in alive).ranges():
             entries = [
                 Entry(entry.queue, entry.base + low, start - low, stop - low, entry.expires)
@@ -180,7 +216,9 @@ class Compactor:
 
     def _finish(self, source: Segment) -> Segment:
         """All live messages of the source are written elsewhere: change the extents of their pages."""
+        # The pages change their extents only now, when everything is safe: until then they read the source.
         starts = [new_place.old_start for new_place in self._new_places]
+        # A copy of the list, since ``detach`` changes it.
         for page in list(source.pages):
             page.detach()
             page.extents = self._new_extents(page, source, starts)
@@ -199,10 +237,14 @@ class Compactor:
             if extent.segment is not source:
                 extents.append(extent)
                 continue
+            # All records of the source that began within the old extent.  Messages of other queues among them
+            # do no harm: a page reads its own positions only.
             low, high = bisect_left(starts, extent.start), bisect_left(starts, extent.stop)
             for new_place in self._new_places[low:high]:
                 new = new_place.extent
                 last = extents[-1] if extents else None
+                # Records that were neighbours are neighbours again, unless other groups were written between
+                # them.
                 if last and last.segment is new.segment and 0 <= new.start - last.stop <= _NEAR:
                     extents[-1] = Extent(new.segment, last.start, new.stop)
                 else:
@@ -215,6 +257,8 @@ class Compactor:
         The queue that had one at the last call is checked first.
         """
         stored = self._queues
+        # The oldest segment is asked about after each group.  Mostly the queue that kept it last time still
+        # does, and one look is enough.
         if self._witness is not None and self._witness[0] is segment:
             queue = self._witness[1]
             if queue in stored and stored[queue].live.overlaps(*segment.ranges[queue]):
@@ -229,8 +273,11 @@ class Compactor:
         """Whether most of the log is dead, or the log has many small segments."""
         segments, segment_bytes = self._segments, self._segment_bytes
         size = sum(segment.content for segment in segments)
+        # Each start, and each error of the disk, begins a segment, however little is in it.  Many of them
+        # cost descriptors and repeat the definitions.
         if len(segments) > 2 * _FEWEST_SEGMENTS + 4 * size // segment_bytes:
             return True
+        # More than half is dead, and by a whole segment more, so that there is something to gain.
         return 2 * sum(map(self._living_bytes, segments)) < size - segment_bytes
 
     def _living_bytes(self, segment: Segment) -> int:
@@ -240,4 +287,6 @@ class Compactor:
             for queue, (first, stop) in segment.ranges.items()
             if queue in stored
         )
+        # An estimate: all messages of the segment count as equally large.  ``count`` may include messages of
+        # a later segment, because ``ranges`` may have gaps.
         return segment.content * min(count, segment.entries) // segment.entries if segment.entries else 0

@@ -8,6 +8,8 @@ import msgspec
 class LogCounters(msgspec.Struct):
     """Counters for operators.  Other threads read them."""
 
+    # Only the broker's thread changes them.  Other threads read single numbers, which the interpreter changes
+    # in one step.
     syncs: int = 0
     last_sync_seconds: float = 0.0
     synced_at: float = 0.0

@@ -58,6 +58,7 @@ class BindingDefinition(NamedTuple):
 
 Definition = ExchangeDefinition | QueueDefinition | BindingDefinition
 
+# These names are part of the store's format.
 _SORTS: dict[str, type] = {
     "exchange": ExchangeDefinition,
     "queue": QueueDefinition,
@@ -85,11 +86,16 @@ def decode_definition(payload: bytes) -> Definition:
 
 
 def decode_definition_1(kind: int, payload: bytes, format_1: Format1) -> Definition:
-    """Read a definition of format 1: numbers as 8 octets, text with its length, flags as one, arguments as AMQP's."""
+    """Read a definition of format 1.
+
+    Numbers have 8 octets, text has its length before it, flags have one octet, arguments are AMQP's tables.
+    """
     made = _FORMAT_1[kind]
     values: list[Any] = []
     at = 0
     value: Any
+    # The fields of a definition have not changed since format 1, so that the annotations say how each was
+    # encoded.
     for type_ in get_type_hints(made).values():
         if type_ is bool:
             value, at = bool(payload[at]), at + 1
@@ -112,6 +118,7 @@ def encode_segment(number: int) -> bytes:
 
 def decode_segment(payload: memoryview) -> int:
     """Return the format's version."""
+    # The number of the segment follows; its file name says it, too.
     version: int = unpack_from(">H", payload)[0]
     return version
 

@@ -39,14 +39,18 @@ def read_marker(files: Files) -> bytes:
     if MARKER_NAME in files.names():
         octets = files.read(MARKER_NAME, 0, MARKER_BYTES + 4)
         marker = octets[:MARKER_BYTES]
+        # A wrong marker would make every record unreadable, so the file has a checksum of its own.
         if octets[MARKER_BYTES:] == crc32(marker).to_bytes(4):
             return marker
+    # Random, so that no message body can contain what looks like a record of this directory.
     marker = _marker_of_segments(files) or os.urandom(MARKER_BYTES)
     files.replace(MARKER_NAME, marker + crc32(marker).to_bytes(4))
     return marker
 
 
 def _marker_of_segments(files: Files) -> bytes | None:
+    # Each segment begins with a record, and so with the marker.  The majority decides, since the beginning of
+    # a segment can be damaged, too.  A segment that was reserved and never written has zeros there.
     names = [Segment(number).name for number in segment_numbers(files.names())]
     votes = Counter(files.read(name, 0, MARKER_BYTES) for name in names)
     whole = [marker for marker, _ in votes.most_common() if len(marker) == MARKER_BYTES and any(marker)]

@@ -69,10 +69,13 @@ class DiskStore:
         self._on_done = on_done
         self._writer = writer
         self._definitions: dict[int, Definition] = {}
+        # By exchange, queue, or identity of a binding: the number of its definition.  Numbers are never used
+        # again, because a DROP record counts for all records of its number, wherever they are.
         self._numbers: dict[object, int] = {}
         self.queues: dict[int, Queue] = {}
         """Durable queues by number."""
         self._next_number = 1
+        # A dictionary and not a list: the same session may wait for several groups, and is called once.
         self._waiting: dict[Callable[[], None], None] = {}
         self._over: dict[Queue, None] = {}
         self._page_out_due = False
@@ -125,6 +128,7 @@ class DiskStore:
         if queue.exclusive:  # deleted with its connection, and so with this process
             return
         number = self._number_of(queue)
+        # During a restore, recovery has opened it already, with the messages that it found.
         queue.stored = self.log.stored.get(number) or self.log.open_queue(number)
         self.queues[number] = queue
         self._define(self._definition_of(queue, number))
@@ -138,11 +142,14 @@ class DiskStore:
             self.queues.pop(queue.stored.number, None)
             self.log.close_queue(queue.stored)
             queue.stored = None
+            # The DROP record says that all messages of the queue are gone, so they are not settled one by
+            # one.
             self._drop(queue)
 
     def keep_binding(self, vhost: str, binding: Binding) -> None:
         to = binding.destination
         to_exchange = isinstance(to, Exchange)
+        # A binding to an exclusive or transient queue ends with that queue.
         if not to_exchange and to not in self._numbers:
             return
         number = self._number_of(binding.identity)
@@ -154,7 +161,10 @@ class DiskStore:
 
     @contextmanager
     def restoring(self, number: int) -> Iterator[None]:
-        """Definitions that are kept now have this number and are on disk already, so they are not written again."""
+        """While this lasts, definitions get this number.
+
+        They are on disk already and are not written again.
+        """
         self._restoring = number
         try:
             yield
@@ -197,6 +207,9 @@ class DiskStore:
     def _preamble(self) -> Iterator[tuple[Kind, bytes]]:
         for number, definition in self._definitions.items():
             if number in self.queues:
+                # With the present ``next_position``: when the segments with the last messages are deleted,
+                # only this says which positions were used.  A position that was used twice would be settled
+                # from the beginning.
                 definition = self._definition_of(self.queues[number], number)
             yield Kind.DEFINITION, encode_definition(definition)
 
@@ -221,6 +234,7 @@ class DiskStore:
             for first, stop in item.ranges:
                 log.settle(item.stored, first, stop)
         elif isinstance(item, Span) and item.location is not None:
+            # The queue may have been deleted, and its log with it.
             stored = queue.stored if item.location.durable else queue.overflow
             if stored is not None:
                 self._log_of(stored).settle(stored, item.base + item.start, item.base + item.stop)
@@ -229,6 +243,8 @@ class DiskStore:
         return self.options.lazy_bytes if policy.lazy else self.options.queue_bytes
 
     def page_out(self, queue: Queue) -> None:
+        # Only noted here: the broker calls this in the middle of a publish.  The tail is written at the end
+        # of the turn, in ``flush``, for all that the turn has brought.
         if queue not in self._over:
             self._over[queue] = None
             self._page_out_due = True
@@ -249,6 +265,8 @@ class DiskStore:
     def _page_out(self) -> None:
         self._page_out_due = False
         for queue in list(self._over):
+            # It stays in ``_over`` while its tail waits for a write.  Pages can replace the tail only when
+            # the log knows where it is.
             if queue.deleted or not page_out(queue, partial(self._write, queue)):
                 del self._over[queue]
         self._look_at_memory()
@@ -262,9 +280,12 @@ class DiskStore:
     def _write(self, queue: Queue, span: Span) -> None:
         if span.location is not None:
             stored = queue.stored if span.location.durable else queue.overflow
+            # The compactor has moved the messages while a client had them, and the span does not know where
+            # to.  The message is stored a second time; the last copy counts.
             self._log_of(stored).keep(stored, span)
             return
         if queue.overflow is None:
+            # Transient messages, and those of transient queues.  Most queues never need it.
             queue.overflow = self.overflow.open_queue(self._next_number)
             self._next_number += 1
         self.overflow.keep(queue.overflow, span)
@@ -284,6 +305,7 @@ class DiskStore:
 
     @property
     def full(self) -> bool:
+        # The larger of the two, and not the sum: the messages of a tail that is being written count in both.
         waiting = max(self.log.waiting_bytes + self.overflow.waiting_bytes, self._excess)
         return waiting > self.options.most_waiting_bytes
 
@@ -291,6 +313,7 @@ class DiskStore:
         self._waiting[callback] = None
 
     def flush(self) -> None:
+        # Before the logs' ``flush``, so that the tails go with the same group.
         if self._page_out_due:
             self._page_out()
         elif self._over:
@@ -299,6 +322,7 @@ class DiskStore:
         self.overflow.flush()
 
     def _on_safe(self) -> None:
+        # A callback may call ``when_safe`` again, for the next group.
         waiting, self._waiting = self._waiting, {}
         for callback in waiting:
             callback()
@@ -313,7 +337,11 @@ class DiskStore:
     # The end
 
     def close(self, delivered: Iterable[tuple[int, int, int]]) -> None:
-        """Write what is left, and which messages had been delivered: ``delivered`` has (queue, first, stop)."""
+        """Write what is left, and which messages had been delivered.
+
+        ``delivered`` has (queue, first, stop).
+        """
+        # The broker has ended; its callbacks must not run while the last groups are written.
         self._on_done = _nothing
         self._waiting.clear()
         self._over.clear()
@@ -346,6 +374,7 @@ def _nothing() -> None:
 def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Paged]) -> Iterator[tuple[int, int, int]]:
     """Return (queue, first, stop) for the messages of a backlog that were delivered before."""
     for item in items:
+        # ``redelivered`` on a waiting message says that a client has had it.
         if not item.redelivered:
             continue
         if isinstance(item, Page):

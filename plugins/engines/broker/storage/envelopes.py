@@ -83,6 +83,7 @@ class Codecs:
         self.prefixes: dict[type, bytes] = {}
         for codec in codecs:
             name = codec.name.encode()
+            # By exact type: a subclass could have state that the codec does not know.
             self.by_type[codec.properties_type] = codec
             self.by_name[name] = codec
             self.prefixes[codec.properties_type] = bytes((len(name),)) + name
@@ -117,17 +118,22 @@ class Envelopes:
         self._decoded: dict[bytes, Envelope] = {}
         self._encoded: dict[Envelope, bytes] = {}
         self._converted: dict[bytes, bytes] = {}
+        # The last envelope that was encoded.  One flow mostly has one envelope, and comparing identity is
+        # cheaper than a look into a dictionary.
         self._last: Envelope | None = None
         self._last_octets = b""
 
     def check(self, envelope: Envelope) -> None:
         """Raise ``CannotStore`` for an envelope that ``encode`` would raise it for."""
+        # A codec may not fail, so only envelopes without one are tried.  The result is remembered for
+        # ``encode``.
         if type(envelope.properties) not in self._codecs.by_type:
             _remember(self._encoded, envelope, self._encode(envelope))
 
     def encode(self, envelope: Envelope) -> bytes:
         """Return the octets of an envelope, or raise ``CannotStore``."""
         if envelope is not self._last:
+            # Taken out: the cache holds only what was checked and not written yet.
             self._last_octets = self._encoded.pop(envelope, b"") or self._encode(envelope)
             self._last = envelope
         return self._last_octets
@@ -145,6 +151,7 @@ class Envelopes:
 
     def of_format_1(self, octets: bytes) -> bytes:
         """Return the octets of an envelope that format 1 has written so."""
+        # Cached, as thousands of messages share an envelope, and a page converts each record.
         converted = self._converted.get(octets)
         if converted is None:
             exchange_size, key_size = int.from_bytes(octets[:4]), int.from_bytes(octets[4:8])
@@ -171,7 +178,8 @@ class Envelopes:
         fields.append(codec.encode(properties))
         try:
             octets = _encode_fields(fields)
-        except (UnicodeEncodeError, OverflowError):  # surrogates, a number of more than 64 bits
+        # The fast encoder cannot encode surrogates and numbers of more than 64 bits; they need extensions.
+        except (UnicodeEncodeError, OverflowError):
             octets = encode_value(fields)
         return self._codecs.prefixes[type(properties)] + octets
 
@@ -194,6 +202,8 @@ class Envelopes:
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> Any:
     """Cache a value under a key, and return it.  A full cache is cleared."""
     if len(known) >= _MOST_ENVELOPES:
+        # Simpler than evicting the oldest, and as good: what is still in use comes back with the next
+        # message.
         known.clear()
     known[key] = value
     return value

@@ -1,4 +1,9 @@
-"""Files: the file operations that a store needs, as an interface, so that tests can simulate a loss of power or a full disk."""
+"""Files: the file operations that a store needs, as an interface.
+
+Tests replace it by a disk in memory that knows what was synced, to simulate a loss of power
+(``tests/plugins/engines/broker/storage/disks.py``).  Errors of single system calls are simulated one level
+below, in ``kernel.hosting.appending``.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +59,10 @@ class Files(Interface):
         ...
 
     def create(self, name: str) -> Writable:
-        """Create an empty file; there must be none of this name.  The name is durable after ``sync_directory``."""
+        """Create an empty file; there must be none of this name.
+
+        The name is durable after ``sync_directory``.
+        """
         ...
 
     def read(self, name: str, offset: int, length: int) -> bytes:
@@ -101,6 +109,7 @@ class DirectoryFiles:
         self.directory = directory
         self._disk = disk or Disk()
         directory.mkdir(parents=True, exist_ok=True)
+        # By name of the file; the least recently used one is closed first.
         self._reading: OrderedDict[str, int] = OrderedDict()
         self._spare: int | None = None
         self._keep_spare()
@@ -116,6 +125,8 @@ class DirectoryFiles:
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         descriptor = self._open(name)
+        # A call may return fewer octets than it was asked for before the end of the file, for example after a
+        # signal.
         octets = os.pread(descriptor, length, offset)
         while len(octets) < length and (
             more := os.pread(descriptor, length - len(octets), offset + len(octets))
@@ -141,6 +152,7 @@ class DirectoryFiles:
 
     def remove(self, name: str) -> None:
         try:
+            # Without the descriptor cache: the log has called ``end_reading`` before.
             (self.directory / name).unlink()
         except FileNotFoundError:
             return
@@ -182,6 +194,8 @@ class DirectoryFiles:
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
+            # The process, or the whole system, has no descriptor left.  Connections of clients use them up,
+            # and a broker that reads its backlog then would lose messages that are on the disk.
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._close_one():
                 raise
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -5,6 +5,9 @@
 The CRC covers all that follows it.  The marker is random for each store, so that no message body
 can look like a record.  After damaged octets, a reader searches for the next marker.
 Integers are big-endian throughout the store.
+
+A record counts only if its marker, its length and its CRC all agree.  The CRC covers the length and the kind,
+too: a damaged length must not make the reader skip the records behind it.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ class Damage(NamedTuple):
 def header_of(marker: bytes, kind: int, payload: Buffer) -> bytes:
     """Return the header of a record."""
     size = len(payload)
+    # In two steps, so that the payload is not copied to join it with its header.
     return _HEADER.pack(marker, crc32(payload, crc32(_CHECKED.pack(size, kind))), size, kind)
 
 
@@ -95,8 +99,10 @@ class RecordReader:
                 yield record
 
     def _octets(self, at: int, count: int) -> memoryview:
+        # The window is one read of the file.  Records that lie in it are views, without a copy.
         begin = at - self._window_at
         if begin < 0 or begin + count > len(self._window):
+            # Never beyond ``stop``: what follows belongs to somebody else, or is being written.
             wanted = min(max(count, _WINDOW), self._stop - at)
             self._window = memoryview(self._read(at, wanted))
             self._window_at = at
@@ -110,6 +116,7 @@ class RecordReader:
         if len(header) < HEADER_BYTES:
             return None
         marker, checksum, size, kind = _HEADER.unpack(header)
+        # The length is checked before the payload is read: a damaged one may be up to 4 GiB.
         if marker != self._marker or at + HEADER_BYTES + size > self._stop:
             return None
         payload = self._octets(at, HEADER_BYTES + size)[HEADER_BYTES:]
@@ -126,7 +133,9 @@ class RecordReader:
             if found < 0:
                 if len(octets) < MARKER_BYTES:
                     break
+                # A marker may begin in this window and end in the next one.
                 at += len(octets) - MARKER_BYTES + 1
+            # A marker without a whole record behind it is part of the damage.
             elif self._record_at(at + found) is not None:
                 return at + found
             else:

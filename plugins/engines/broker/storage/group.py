@@ -52,6 +52,8 @@ class Group:
 
         SETTLED records alone need not: the messages would come again.
         """
+        # ``positions`` are the messages, new ones and those that the compactor moves.  The latter must be on
+        # the disk before their old segment is deleted.
         return self.demanded or bool(self.positions)
 
     @property
@@ -60,10 +62,13 @@ class Group:
 
         The broker's thread writes such a group itself, unless it is synced.
         """
+        # A compacting group is never written here: its result begins the next one at once, and so does that
+        # one's.  The broker would have no turn before the whole segment was compacted.
         return not (self.positions or self.compacts) and self.size <= _SHORT
 
     def add(self, kind: Kind, payload: bytes) -> tuple[int, int]:
         """Add a record; return where it begins and ends."""
+        # Two chunks, not one: joining them here would copy every payload once more.
         self.chunks += (header_of(self._marker, kind, payload), payload)
         start = self.size
         self.size += HEADER_BYTES + len(payload)
@@ -73,10 +78,13 @@ class Group:
         self, entries: list[Entry], batch: Batch, envelope: bytes, priority: int
     ) -> tuple[int, int]:
         """Add a record of messages; return where it begins and ends."""
+        # Noted here and not when the record was written: the segment gets its ranges only if the whole group
+        # was written (``Log._on_written``).
         self.positions += [(entry.queue, entry.first, entry.last) for entry in entries]
         return self.add(Kind.MESSAGES, encode_messages(entries, batch, envelope, priority))
 
     def repeat(self, group: Group) -> None:
         """Add the records of another group, which has no messages."""
+        # The records are the same octets, and have no location that anybody would look for.
         self.chunks += group.chunks
         self.size += group.size

@@ -39,6 +39,7 @@ class Intervals:
         if first >= stop:
             return
         starts, stops = self.starts, self.stops
+        # New positions are the highest ones: the usual case, without a search.
         if not stops or first > stops[-1]:
             starts.append(first)
             stops.append(stop)
@@ -46,6 +47,8 @@ class Intervals:
         if first == stops[-1]:
             stops[-1] = stop
             return
+        # The ranges from ``low`` up to ``high`` overlap the new one or touch it.  ``bisect_left`` and
+        # ``bisect_right`` are chosen so that touching counts.
         low = bisect_left(stops, first)
         high = bisect_right(starts, stop)
         if low < high:
@@ -59,9 +62,11 @@ class Intervals:
         starts, stops = self.starts, self.stops
         if not starts or first >= stop:
             return
-        if first <= starts[0] < stop < stops[0]:  # from the front: the usual case
+        # From the front: the usual case, as consumers acknowledge in order.
+        if first <= starts[0] < stop < stops[0]:
             starts[0] = stop
             return
+        # Here touching does not count.  At most the first and the last of these ranges keep a part.
         low = bisect_right(stops, first)
         high = bisect_left(starts, stop)
         if low >= high:
@@ -106,5 +111,6 @@ class Intervals:
         low, high = bisect_right(stops, first), bisect_left(starts, stop)
         if low >= high:
             return 0
+        # All ranges that overlap, less what the first and the last one have outside.
         whole = sum(stops[low:high]) - sum(starts[low:high])
         return whole - max(0, first - starts[low]) - max(0, stops[high - 1] - stop)

@@ -31,7 +31,10 @@ class Location(msgspec.Struct, eq=False, gc=False):
 
     @property
     def readable(self) -> bool:
-        """Whether the batch can be read from here: not before it is written, and not after the compactor has moved it."""
+        """Whether the batch can be read from here.
+
+        Not before it is written, and not after the compactor has moved it.
+        """
         return self.segment is not None and not self.segment.gone
 
     @property

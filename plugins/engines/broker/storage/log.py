@@ -1,47 +1,52 @@
 """Log: records in segments, appended a group at a time.
 
-**What is on disk.**  A log is a sequence of segments, files that are appended to and never changed.  A
-segment is a sequence of records (``framing.py``), each with a checksum and a marker that was chosen by
-chance for the directory.  A record stores messages (``message_records.py``), says which messages are
-settled, or defines or drops an exchange, a queue or a binding (``definition_records.py``).  Each segment
-begins with all definitions of that moment, so that it needs no segment before it.  There is no index: a
-queue in memory knows its spans, and the extents of segments that its pages are to be read from.
+**What is on disk.**  A log is a sequence of segments.  A segment is a file that is appended to and never
+changed.  It is a sequence of records (``framing.py``), each with a checksum and with a marker that is random
+for each directory.  A record stores messages (``message_records.py``), says which messages are settled, or
+defines or drops an exchange, a queue or a binding (``definition_records.py``).  Each segment begins with all
+definitions of that moment, so that it needs no segment before it.  There is no index: a queue in memory
+knows its spans, and the extents of segments from which its pages are read.
 
-**Why the order of records does not matter.**  A queue numbers its messages, gives each number (a position)
-to one message only, and a position that is settled is settled for ever.  What lives is what was stored less
-what was settled, in whatever order the two are read, and however often the same record was written.  Two
-rules keep that true when segments are deleted:
+**Why the order of records does not matter.**  A queue numbers its messages, and gives each number (a
+position) to one message only.  A position that is settled stays settled.  The live messages are those that
+were stored and not settled, in whatever order the records are read and however often a record was written.
+Two rules keep that true when segments are deleted:
 
-1. A record that settles a message lies behind every record that stores it.
-2. Segments are deleted from the oldest on, and only when nothing in them lives.
+1. A record that settles a message is behind every record that stores it.
+2. Segments are deleted from the oldest on, and only when no message in them is live.
 
 So a record that settles a message is never deleted before one that stores it, and no message can come back.
 
-**What is promised when.**  What the broker tells in a turn is pending.  When the writer is free, all that
-is pending becomes a group, is written in the writer's thread, and is synced if a message is in it, or
-somebody has demanded it.  What comes meanwhile is the next group: the slower the disk, the larger the
-groups.  ``safe`` is the number of the last group that was written and synced as it had to be.  It moves
-once a group, in order, and after nothing less than the whole group.  A client is told of what it published
-when ``safe`` has reached the ``mark`` of that moment.  What could not be encoded has been refused before
-any queue had it (``Store.check_envelope``), so that nothing is left out of a group. A group of settled
-messages alone is written at once and need not be synced: after a loss of power those messages come again,
-which is allowed.  Such a group, if it is short, is written by the broker's thread itself.
+**What is promised when.**  What the broker tells the log in a turn is pending.  When the writer is free, all
+that is pending becomes a group.  The group is written in the writer's thread, and is synced if it has a
+message or if somebody demanded it.  What comes meanwhile is the next group: the slower the disk, the larger
+the groups.  ``safe`` is the number of the last group that was written, and synced if necessary.  It
+increases in order, and only after a whole group.  A client is told that its messages are safe when ``safe``
+has reached the ``mark`` of the moment at which they were published.  A message that could not be encoded was
+refused before any queue had it (``Store.check_envelope``), so nothing is left out of a group.  A group that
+only settles messages is written at once and need not be synced: after a loss of power those messages come
+again, which is allowed.  The broker's thread itself writes such a group if it is short.
 
-**When a write fails**, nobody knows what is in the file: after a failed ``fsync`` the system may have
-dropped what it could not write, and the next ``fsync`` succeeds all the same.  So the file is not appended
-to any more.  The group is written again, with whatever was written since the last sync, into a new segment,
-until it can be.  What lies in the old file behind the last safe group does no harm: it cannot be read, or
-says what the new segment says.  A segment that was made for a failed group is deleted as soon as that is
-possible, or it might outlive what settles its messages (rule 2).
+**When a write fails**, the content of the file is unknown: after a failed ``fsync`` the system may have
+dropped what it could not write, and the next ``fsync`` succeeds nevertheless.  So the file is not appended
+to any more.  The group is written again into a new segment, with everything that was written since the last
+sync, until that succeeds.  What is left in the old file behind the last safe group does no harm: it cannot
+be read, or it says what the new segment says.  A segment that was created for a failed group is deleted as
+soon as possible, because it could outlive the records that settle its messages (rule 2).
 
 **What recovery does** (``recovery.py``).  It reads all segments from the oldest on.  Octets that are no
-record are passed over up to the next marker; they cost the messages in them, and are reported.  At the end
-of the last segment they are the write that a crash cut off, which was promised to nobody, and are cut off.
-Bodies are not kept: queues come back as pages. If the last record of all says that the broker was closed,
-it also says which messages had been delivered; otherwise each message may have been.
+record are skipped up to the next marker.  The messages in them are lost, and the damage is reported.  At the
+end of the last segment such octets are a write that a crash interrupted.  Nothing was promised about it, and
+it is cut off.  Bodies are not kept in memory: queues are restored as pages.  If the very last record says
+that the broker was closed, it also says which messages had been delivered; otherwise every message may have
+been delivered.
 
-**Compaction** (``compactor.py``).  When most of the log is dead and the oldest segment is not, what lives
-there is written again with the next groups.  The old segment goes when the last of those groups is safe.
+**Compaction** (``compactor.py``).  When most of the log is dead but the oldest segment has live messages,
+these are written again with the next groups.  The old segment is deleted when the last of those groups is
+safe.
+
+**Threads.**  All methods of ``Log`` run in the broker's thread.  ``Write`` is the only object that goes to
+the writer's thread; while it is there, the log does not use it, its group or its file.
 
 The overflow log holds messages that need not survive, for want of memory.  It is never synced, and deleted
 at the next start.
@@ -138,9 +143,16 @@ class Log:
         self._next_segment = 1
         self._current: Segment | None = None
         self._file: Writable | None = None
-        self._unsynced: list[Group] = []  # written and not synced; they have SETTLED records only
+        # Groups that were written and not synced.  They have SETTLED records only, so they are short, and
+        # there are no more of them than one second brings.  They are repeated if the sync that covers them
+        # fails.
+        self._unsynced: list[Group] = []
+        # Whether a group is being written.  There is one at a time: what comes meanwhile waits and shares the
+        # next sync, and a failed group has no successor that would have to be undone.
         self._busy = False
-        self._cannot_remove = False  # then it is tried again with the next group, and not at once
+        # Whether a file could not be deleted.  It is tried again with the next group and not at once;
+        # otherwise ``flush`` would submit one empty group after the other.
+        self._cannot_remove = False
         self._pending = Pending()
         self._removals: list[Segment] = []
 
@@ -166,6 +178,8 @@ class Log:
 
     def keep(self, stored: StoredQueue, span: Span) -> None:
         """Store messages of a queue with the next group."""
+        # A batch that was published to several queues arrives here once for each of them, one after the
+        # other.  It becomes one record with an entry for each queue, so that its bodies are written once.
         batch = span.batch
         pending = self._pending
         if batch is not pending.last_batch:
@@ -174,14 +188,21 @@ class Log:
             self.waiting_bytes += batch.size
         _, entries, location = pending.batches[-1]
         base, start, stop = span.base, span.start, span.stop
+        # Times in the broker are those of a monotonic clock, which begins anew with each process.  On disk
+        # they are times of day.
         expires = 0.0 if span.expires_at is None else span.expires_at + self.clock_ahead
         entries.append((stored, Entry(stored.number, base, start, stop, expires)))
+        # All spans of the batch share this object.  It gets its segment and its offsets when the group is
+        # written; until then the span cannot be paged out.
         span.location = location
+        # The messages are live before they are written.  A message that is settled before that is not written
+        # at all (``Pending.joined``).
         stored.live.add(base + start, base + stop)
 
     def settle(self, stored: StoredQueue, first: int, stop: int) -> None:
         """Write that messages are settled: acknowledged or dropped, and so not needed any more."""
         stored.live.remove(first, stop)
+        # Consumers acknowledge mostly in order, so most calls extend the last range.
         settled = stored.settled
         if settled and settled[-1][1] == first:
             settled[-1] = settled[-1][0], stop
@@ -195,7 +216,10 @@ class Log:
         return self._next_group if self.dirty else self._next_group - 1
 
     def demand(self) -> int:
-        """Return ``mark``, and have everything up to now synced, including groups that were written without a sync."""
+        """Return ``mark``, and have everything up to now synced.
+
+        That includes groups that were written without a sync.
+        """
         self._pending.demanded = True
         return self.mark
 
@@ -207,15 +231,21 @@ class Log:
     # Groups
 
     def flush(self) -> None:
-        """Write what is pending as a group, unless the writer is busy: then it is written with the next group."""
+        """Write what is pending as a group.
+
+        If the writer is busy, it is written with the next group.
+        """
         if self._busy:
-            return
+            return  # ``_on_written`` calls this again
         compacting = self.compactor.wanted(closing=self.closing)
+        # An empty group is written, too: it carries a sync that was demanded for earlier groups, or removals.
         if not (self.dirty or compacting or (self._removals and not self._cannot_remove)):
             return
         group = Group(self._next_group, self.marker)
         self._next_group += 1
         self._take_pending(group)
+        # After ``_take_pending``: what this group settles is not live any more, so that no message is written
+        # again behind the record that settles it (rule 1).
         if compacting:
             group.compacts = True
             for survivors in self.compactor.step(group.size):
@@ -227,11 +257,14 @@ class Log:
 
     def _take_pending(self, group: Group) -> None:
         pending, self._pending = self._pending, Pending()
+        # A declaration is answered only when it is safe, so definitions are always synced.
         group.demanded = pending.demanded or bool(pending.notes)
         for kind, payload in pending.notes:
             group.add(kind, payload)
         for joined in pending.joined():
             self._add_batch(group, joined)
+        # Behind the messages, because a message of this group can already be settled for one of its queues
+        # (rule 1).
         for stored in pending.settling:
             ranges = [(stored.number, first, stop) for first, stop in Intervals(stored.settled).ranges()]
             stored.settled = []
@@ -240,28 +273,38 @@ class Log:
 
     def _add_batch(self, group: Group, joined: JoinedBatch) -> None:
         envelope = joined.batch.envelope
-        octets = self.envelopes.encode(
-            envelope
-        )  # cannot fail: ``check`` was called when the messages were published
+        # This cannot fail: ``check`` was called when the messages were published.
+        octets = self.envelopes.encode(envelope)
         start, stop = group.add_messages(joined.entries, joined.batch, octets, envelope.priority)
         group.locations += [(location, start, stop) for location in joined.locations]
 
     def _submit(self, group: Group) -> None:
         self._busy = True
         segment, file, head, before = self._current, self._file, None, None
+        # An empty group begins no segment, and a group that is larger than a segment gets one of its own.
+        # The repeated definitions do not count, or a broker with very many of them would begin a segment for
+        # each group.
         is_full = segment is not None and group.size and segment.content + group.size > self.segment_bytes
         if segment is None or is_full:
             segment, head = Segment(self._next_segment), Group(0, self.marker)
             self._next_segment += 1
             head.add(Kind.SEGMENT, encode_segment(segment.number))
+            # The definitions as they are now, so including those of this group.  A definition may be read any
+            # number of times.
             for kind, payload in self._preamble():
                 head.add(kind, payload)
+            # There is no current segment until this write has succeeded.  ``_on_write_done`` sets the new
+            # one, and after a failure the next attempt begins yet another one.
             before, file = file, None
             self._current = self._file = None
         removals, self._removals = self._removals, []
+        # SETTLED records that nobody waits for are synced with the next group after a second, so that a loss
+        # of power brings back the messages of one second at most while there is traffic.
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
         write = Write(self.files, group, segment, file, head, removals, before=before, sync=sync)
+        # Here, in the broker's thread: waking the other thread takes longer than the write (see ``_SHORT``).
+        # The call of the result is the same as the writer's thread would post.
         if group.is_short and not (sync or head or removals or group.attempts):
             write.run(self._on_write_done)()
         else:
@@ -271,6 +314,8 @@ class Log:
     def _on_write_done(self, write: Write) -> None:
         self._busy = False
         self._cannot_remove = write.error is None and bool(write.removals)
+        # What could not be deleted is older than what has been added meanwhile, and segments are deleted from
+        # the oldest on (rule 2).
         self._removals = write.removals + self._removals
         write.group.attempts += 1
         if write.error is not None:
@@ -281,12 +326,14 @@ class Log:
             return
         segment = write.segment
         if write.head is not None:
+            # The size without the group, which ``_on_written`` adds.
             segment.size = segment.head = write.head.size
             self.segments.append(segment)
             self._current = segment
             self._file = write.file
         if write.group.attempts > 1:
             self._report("can write", f"again, at attempt {write.group.attempts}")
+        # With ``fsync = false`` nothing is ever synced, and there is nothing to repeat.
         if self._sync and not write.sync:
             self._unsynced.append(write.group)
         if write.sync:
@@ -303,13 +350,19 @@ class Log:
             self._report("cannot write", f"{error}; publishers wait, and it is tried again each second")
         # After a failed sync the content of the file is unknown, so it is not appended to any more.
         self._current = self._file = None
-        for unsynced in self._unsynced:  # their sync has failed, too
+        # Behind the group's own records: SETTLED records may stand anywhere behind the messages that they
+        # settle (rule 1).  The sync that failed was to cover these groups, too.
+        for unsynced in self._unsynced:
             group.repeat(unsynced)
         self._unsynced = []
+        # Publishers wait, since ``safe`` does not move.  A broker that is being closed tries once more and
+        # then gives up: nothing of the group was confirmed.
         if not (self.closing and group.attempts > 1):
             self._submit(group)
 
     def _on_written(self, group: Group, segment: Segment) -> None:
+        # Offsets in a group count from its start.  Only now it is known where it begins in the segment: a
+        # failed attempt may have changed the segment.
         at = segment.size
         segment.size += group.size
         self.counters.written_bytes += group.size
@@ -319,22 +372,31 @@ class Log:
             location.segment = segment
             location.start, location.stop = at + start, at + stop
         self.safe = group.number
+        # The group is written, so only what came meanwhile still waits.
         self.waiting_bytes = sum(batch.size for batch, _, _ in self._pending.batches)
+        # The moved messages are safe in their new place, so their old segment may be deleted.
         moved = self.compactor.has_moved(group, segment, at)
         if moved is not None:
             self._forget(moved)
         self.forget_dead()
+        # First the callbacks, which may settle or store more; then the next group, which takes that along.
         self._on_done()
         self.flush()
 
     # The end
 
     def close(self, last: bytes | None) -> None:
-        """Write what is left and a CLEAN record with the payload ``last`` (None: no such record), and close the files."""
+        """Write what is left, and close the files.
+
+        ``last``: the payload of a CLEAN record, which is written last; None: no such record.
+        """
         self.closing = True
+        # First the group that is being written, with all that it makes follow; then what is still pending.
         self._writer.wait()
         self.flush()
         self._writer.wait()
+        # Only if everything is on the disk, and as the very last record: it says which messages had been
+        # delivered, and every record behind it makes it invalid.  Not with ``note``, which writes twice.
         if last is not None and not self.dirty:
             self._pending.notes.append((Kind.CLEAN, last))
             self.flush()
@@ -346,7 +408,9 @@ class Log:
 
     def resume(self, segments: list[Segment]) -> None:
         """Continue after these segments, which were read from the directory."""
+        # In place: the compactor has the same list.
         self.segments[:] = segments
+        # A number is never used again while its file may exist.
         self._next_segment = segments[-1].number + 1 if segments else 1
 
     def forget_dead(self) -> None:
@@ -357,7 +421,9 @@ class Log:
     def _forget(self, segment: Segment) -> None:
         """Delete a segment that has no live message, with the next group."""
         self.segments.remove(segment)
+        # Spans whose location is in it are written again if they are to be paged out.
         segment.gone = True
+        # The system frees the space of a deleted file only when no descriptor is left.
         self.files.end_reading(segment.name)
         self._removals.append(segment)
 

@@ -1,12 +1,12 @@
 """Message records: one batch, written once, with the positions of its messages in all queues.
 
     number of entries 2 · number of messages 4 · length of the envelope 4 · size of each body 4 · priority 1
-    entries: queue 8 · base 8 · start 4 · stop 4 · expiry 8       message i has position base + i, start <= i < stop
+    entries: queue 8 · base 8 · start 4 · stop 4 · expiry 8
     envelope · [sizes 4 each, where they differ] · bodies
 
 The envelope is described in ``envelopes.py``.  In records of format 1, which have a kind of their own, it is
 
-    length of the exchange 4 · length of the key 4 · exchange · key · properties as AMQP writes them (class basic)
+    length of the exchange 4 · length of the key 4 · exchange · key · properties (AMQP's class basic)
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ MESSAGE_KINDS = (Kind.MESSAGES, Kind.MESSAGES_1)
 
 
 class Entry(NamedTuple):
-    """Messages ``start`` up to ``stop`` of a batch have the positions ``base + start`` up to ``base + stop`` in a queue."""
+    """The positions of messages of a batch in a queue.
+
+    Message ``i``, for ``start <= i < stop``, has the position ``base + i``.
+    """
 
     queue: int
     base: int
@@ -62,13 +65,16 @@ class Head(NamedTuple):
 def encode_messages(entries: Sequence[Entry], batch: Batch, envelope: bytes, priority: int) -> bytes:
     """Return the payload of a message record; the messages have one part each."""
     bodies = batch.bodies
+    # ``width`` is the size of all bodies if the batch knows that they are equal; 0 if it does not know.
     count, size, sizes = len(bodies), batch.width, b""
     if not size:
         each = list(map(len, bodies))
+        # Equal sizes are the usual case of a feed, and save four octets a message.
         if count and each.count(each[0]) == count:
             size = each[0]
         else:
             size, sizes = _SIZES_DIFFER, pack(f">{count}I", *each)
+    # The priority is stored beside the envelope, since recovery needs it and does not decode envelopes.
     head = _HEAD.pack(len(entries), count, len(envelope), size, max(0, min(priority, 255)))
     locations = [_ENTRY.pack(*entry) for entry in entries]
     return b"".join([head, *locations, envelope, sizes, *bodies])
@@ -81,6 +87,8 @@ def decode_head(payload: memoryview) -> Head:
     end = at + entry_count * _ENTRY.size
     entries = [Entry(*fields) for fields in _ENTRY.iter_unpack(payload[at:end])]
     bodies_at = end + envelope_size + (4 * count if size == _SIZES_DIFFER else 0)
+    # The envelope begins with the name of its codec.  Format 1 has other octets there, and its callers do not
+    # look at this.
     codec = bytes(payload[end + 1 : end + 1 + payload[end]])
     return Head(entries, count, len(payload) - bodies_at, priority, codec)
 
@@ -104,9 +112,12 @@ def decode_messages(payload: memoryview) -> Messages:
     envelope = bytes(payload[at:end])
     if size != _SIZES_DIFFER:
         joined = payload[end:]
+        # ``iter_unpack`` cuts all bodies in C.  They are copies, so that a queue does not keep the whole
+        # window of the reader in memory.
         bodies = [body for (body,) in iter_unpack(f"{size}s", joined)] if size else [b""] * count
         return Messages(entries, bodies, envelope, priority)
     sizes = unpack_from(f">{count}I", payload, end)
+    # One copy and then slices of it: slicing octets is cheaper than slicing a view and copying each part.
     octets = bytes(payload[end + 4 * count :])
     stops = list(accumulate(sizes))
     bodies = [octets[stop - length : stop] for stop, length in zip(stops, sizes, strict=True)]

@@ -45,11 +45,13 @@ class OpenStore:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._closed = False
+        # First of all: two brokers that append to the same segment would destroy each other's records.
         self._lock = lock_directory(directory)
         try:
             files = DirectoryFiles(directory)
             overflow_files = DirectoryFiles(directory / "paged")
             marker = read_marker(files)
+            # What was paged out there was transient, and its queues are gone.
             for name in overflow_files.names():
                 overflow_files.remove(name)
             self._writer = WriterThread(f"store {directory.name}", post)
@@ -88,8 +90,10 @@ class OpenStore:
     def _release(self) -> None:
         self._closed = True
         self._writer.close()
+        # After the writer's thread has ended, which may use them.
         self.store.log.files.close()
         self.store.overflow.files.close()
+        # Last: the next broker may open the directory from here on.
         self._lock.release()
 
 
@@ -98,20 +102,28 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
     recovery = Recovery(store.log, store.report)
     recovery.read()
     found = recovery.found
+    # Dropped numbers and those of queues without a definition count, too: their records are still in the log,
+    # and a new thing with such a number would get them.
     store.begin_numbers(after=max([0, *found.definitions, *found.dropped, *store.log.stored]))
+    # In the order of numbers, and so of declaration: bindings come behind the exchanges and queues that they
+    # refer to.
     for number, definition in sorted(found.definitions.items()):
         if number in found.dropped:
             continue
         try:
             with store.restoring(number):
                 _define(broker.add_vhost(definition.vhost), definition, recovery, now)
-        except (
-            BrokerError
-        ) as refusal:  # for example, a plugin is missing; it is tried again at the next start
+        except BrokerError as refusal:
+            # For example, the plugin with an exchange type is missing.  It is tried again at the next start,
+            # so the definition stays, and so do the messages of a queue.
             store.report("not restored", f"{definition.vhost}: {refusal.text}")
             store.remember(definition)
             if number in store.log.stored:
+                # This sets ``live``, without which the messages would be deleted with the first dead
+                # segments.
                 recovery.backlog_of(store.log.stored[number])
+    # What is left: messages of queues whose definition is damaged or was dropped.  Without a queue nobody can
+    # ever read them.
     for number in set(store.log.stored) - set(found.definitions) | set(store.log.stored) & found.dropped:
         if number not in found.dropped:
             store.report("lost", f"the definition of queue number {number}, and so its messages")

@@ -65,9 +65,15 @@ class Page:
     def extend(self, extent: Extent, first: int, stop: int, size: int, *, may_expire: bool) -> bool:
         """Add messages that follow, if it is worth reading them together; return whether they were added."""
         (segment, start, end) = self.extents[-1]
+        # Messages are added in the order of positions, and mostly lie in this order in the segment, too.
+        # Those that a compaction or another priority has put elsewhere begin a page of their own.
         if extent.segment is not segment or extent.start < start or first < self.stop:
             return False
+        # Otherwise the record is already covered: single messages that were joined to one record share its
+        # extent.
         if extent.stop > end:
+            # What lies between the two extents is read as well.  It is not worth it if the page covers too
+            # much, or if less than an eighth of what is read is wanted.
             span = extent.stop - start
             wanted = self.size + size + _OVERHEAD * (self.count + stop - first)
             if span > LARGEST or span > 8 * wanted + _WORTH_READING:
@@ -86,6 +92,8 @@ class Page:
         """Return a page of some of the messages; their size is estimated until they are read."""
         count = sum(stop - first for first, stop in ranges)
         expires_at = self.expires_at
+        # ``expires_at`` is that of the first message.  Of another one it is not known before the page is
+        # read, which 0 says.
         if ranges[0][0] != self.first:
             expires_at = 0.0 if self.may_expire else None
         page = Page(
@@ -97,11 +105,12 @@ class Page:
             redelivered=redelivered,
         )
         page.may_expire = self.may_expire
+        # A copy: each page changes its own extents when the compactor moves messages.
         page.extents = list(self.extents)
         return page
 
     def attach(self) -> None:
-        """Register with the segments, so that the compactor changes the extents when it moves the messages."""
+        """Register with the segments, so that the compactor changes the extents when it moves messages."""
         for extent in self.extents:
             extent.segment.pages[self] = None
 

@@ -2,6 +2,13 @@
 
 The tail is what will be needed last.  The broker's thread reads one page at a time.  It tells the operating
 system which page is next, so that this one is mostly in the cache when it is read.
+
+A span becomes a page in two steps.  First it needs a location: persistent messages in durable queues have one
+anyhow, others are written to the overflow log now.  The location gets its offsets when the group is written.
+Then ``page_out`` is called again and replaces the span by a page, which frees the memory of the bodies.
+
+A page reads whole records, so it meets messages of other queues and messages that are settled.  It takes what
+is both in its ``ranges`` and in an entry of its queue.
 """
 
 from __future__ import annotations
@@ -33,18 +40,23 @@ def read_page(log: Log, page: Page) -> list[Span]:
     Messages that cannot be read are missing in the result, and reported.
     """
     stored = page.stored
+    # What is found is removed from it, so what is left at the end cannot be read.
     wanted = Intervals(page.ranges)
     found: list[Found] = []
     why = "not where they were written"
     for extent in page.extents:
         try:
+            # An extent that cannot be read costs its own messages, not those of the others.
             found += _found_in(log, extent, stored, wanted)
         except OSError as error:
             why = str(error)
             log.counters.last_error = why
+    # The page is not needed any more: the compactor must not change it.
     page.detach()
     if wanted:
+        # Counted and reported, and not live any more: otherwise their segment would be kept for ever.
         log.has_lost(stored, wanted, why)
+    # After a compaction, or with priorities, the order on disk is not that of the queue.
     found.sort(key=lambda one: one[0])
     return _spans(log, page, _joined(found))
 
@@ -84,12 +96,14 @@ def _found_in(log: Log, extent: Extent, stored: StoredQueue, wanted: Intervals) 
         if record.kind not in MESSAGE_KINDS:
             continue
         entries = [entry for entry in decode_head(record.payload).entries if entry.queue == number]
+        # From the head alone: most records of other queues are skipped without copying a body.
         if not any(wanted.overlaps(entry.first, entry.last) for entry in entries):
             continue
         messages = decode_messages(record.payload)
         envelope = log.envelopes.current(record.kind, messages.envelope)
         at = Extent(segment, record.start, record.stop)
         for entry in entries:
+            # Removed at once: a message that is there twice is taken once.
             for first, stop in wanted.within(entry.first, entry.last):
                 wanted.remove(first, stop)
                 bodies = messages.bodies[first - entry.base : stop - entry.base]
@@ -98,13 +112,17 @@ def _found_in(log: Log, extent: Extent, stored: StoredQueue, wanted: Intervals) 
 
 
 def _joined(found: list[Found]) -> list[Found]:
-    """Join consecutive messages with the same envelope and expiry, so that single messages become batches again."""
+    """Join consecutive messages with the same envelope and expiry.
+
+    So messages that were published one by one become batches.
+    """
     joined: list[Found] = []
     for one in found:
         first, bodies, envelope, expires, extent = one
         if joined:
             before, others, its_envelope, its_expires, its_extent = joined[-1]
             follows = before + len(others) == first and its_extent.segment is extent.segment
+            # By value: these envelopes are octets that were just read.
             if follows and its_expires == expires and its_envelope == envelope:
                 others += bodies
                 start, stop = min(its_extent.start, extent.start), max(its_extent.stop, extent.stop)
@@ -121,6 +139,7 @@ def _spans(log: Log, page: Page, found: list[Found]) -> list[Span]:
         span = Span(
             first, batch, 0, len(bodies), expires - log.clock_ahead if expires else None, page.redelivered
         )
+        # They are still on the disk, so they can become a page again without being written.
         span.location = Location(log.durable, *extent)
         spans.append(span)
     return spans
@@ -138,11 +157,13 @@ def page_out(queue: Queue, write: Callable[[Span], None]) -> bool:
     for level in backlog.levels:
         tail: list[Span | Page] = []
         while level and excess > 0:
+            # From the end of the level, which is delivered last.
             item = level.pop()
             tail.append(item)
             if isinstance(item, Span):
                 excess -= item.size()
                 if item.location is None or (
+                    # The compactor has moved the messages: their new place is unknown.
                     item.location.segment is not None and item.location.segment.gone
                 ):
                     write(item)
@@ -157,6 +178,7 @@ def _put_back(level: deque[Span | Page], tail: list[Span | Page], queue: Queue) 
     Return the octets in new pages.
     """
     paged = 0
+    # In the original order.  Neighbours that are read together become one page.
     for item in reversed(tail):
         if isinstance(item, Page) or not _readable(item):
             level.append(item)
@@ -177,6 +199,7 @@ def _readable(span: Span) -> bool:
 
 def _extend(page: Page, span: Span, size: int) -> bool:
     assert span.location is not None
+    # A page is in one log, and all its messages have the same flag ``redelivered``.
     if page.stored.durable is not span.location.durable or page.redelivered != span.redelivered:
         return False
     may_expire = span.expires_at is not None

@@ -45,8 +45,11 @@ class Pending(msgspec.Struct):
             entries = [
                 entry for stored, entry in stored_entries if stored.live.overlaps(entry.first, entry.last)
             ]
+            # ``take`` joins only a batch that follows the last one in its queue, so the order of messages
+            # stays.
             if not entries or (last is not None and last.take(batch, entries, location)):
                 continue
+            # The batch before is as large as it gets; the present one begins another record.
             if last is not None:
                 yield last
             last = JoinedBatch(batch, entries, location)
@@ -64,10 +67,13 @@ class JoinedBatch:
         self.entries = entries
         self.locations = [location]
         entry = entries[0]
+        # Only a batch that one queue has whole can be joined with others.  With several entries the positions
+        # of the next batch would have to follow in each of the queues.
         self._open = len(entries) == 1 and entry.start == 0 and entry.stop == len(batch.bodies)
 
     def take(self, batch: Batch, entries: list[Entry], location: Location) -> bool:
         """Join the next batch if it directly follows; return whether it was joined."""
+        # By identity, as elsewhere in the kernel: the messages of one flow share an envelope.
         if not self._open or batch.envelope is not self.batch.envelope or len(entries) != 1:
             return False
         mine, other = self.entries[0], entries[0]
@@ -75,9 +81,11 @@ class JoinedBatch:
         count = len(batch.bodies)
         if not follows or other.start or other.stop != count:
             return False
+        # Not larger: a damaged record costs all its messages, and a page is read by whole records.
         if mine.stop + count > _MOST_JOINED or self.batch.size + batch.size > _MOST_JOINED_BYTES:
             return False
-        if len(self.locations) == 1:  # the batch is shared with queues, so extend a copy
+        # Spans in memory refer to the first batch and must not see it grow.
+        if len(self.locations) == 1:
             self.batch = msgspec.structs.replace(self.batch, bodies=list(self.batch.bodies))
         self.batch.extend(single_part(batch))
         self.entries = [mine._replace(stop=mine.stop + count)]

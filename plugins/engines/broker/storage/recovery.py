@@ -1,7 +1,16 @@
 """Recovery: reads the segments of a log, from the oldest on.
 
-Bodies are not kept in memory: queues are restored as pages.  Live messages are those that were stored and not
-settled, so the order of the records does not matter.  Pages are sorted by position.
+There are two passes.  ``read`` goes through all records of all segments once and notes definitions, dropped
+numbers, settled ranges, and a page for each stretch of messages, without their bodies.  Then, for each queue
+that is declared again, ``backlog_of`` subtracts what was settled from what was stored.  The subtraction waits
+until everything was read, because a SETTLED record may be in any later segment.
+
+A message may be stored more than once: the compactor has moved it, or a group was written again after an
+error.  All copies have the same position, so they are one message; the last copy counts.
+
+What is written during recovery, and why a crash in between does no harm: the reserved zeros and an
+interrupted write at the end of the last segment are cut off, and the CLEAN record is removed.  Both can be
+repeated.  Everything else is only read.
 """
 
 from __future__ import annotations
@@ -81,14 +90,20 @@ class Recovery:
                 self._read_segment(segment, last=segment is segments[-1])
             except MissingCodec as missing:
                 raise CannotOpen(f"{segment.name}: {missing}") from None
+        # Not a single record: the marker is wrong, or these are not our files.  To go on would mean to delete
+        # them as segments without live messages.
         if any(segment.size for segment in segments) and not self.found.records:
             self._set_aside(segments)
+        # After everything was read without an error, so that a start that fails changes nothing.
         if self.found.clean is not None:
             self._begin_again()
         self.log.resume(segments)
 
     def _begin_again(self) -> None:
-        """Remove the CLEAN record: from now on it is not known which messages were delivered, if the process crashes."""
+        """Remove the CLEAN record.
+
+        From now on, messages are delivered that a crash would not note.
+        """
         assert self._end is not None, "there is a CLEAN record"
         segment, start = self._end
         self.log.files.truncate(segment.name, start)
@@ -101,6 +116,8 @@ class Recovery:
                 f"none of {len(segments)} segments has a record that can be read; nothing was changed. "
                 "If nothing in them is wanted, delete the directory"
             )
+        # Renamed and not deleted: a single segment without a record is either an interrupted first write or
+        # somebody's file.
         (segment,) = segments
         self.log.files.set_aside(segment.name)
         self._report("set aside", f"{segment.name}: it has no record that can be read")
@@ -113,6 +130,8 @@ class Recovery:
         def read(offset: int, length: int) -> bytes:
             return files.read(segment.name, offset, length)
 
+        # Damage is held back for one step: at the very end of the file it may be an interrupted write, and
+        # that is known only when no record follows.
         damage: Damage | None = None
         for item in RecordReader(read, self.log.marker, 0, size):
             if damage is not None:
@@ -122,16 +141,24 @@ class Recovery:
                 damage = item
             else:
                 self.found.records += 1
+                # The head is the unbroken sequence of definitions from the beginning.  A definition behind
+                # other records was written by a group.
                 if item.kind in _HEAD_KINDS and segment.head == item.start:
                     segment.head = item.stop
                 self._take(segment, item)
         if damage is None:
             return
+        # A killed process could not cut off the zeros that it had reserved.  Nothing was lost, so nothing is
+        # reported.
         if last and not read(damage.start, damage.stop - damage.start).strip(b"\0"):
             files.truncate(segment.name, damage.start)  # reserved and never written
             segment.size = damage.start
+        # Its successor was begun only after it was synced, so this is damage and no interrupted write.  It
+        # stays as it is: nothing is appended to it any more.
         elif not last:
             self.log.has_damage(segment, damage)
+        # Cut off, because the octets could otherwise be taken for damage at each later start.  Without any
+        # record the file may not be ours (see ``_set_aside``).
         elif self.found.records:
             files.truncate(segment.name, damage.start)
             segment.size = damage.start
@@ -139,7 +166,8 @@ class Recovery:
 
     def _take(self, segment: Segment, record: Record) -> None:
         found, kind = self.found, record.kind
-        found.clean = None  # the end is clean only if CLEAN is the last record
+        # The end is clean only if CLEAN is the last record of all.
+        found.clean = None
         if kind in MESSAGE_KINDS:
             self._take_messages(segment, record)
         elif kind == Kind.SETTLED:
@@ -164,20 +192,28 @@ class Recovery:
             self._take_definition(decode_definition_1(kind, bytes(record.payload), self.log.codecs.format_1))
 
     def _take_definition(self, definition: Definition) -> None:
+        # Definitions are repeated in each segment.  The last one counts; of a queue it has the latest
+        # ``next_position``.
         self.found.definitions[definition.number] = definition
         if isinstance(definition, QueueDefinition):
             self._highest[definition.number] = definition.arguments.get("x-max-priority", 0)
 
     def _take_messages(self, segment: Segment, record: Record) -> None:
         head = decode_head(record.payload)
+        # Fail now if the codec is missing, and not when the page is read: then its messages would be lost.
         if record.kind == Kind.MESSAGES:
             self.log.codecs.require(head.codec)
         else:
             self.log.codecs.require_format_1()
         extent = Extent(segment, record.start, record.stop)
         for queue, base, start, stop, expires in head.entries:
+            # Settled or not: what is dead is known only at the end, and ``forget_dead`` goes by ``live``.
             segment.has(queue, base + start, base + stop)
+            # An estimate, since bodies may have different sizes; a batch usually goes to a queue as a whole,
+            # and then it is exact.
             size = head.size * (stop - start) // head.messages
+            # The queue's own limit is in its definition, which is nearly always before its messages.
+            # ``backlog_of`` applies it again.
             priority = min(head.priority, self._highest.get(queue, head.priority))
             latest = self._latest.get((queue, priority))
             first, last = base + start, base + stop
@@ -190,6 +226,7 @@ class Recovery:
                 [(first, last)],
                 size,
                 expires_at=expires - self.log.clock_ahead if expires else None,
+                # Until ``_parts`` knows better.
                 redelivered=True,
             )
             self._latest[queue, priority] = page
@@ -197,10 +234,12 @@ class Recovery:
 
     def backlog_of(self, stored: StoredQueue) -> Backlogs:
         """Return the live messages of a queue, and set ``stored.live``."""
+        # Grows with each page below: a position that was met counts as gone for older copies.
         gone = self.found.settled.get(stored.number) or Intervals()
         highest = self._highest.get(stored.number, 0)
         living: list[tuple[int, Page]] = []
-        # The latest first: if a message was written again, its last copy counts.
+        # The latest first: if a message was written again, its last copy counts.  The segment with an older
+        # copy may be deleted at any time.
         for priority, page in reversed(self.found.pages.get(stored.number, [])):
             ranges = [gap for first, stop in page.ranges for gap in gone.missing(first, stop)]
             for first, stop in page.ranges:
@@ -211,6 +250,7 @@ class Recovery:
         stored.live = Intervals(sorted(one for _, page in living for one in page.ranges))
         for _, page in living:
             page.attach()
+        # ``gone`` now has every position that was ever stored or settled, as far as segments still tell.
         return Backlogs(living, gone.stops[-1] if gone else 0)
 
     def _parts(self, page: Page, ranges: list[tuple[int, int]]) -> list[Page]:
@@ -223,6 +263,7 @@ class Recovery:
         page = page.of(ranges, redelivered=True)
         if self.found.clean is None:  # it is not known which messages clients have seen
             return [page]
+        # After a clean end it is known which messages clients had seen.
         seen = self.found.clean.get(page.stored.number) or Intervals()
         again = [one for first, stop in ranges for one in seen.within(first, stop)]
         fresh = [one for first, stop in ranges for one in seen.missing(first, stop)]
@@ -235,13 +276,19 @@ def _first(one: tuple[int, Page]) -> int:
 
 
 def _untangled(pages: list[tuple[int, Page]]) -> list[tuple[int, Page]]:
-    """Split pages whose ranges interleave into pages of single ranges, so that the pages can be sorted by position."""
+    """Split pages whose ranges interleave into pages of single ranges.
+
+    Then the pages can be sorted by position.
+    """
     tangled: set[Page] = set()
     by_priority: dict[int, Page] = {}
+    # Pages arrive sorted by their first position.  Within one priority a page that begins before the end of
+    # the one before would bring messages out of order.
     for priority, page in pages:
         before = by_priority.get(priority)
         if before is not None and before.stop > page.first:
             tangled |= {before, page}
+        # The page that reaches furthest is the one to compare with.
         if before is None or page.stop > before.stop:
             by_priority[priority] = page
     if not tangled:

@@ -58,6 +58,8 @@ class Segment:
     def has(self, queue: int, first: int, stop: int) -> None:
         """Note that messages of a queue are in this segment."""
         self.entries += stop - first
+        # One range for each queue, however many gaps it has: it only has to answer quickly that no message of
+        # the segment can be live.  Exact positions are in ``StoredQueue.live``.
         known = self.ranges.get(queue)
         if known is not None:
             first, stop = min(first, known[0]), max(stop, known[1])

@@ -41,6 +41,8 @@ def cut(sizes: Iterable[int], most: int) -> int | None:
     ascending = sorted(sizes)
     left = most
     for index, size in enumerate(ascending):
+        # All sizes from this one on are at least as large, so if this one exceeds an equal share of what is
+        # left, they all do, and the share is the limit.
         share = left // (len(ascending) - index)
         if size > share:
             return max(0, share)
@@ -53,12 +55,18 @@ def _wanted(queue: Queue, own: int) -> int:
     backlog = queue.backlog
     if backlog.size <= own:
         return backlog.size + PER_MESSAGE * backlog.count
+    # Pages take no memory worth counting, so only the messages that stay in memory count, with bodies of
+    # average size.
     return own + PER_MESSAGE * (backlog.count * own // backlog.size)
 
 
 def _share(queue: Queue, height: int) -> int:
-    """Return the octets of bodies that take ``height`` octets of memory, including the overhead of each message."""
+    """Return the octets of bodies that take ``height`` octets of memory.
+
+    The memory includes the overhead of each message.
+    """
     backlog = queue.backlog
     takes = backlog.size + PER_MESSAGE * backlog.count
     bodies = height * backlog.size // takes if takes else height
+    # Without a consumer nobody reads the queue soon, and it may give up everything.
     return max(LEAST, bodies) if queue.consumer_count else bodies

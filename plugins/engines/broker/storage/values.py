@@ -45,6 +45,7 @@ def decode_value(octets: bytes | memoryview) -> Any:
 
 def _plain(value: Any, depth: int) -> Any:
     """Return the same out of types that MessagePack has, and extensions."""
+    # By the exact type first: the usual case, with one look-up.
     writer = _WRITERS.get(type(value))
     if writer is not None:
         return writer(value, depth)
@@ -62,7 +63,10 @@ def _itself(value: Any, depth: int) -> Any:
 
 def _text(value: str, depth: int) -> Any:
     if value.isascii():
-        return str.__str__(value)  # of an enumeration str() would be its name
+        # Not ``str(value)``: that of an enumeration is its name, and the value is wanted.
+        return str.__str__(value)
+    # MessagePack wants valid UTF-8.  Octets of a peer that were not UTF-8 are lone surrogates in Python's
+    # text (``surrogateescape``), and have to come back as the same.
     octets = value.encode("utf-8", "surrogatepass")
     try:
         return octets.decode("utf-8")
@@ -73,6 +77,7 @@ def _text(value: str, depth: int) -> Any:
 def _integer(value: int, depth: int) -> Any:
     if -(1 << 63) <= value < 1 << 64:
         return int(value)
+    # One octet more than the bits need, for the sign.
     return Ext(_INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
@@ -83,6 +88,7 @@ def _list(value: list[Any], depth: int) -> list[Any]:
 
 
 def _tuple(value: tuple[Any, ...], depth: int) -> Any:
+    # A list of MessagePack comes back as a list, and a tuple can be a key of a mapping.
     return Ext(_TUPLE, _encode(_list(list(value), depth)))
 
 
@@ -93,9 +99,9 @@ def _map(value: Mapping[Any, Any], depth: int) -> Any:
     if all(type(name) is str for name, _ in pairs):
         return dict(pairs)
     octets = _encode(pairs)
-    hash(
-        tuple([name for name, _ in _decode(octets)])
-    )  # a memoryview can be a key, the bytearray it becomes cannot
+    # The keys as they will come back have to be hashable, or decoding would fail: a memoryview can be a key,
+    # but the bytearray that it becomes cannot.
+    hash(tuple([name for name, _ in _decode(octets)]))
     return Ext(_MAP, octets)
 
 

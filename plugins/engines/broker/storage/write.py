@@ -67,17 +67,26 @@ class Write:
             self.file = self._files.create(self.segment.name)
             chunks = self.head.chunks + chunks
         assert self.file is not None, "an existing segment has an open file"
+        # A group has a header and a payload for each record, so thousands of chunks.  One copy costs less
+        # than a system call for each 1,024 of them (``IOV_MAX``).
         self.file.write(b"".join(chunks))
         if self.sync:
             self.file.sync()
             if self.head is not None:
+                # A new file whose name is not on the disk is lost with all its contents.
                 self._files.sync_directory()
 
     def _end_last_segment(self) -> None:
+        # Taken away first, so that nobody closes the file a second time.
         before, self._before = self._before, None
         if before is not None:
             try:
+                # The zeros are cut off before the sync, so that the size of the finished segment is durable,
+                # too.
                 before.end()
+                # Recovery takes octets that are no record at the end of the last segment for an interrupted
+                # write.  In an earlier segment they are damage.  So a segment has to be whole on the disk
+                # before the next one begins.
                 if self.sync:
                     before.sync()
             finally:
@@ -90,16 +99,21 @@ class Write:
         """
         try:
             if self.file is not None:
+                # The file is not used again, whatever went wrong: see "When a write fails" in ``log``.
                 self.file.close()
             if self.head is not None:
                 self._files.remove(self.segment.name)
             else:
+                # ``size`` is the end of the last group that was written whole; the log changes it only after
+                # a success.
                 self._files.truncate(self.segment.name, self.segment.size)
         except OSError:
             return
 
     def _remove(self) -> None:
         try:
+            # From the oldest on (rule 2 in ``log``), and each one taken off the list only when it is deleted:
+            # what is left is tried again in this order.
             while self.removals:
                 self._files.remove(self.removals[0].name)
                 del self.removals[0]

@@ -1,7 +1,12 @@
-"""Writer: the thread in which a store writes and waits for the disk, so that the broker's does not.
+"""Writer: the thread in which a store writes and waits for the disk, so that the broker's thread does not.
 
-Writing and syncing leave the interpreter's lock to others.  The log submits one write at a
-time: what comes meanwhile makes the next group.
+The interpreter's lock is free while this thread writes and syncs.  A log submits one write at a time: what
+comes meanwhile is the next group.  The two logs of a store share the thread.
+
+The result of each piece of work is a function for the broker's thread.  It travels through ``_done``, and
+``post`` only wakes the broker's thread.  So there are two ways to deliver it: ``_deliver``, when the broker's
+thread comes round, and ``wait``, when it cannot go on without.  Both take from the same queue in order, and
+each result is delivered once.
 """
 
 from __future__ import annotations
@@ -54,6 +59,7 @@ class WriterThread:
             self._call(self._done.get())
 
     def close(self) -> None:
+        # Before ``wait``, which would otherwise wait for the delays.
         self._closing.set()
         self.wait()
         self._work.put(None)
@@ -63,19 +69,24 @@ class WriterThread:
         while (wanted := self._work.get()) is not None:
             work, delay = wanted
             if delay:
+                # Not ``sleep``: when the store is closed, the next attempt is made at once.
                 self._closing.wait(delay)
             try:
                 done = work()
+            # Work handles ``OSError`` itself.  Anything else is a fault of the program.  It is raised in the
+            # broker's thread, which ends the engine; if it ended this thread, ``wait`` would never return.
             except BaseException as error:
                 done = partial(_raise, error)
             self._done.put(done)
             self._post(self._deliver)
 
     def _deliver(self) -> None:
-        if not self._done.empty():  # otherwise ``wait`` was here first
+        # ``wait`` may have taken the result after it was posted.
+        if not self._done.empty():
             self._call(self._done.get())
 
     def _call(self, done: Callable[[], None]) -> None:
+        # Before the call: the function may submit the next piece of work, and may raise.
         self._open -= 1
         done()
 
