@@ -1,8 +1,12 @@
-"""What other plugins may bring to a broker, types of exchange and front ends, and what those are made of.
+"""What other plugins may add to a broker: types of exchange, and front ends, which serve a protocol.
+
+A plugin module registers kinds: an ``ExchangeTypeKind`` with a class of matchers, or a ``FrontEndKind`` with
+a function that makes front ends.  Plugin modules are imported whenever the kernel starts, also when no broker
+is planned.  So this module is cheap to import, and they should import nothing else of the broker.  What
+``FrontEndKind.create`` makes imports ``public.py``, which has everything that a front end uses at run time.
 
 This contract belongs to the broker and not to the kernel: it uses bindings, queues and broker errors, which
-the kernel does not know.  Every plugin module of a front end or an exchange type imports this module when
-plugins are loaded, so it must be cheap to import.  What a front end needs at run time is in ``public.py``.
+the kernel does not know (decision 21).  ``docs/write_a_front_end.md`` is the guide to it.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ __all__ = [
     "LooksAt",
     "Matcher",
     "PreconditionFailed",
+    "PropertiesCodec",
     "Sink",
     "listener_address",
 ]
@@ -62,50 +67,65 @@ _MODULES = {
     "FrontEnd": "front_end",
     "ListenerOptions": "host.options",
     "PreconditionFailed": "errors",
+    "PropertiesCodec": "storage.envelopes",
     "Sink": "sink",
     "listener_address": "host.options",
 }
 """Where the exported names are that this module does not define.  Each is imported when it is first used."""
 
-if not TYPE_CHECKING:  # for a type checker, the imports above are enough, and exact
+# Type checkers use the imports above, which tell them the exact types.  If they saw this function, every
+# attribute that this module does not have would be Any to them.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import an exported name from the module that defines it (PEP 562)."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"plugins.engines.broker.{_MODULES[name]}"), name)
+        # The next access finds the name in the module, and this function is not called again.
         globals()[name] = value
         return value
 
 
 LooksAt: TypeAlias = Literal["key", "headers", "properties"]
+"""What an exchange type looks at: the routing key alone; also the headers; also any other property."""
 
 
 class Matcher(Interface):
-    """Holds the bindings of one exchange in the form in which they are looked up fastest.
+    """The bindings of one exchange, in the form in which a message finds its own fastest.
 
-    Used by the thread of the broker's engine only.
+    Each exchange has one.  It is used by the broker's thread only, so it needs no lock.  Only ``check`` may
+    raise.  ``plugins.engines.broker.testing`` has an exchange for tests of a matcher.
     """
 
     looks_at: ClassVar[LooksAt]
-    """What ``match`` depends on.  If that is the key alone, its answers are cached by key."""
+    """What ``match`` depends on.
+
+    With ``key`` the broker caches answers by key, and asks again when a binding has changed.  So equal keys
+    must get equal answers.  With ``headers`` or ``properties`` it caches answers by envelope only.
+    """
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
-        """Refuse a binding that makes no sense, with a ``BrokerError``."""
+        """Refuse a binding that makes no sense, with a ``BrokerError``.
+
+        Called before ``add``, and also when the binding exists already.
+        """
         ...
 
     def add(self, binding: Binding) -> None:
-        """Take a binding; the same one never comes twice."""
+        """Add a binding that was checked.  It is never added twice."""
         ...
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding that was added."""
+        """Remove a binding that was added: the same object."""
         ...
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
-        """Return where a message goes; a destination may appear more than once.
+        """Return the destinations of the bindings that a message matches.
 
-        ``headers``: for one that looks at properties, all properties by name, ``headers`` among them.
+        A destination may appear more than once; it gets the message once.  ``headers`` are the headers of the
+        message; if ``looks_at`` is ``properties``, they are all of its properties by name, and ``headers`` is
+        one of these.  The values come from clients: expect any type.
         """
         ...
 
@@ -114,50 +134,73 @@ class ExchangeTypeKind(Kind, frozen=True, kw_only=True):
     """A type of exchange, for the brokers of the process; its name is what a client declares."""
 
     create: Callable[[Mapping[str, Any]], Matcher]
-    """``create(arguments)`` makes what matches for one exchange from the arguments of its declaration, or
-    refuses them with a ``BrokerError``."""
+    """``create(arguments)`` makes the matcher of one exchange.
+
+    The arguments are those of its declaration.  A ``BrokerError`` refuses them.  It is called at each
+    declaration, also if the exchange exists, so it has to be cheap.
+    """
 
 
 @hookspec
 def register_exchange_types() -> Iterable[ExchangeTypeKind]:  # type: ignore[empty-body]
-    """Return types of exchange.  Once, while plugins are loaded; main thread; nothing heavy."""
+    """Return types of exchange.
+
+    Called once in the main thread, while plugins are loaded.  Import nothing heavy.
+    """
 
 
 EXCHANGE_TYPES = KindGroup(
     hook=register_exchange_types, kind=ExchangeTypeKind, noun="exchange type", title="Exchange types"
 )
-"""Announced by the plugin of every engine that serves clients of a broker."""
+"""The group of kinds that this module's first hook registers.
+
+A plugin that brings an engine with a broker announces it, with ``register_kind_groups``.  Several plugins may
+announce the same group.
+"""
 
 
 class FrontEndSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that ``FrontEndKind.create`` is told."""
+    """What ``FrontEndKind.create`` gets."""
 
     engine: BrokerEngine
-    """The broker.  What is made of it in ``start`` is not there yet: ``host``, ``broker``, ``feed``."""
+    """The broker's engine.
+
+    Its attributes ``host``, ``broker`` and ``feed`` are set when the engine starts, which is after ``create``
+    and before ``FrontEnd.start``.
+    """
     options: Any
-    """An instance of the kind's options class."""
+    """The options of the listener, an instance of the kind's options class."""
 
 
 class FrontEndKind(Kind, frozen=True, kw_only=True):
     """A protocol that a broker serves; its name is what ``protocol`` of a listener says.
 
-    The options class is a ``ListenerOptions``, mostly a subclass with options of the protocol.
+    The options class is ``ListenerOptions``, or a subclass of it with the options of the protocol.
     """
 
     create: Callable[[FrontEndSetup], FrontEnd]
-    """Makes the front end of one listener.  ``ValueError``: the options cannot be used."""
+    """Makes the front end of one listener.  A ``ValueError`` says why the options cannot be used.
+
+    A broker with two listeners of a protocol has two front ends.  ``BrokerEngine.shared`` is for what these
+    have in common.
+    """
     codec: Callable[[], PropertiesCodec] | None = None
-    """``codec()``: how a store keeps the properties of its messages, if they are octets that only this
-    protocol reads. A store has the codecs of all front ends that are installed, also of those that do not
-    listen."""
+    """``codec()`` makes what writes properties to disk and reads them, for a protocol with octets of its own.
+
+    None: the properties of its messages are a mapping of plain values.  A store has the codecs of all front
+    ends that are installed, also of those without a listener: their messages may be on disk from before.
+    """
 
 
 @hookspec
 def register_front_ends() -> Iterable[FrontEndKind]:  # type: ignore[empty-body]
-    """Return front ends of brokers.  Once, while plugins are loaded; main thread; nothing heavy."""
+    """Return front ends of brokers.
+
+    Called once in the main thread, while plugins are loaded.  Import nothing heavy.
+    """
 
 
 FRONT_ENDS = KindGroup(
     hook=register_front_ends, kind=FrontEndKind, noun="front end", title="Front ends of a broker"
 )
-"""Announced by the plugin of the broker, and by every one that brings a front end of ours."""
+"""The group of kinds that this module's second hook registers; announced like ``EXCHANGE_TYPES``."""

@@ -1,10 +1,17 @@
 """Front end: one protocol that a broker serves, and the interfaces that it implements for the broker.
 
 A broker engine has one or more front ends.  All of them, their clients and the broker itself live in one
-thread, so nothing here has a lock.  A *turn* is what one readable socket, one timer or one batch from the
-routes brings: a front end that has called operations of the broker says which of its clients have something
-to write (``BrokerEngine.is_busy``) and ends the turn (``BrokerEngine.finish_turn``), which writes to each of
-those clients once.
+thread, so nothing here has a lock.
+
+A *turn* is what one readable socket, one timer or one batch from the routes brings.  A front end that has
+called operations of the broker says which of its clients have something to write (``BrokerEngine.is_busy``)
+and ends the turn (``BrokerEngine.finish_turn``).  That processes the queues, which deliver to receivers, and
+calls ``finish`` of each busy client, which writes once.
+
+A client begins with ``BrokerEngine.add``, which the front end calls.  It ends with
+``BrokerEngine.has_ended``, which the client calls itself, exactly once, whoever wanted the end.
+
+An exception from one of these methods ends the broker's engine, with everybody who is connected to it.
 """
 
 from __future__ import annotations
@@ -16,7 +23,8 @@ from typing import Protocol as Interface
 class Client(Interface):
     """One client of a front end: a connection and its session.
 
-    Called in the broker's thread; may not wait or raise.
+    Called in the broker's thread; may not wait or raise.  A session without a connection is no client (see
+    ``Receiver.detach``).
     """
 
     peer: str
@@ -54,48 +62,63 @@ class Client(Interface):
 
     @property
     def published(self) -> bool:
-        """Whether it has published in this turn.  Then the broker may call ``hold_back`` or ``block``."""
+        """Whether it has published in this turn.  Then the broker may call ``hold_back`` or ``block``.
+
+        The client sets it when it publishes, and resets it in ``finish``, which the broker calls after these.
+        """
         ...
 
     @property
     def confirming(self) -> bool:
-        """Whether it waits for confirmations from the routes.  Then it is busy when the routes confirm."""
+        """Whether messages that it has published are not confirmed yet.
+
+        Then the broker makes it busy when the routes confirm.  For the store it has to ask
+        ``Store.when_safe``.
+        """
         ...
 
     def finish(self, now: float) -> None:
         """The turn ends: encode and write what the broker has for the client.
 
-        Called if the client is busy.
+        Called once for each turn in which the client is busy.
         """
         ...
 
     def hold_back(self) -> None:
-        """The routes are full, or the disk is behind: do not read from it until ``go_on``."""
+        """The routes are full, or the disk is behind: do not read from it until ``go_on``.
+
+        May be called again before ``go_on`` is.
+        """
         ...
 
     def go_on(self) -> None:
-        """The routes have room and the disk has caught up."""
+        """The routes have room and the disk has caught up.  Also called for clients that did not wait."""
         ...
 
     def block(self, reason: str) -> None:
-        """An alarm is raised: tell it, if the protocol can, and do not read from it until ``unblock``."""
+        """An alarm is raised: tell it, if the protocol can, and do not read from it until ``unblock``.
+
+        Only clients that publish are blocked, since consumers are what frees the memory.  May be called again
+        before ``unblock`` is.
+        """
         ...
 
     def unblock(self) -> None:
-        """The last alarm was lifted."""
+        """The last alarm was lifted.  Also called for clients that were not blocked."""
         ...
 
     def hang_up(self, reason: str) -> None:
         """Close the connection without waiting: the broker stops, or an operator wants it.
 
-        Tell the client if the protocol can and the socket takes it at once.
+        Tell the client if the protocol can and the socket takes it at once.  ``BrokerEngine.running`` is
+        False if the broker stops.
         """
         ...
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return rows for an operator: ``connections`` (one), ``consumers`` and others.
 
-        No rows for an unknown sort.
+        No rows for a table that it does not know.  ``CLIENT_TABLES`` has the tables and their columns.
         """
         ...
 
@@ -104,9 +127,10 @@ class FrontEnd(Interface):
     """One listener of a protocol.  Created by ``FrontEndKind.create``; called in the broker's thread."""
 
     def start(self) -> str:
-        """Listen, and return the address.
+        """Listen, and return the address, with the port that the system chose.
 
-        The broker has started.  ``OSError``: the address cannot be bound.
+        The broker is complete by now, with what was restored from disk.  ``OSError``: the address cannot be
+        bound.
         """
         ...
 
@@ -115,5 +139,8 @@ class FrontEnd(Interface):
         ...
 
     def statistics(self) -> dict[str, int]:
-        """Counters of this moment: ``accepted`` and ``refused`` connections.  Any thread."""
+        """Return the present counters: ``accepted`` and ``refused`` connections.
+
+        Called by any thread.
+        """
         ...

@@ -1,10 +1,22 @@
 """Checks that every front end over a stream socket has to pass, on real sockets in a real kernel.
 
-A front end's test hands over how to plan a listener and how a client of it speaks (``FrontEndSubject``)::
+The test of a front end describes its listener and two conversations (``FrontEndSubject``), and calls each
+check::
 
     @pytest.mark.parametrize("check", FRONT_END_CHECKS, ids=lambda check: check.__name__)
     def test_my_front_end_keeps_the_contract(check, kernel_factory):
-        check(FrontEndSubject(listener={"protocol": "mine"}, publish=..., take=..., kernels=kernel_factory))
+        check(
+            FrontEndSubject(
+                listener={"protocol": "mine"},
+                publish=b"...",
+                published=b"...",
+                take=b"...",
+                kernels=kernel_factory,
+            )
+        )
+
+``kernel_factory`` is a fixture of the kernel's pytest plugin.  The checks know nothing of the protocol.  They
+cut and change the bytes of the conversations, and look at the broker as an operator or another client does.
 """
 
 from __future__ import annotations
@@ -27,26 +39,26 @@ if TYPE_CHECKING:
     from plugins.engines.broker.local.client import BrokerClient
 
 TIMEOUT = 60.0
-"""Seconds that anything may take."""
+"""Seconds that any step of a check may take.  Long, because a loaded machine must not fail a test."""
 
 
 class FrontEndSubject(msgspec.Struct, kw_only=True):
-    """What is checked.  The two conversations begin with whatever login the listener wants."""
+    """The front end to check.  Both conversations begin with the login that the listener asks for, if any."""
 
     listener: dict[str, Any]
     """The options of the listener, with ``protocol`` and without ``address``."""
     publish: bytes
-    """What a client sends from the first byte on to publish one message, with the body ``hello``."""
+    """All bytes that a client sends to publish one message with the body ``hello``."""
     published: bytes
-    """What the broker's answer to that contains."""
+    """Bytes that the answer to ``publish`` contains when the message is in the queue."""
     take: bytes
-    """What another client sends from the first byte on to be delivered that message, without acknowledging
-    it."""
+    """All bytes that another client sends to be delivered that message.  It must not acknowledge it."""
     kernels: KernelFactory
+    """The fixture ``kernel_factory``."""
     registry: PluginRegistry | None = None
-    """What is installed, and the front end also when it is not; None: what is installed."""
+    """The plugins, with that of the front end if it is not installed; None: those that are installed."""
     queue: str = "hello"
-    """The queue that the message waits in."""
+    """The queue in which the message waits.  ``publish`` or ``take`` declares it."""
 
     def open(self, **options: Any) -> _Broker:
         """Start a broker with the listener."""
@@ -64,48 +76,50 @@ class _Broker(msgspec.Struct):
 
     @contextmanager
     def client(self) -> Iterator[socket.socket]:
-        """A connection, closed at the end."""
+        """Connect a client; close it at the end."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT) as connected:
+            # So that bytes that are sent one by one arrive one by one.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield connected
 
     def rows(self, what: str) -> list[dict[str, Any]]:
-        """What an operator sees."""
+        """Return the rows of a table as an operator sees them."""
         return list(self.kernel.inspect(what).rows)
 
     def queue(self, name: str) -> dict[str, Any]:
-        """A queue as an operator sees it; nothing in it if it is not there."""
+        """Return the row of a queue; an empty queue if it does not exist."""
         found = [row for row in self.rows("queues") if row["name"] == name]
         return found[0] if found else {"messages_ready": 0, "messages_unacknowledged": 0}
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        """Wait until it is so."""
+        """Wait until ``done`` returns True; ``what`` says in the error what has not happened."""
         deadline = time.monotonic() + TIMEOUT
         while not done():
             assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT} s"
+            # A front end that raises ends the broker's engine.  The error of that says more than a timeout.
             assert self.kernel.engine_states()[0].state == "running", self.kernel.engine_states()[
                 0
             ].last_failure
             time.sleep(0.005)
 
     def wait_empty(self) -> None:
-        """Wait until no client is left, and nothing of any."""
-        self.wait(lambda: not self.rows("connections"), "a client that has gone is still there")
-        assert not self.rows("consumers"), "a client that has gone left consumers"
+        """Wait until no client is left; check that none has left a consumer."""
+        self.wait(lambda: not self.rows("connections"), "no connection is listed after all clients have left")
+        assert not self.rows("consumers"), "a client that has left is still listed as a consumer"
 
 
 def _answer(connected: socket.socket, wanted: bytes) -> bytes:
-    """Read until something that is wanted has come."""
+    """Read until the bytes ``wanted`` have come; return all that was read."""
     found = b""
     while wanted not in found:
         data = connected.recv(65536)
-        assert data, f"hung up instead of {wanted!r}, after {found!r}"
+        assert data, f"the broker closed the connection after {found!r}, before it sent {wanted!r}"
         found += data
     return found
 
 
 def publishes_and_delivers(subject: FrontEndSubject) -> None:
-    """What one client publishes another is delivered."""
+    """A message that one client publishes is delivered to another one."""
     broker = subject.open()
     with broker.client() as first, broker.client() as second:
         first.sendall(subject.publish)
@@ -115,7 +129,7 @@ def publishes_and_delivers(subject: FrontEndSubject) -> None:
 
 
 def takes_bytes_one_by_one(subject: FrontEndSubject) -> None:
-    """However the bytes are cut, they mean the same."""
+    """A conversation that arrives in pieces of one byte has the same effect."""
     broker = subject.open()
     with broker.client() as client:
         for position in range(len(subject.publish)):
@@ -125,7 +139,7 @@ def takes_bytes_one_by_one(subject: FrontEndSubject) -> None:
 
 
 def shares_queues_with_other_protocols(subject: FrontEndSubject) -> None:
-    """What it publishes, an application of this process is delivered, under a plain envelope."""
+    """An application of this process gets what a client has published."""
     broker = subject.open()
     with broker.client() as client:
         client.sendall(subject.publish)
@@ -137,7 +151,7 @@ def shares_queues_with_other_protocols(subject: FrontEndSubject) -> None:
 
 
 def gives_back_what_a_lost_client_held(subject: FrontEndSubject) -> None:
-    """A message that a client was delivered and did not acknowledge is there for the next one."""
+    """A message that was delivered and not acknowledged is ready again when its client is lost."""
     broker = subject.open()
     with broker.client() as first:
         first.sendall(subject.publish)
@@ -146,13 +160,17 @@ def gives_back_what_a_lost_client_held(subject: FrontEndSubject) -> None:
             second.sendall(subject.take)
             _answer(second, b"hello")
             assert broker.queue(subject.queue)["messages_unacknowledged"] == 1
-        broker.wait(lambda: broker.queue(subject.queue)["messages_ready"] == 1, "what it held came not back")
+        broker.wait(
+            lambda: broker.queue(subject.queue)["messages_ready"] == 1,
+            "the unacknowledged message of a lost client is ready again",
+        )
 
 
 def lets_go_wherever_it_is_cut(subject: FrontEndSubject) -> None:
-    """A client that is lost after any number of bytes leaves nothing."""
+    """A client that is lost after any number of bytes leaves no connection and no consumer."""
     broker = subject.open()
     for conversation in (subject.publish, subject.take):
+        # About twenty cuts, since each needs a connection.
         for length in range(0, len(conversation), max(1, len(conversation) // 20)):
             with broker.client() as client:
                 client.sendall(conversation[:length])
@@ -160,11 +178,13 @@ def lets_go_wherever_it_is_cut(subject: FrontEndSubject) -> None:
 
 
 def survives_any_bytes(subject: FrontEndSubject) -> None:
-    """Nonsense costs its sender the connection at the most, and nobody else anything."""
+    """Bytes that make no sense cost their sender at most its connection.  Other clients do not notice."""
+    # A fixed seed: a front end that fails does so in each run.
     chance = random.Random(1)
     broker = subject.open()
     samples = [chance.randbytes(200) for _ in range(10)]
     samples += [b"\0" * 1000, b"\xff" * 1000, b"\r\n" * 100, b"A" * 100_000]
+    # Random bytes are refused at the login.  Conversations with a few wrong bytes get further.
     for conversation in (subject.publish, subject.take):
         for _ in range(20):
             mutated = bytearray(conversation)
@@ -175,10 +195,12 @@ def survives_any_bytes(subject: FrontEndSubject) -> None:
         with broker.client() as client:
             try:
                 client.sendall(sample)
+                # The broker may wait for more of a message.  The end of the stream makes it decide.
                 client.shutdown(socket.SHUT_WR)
                 while client.recv(65536):
                     pass
-            except OSError:  # it has hung up already
+            except OSError:
+                # The broker has closed the connection before it had read everything.
                 pass
     broker.wait_empty()
     with broker.client() as client:
@@ -187,7 +209,7 @@ def survives_any_bytes(subject: FrontEndSubject) -> None:
 
 
 def is_seen_by_an_operator(subject: FrontEndSubject) -> None:
-    """A client is among the connections, with what it has published."""
+    """``kernel connections`` lists a client with its user, its virtual host and what it has published."""
     broker = subject.open()
     with broker.client() as client:
         client.sendall(subject.publish)
@@ -201,7 +223,8 @@ def is_seen_by_an_operator(subject: FrontEndSubject) -> None:
 
 
 def waits_for_an_alarm(subject: FrontEndSubject) -> None:
-    """While an alarm is raised, a publisher is not read."""
+    """While an alarm is raised, a client that publishes is blocked."""
+    # One byte in a queue raises this alarm.
     broker = subject.open(queued_limit=1)
     with (
         broker.client() as client,
@@ -210,29 +233,35 @@ def waits_for_an_alarm(subject: FrontEndSubject) -> None:
         application.declare_queue("full")
         application.publish(b"more than the limit", Envelope(key="full"))
         application.wait_confirmed(TIMEOUT)
-        broker.wait(lambda: _alarms_after_a_turn(broker, application) != "", "there is no alarm")
+        broker.wait(lambda: _alarms_after_a_turn(broker, application) != "", "the alarm is raised")
         client.sendall(subject.publish * 2)
         broker.wait(
-            lambda: any(row["state"] == "blocked" for row in broker.rows("connections")), "it is not blocked"
+            lambda: any(row["state"] == "blocked" for row in broker.rows("connections")),
+            "the publisher is blocked",
         )
         application.purge("full")
+        # The first message of the client may have been read before it was blocked.
         if broker.queue(subject.queue)["messages_ready"]:
             application.purge(subject.queue)
-        broker.wait(lambda: _alarms_after_a_turn(broker, application) == "", "the alarm is not lifted")
+        broker.wait(lambda: _alarms_after_a_turn(broker, application) == "", "the alarm is lifted")
 
 
 def publishes_no_faster_than_it_may(subject: FrontEndSubject) -> None:
-    """With ``publish_rate`` a client that has published too much is not read for a while."""
+    """With ``publish_rate``, a client that has published too much is not read for a while."""
+    # One message in a hundred seconds: the client waits until the end of the check.
     subject = msgspec.structs.replace(subject, listener={**subject.listener, "publish_rate": 0.01})
     broker = subject.open()
     with broker.client() as client:
         client.sendall(subject.publish * 3)
-        broker.wait(lambda: [row["state"] for row in broker.rows("connections")] == ["flow"], "it is read")
+        broker.wait(
+            lambda: [row["state"] for row in broker.rows("connections")] == ["flow"],
+            "the client waits, in state flow",
+        )
     broker.kernel.close(linger=0)
 
 
 def is_told_when_the_broker_stops(subject: FrontEndSubject) -> None:
-    """A client sees the end of the connection."""
+    """When the broker stops, it closes the connections of its clients."""
     broker = subject.open()
     with broker.client() as client:
         client.sendall(subject.publish)
@@ -243,7 +272,8 @@ def is_told_when_the_broker_stops(subject: FrontEndSubject) -> None:
 
 
 def _alarms_after_a_turn(broker: _Broker, application: BrokerClient) -> str:
-    """Have the broker look at its alarms, which it does at the end of a turn; return which are raised."""
+    """Return which alarms are raised, after the broker has had a turn: it checks them at the end of one."""
+    # A declaration changes nothing here, since the queue exists, but it is a turn.
     application.declare_queue("full")
     (engine,) = broker.kernel.statistics().engines
     return str(engine.counters["alarms"])
@@ -261,4 +291,4 @@ FRONT_END_CHECKS: tuple[Callable[[FrontEndSubject], None], ...] = (
     publishes_no_faster_than_it_may,
     is_told_when_the_broker_stops,
 )
-"""All of them; each takes a ``FrontEndSubject``."""
+"""All checks; each takes a ``FrontEndSubject``."""

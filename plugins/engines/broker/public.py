@@ -1,7 +1,22 @@
-"""What a front end works with: the broker, its model, and the parts from which a session is made.
+"""What a front end uses at run time: the broker, its model, and the parts from which a session is made.
 
-``docs/write_a_front_end.md`` has the whole of it.  Everything here is used by the broker's thread alone.
-Plugin modules import ``contract.py`` only; this module is imported by what ``FrontEndKind.create`` makes.
+Import this module where clients are served.  A plugin module imports ``contract.py`` only, which is cheap.
+``docs/write_a_front_end.md`` is the guide; decision 20 says who owns what.  All of this is for the broker's
+thread alone, except for ``BrokerClient``, which belongs to a thread of the application.
+
+* Listening: ``StreamFrontEnd`` makes a ``StreamClient`` of each ``Accepted`` connection.  ``FrontEnd`` and
+  ``Client`` are what the broker expects of them, for a front end that is made otherwise.  ``ListenerOptions``
+  and ``listener_address`` are its options; ``Bucket`` limits a rate.
+* The broker: ``BrokerEngine`` has ``users`` (``Users``, ``Login``), the turn, and ``broker`` (``Broker``)
+  with a ``VirtualHost`` for each name space.  This has each ``Exchange``, ``Queue`` and ``Binding``.  A
+  ``Sink`` is bound as a queue is, and keeps no messages.  ``Store`` says what is safe on disk.
+* Publishing: a ``Publisher`` with ``Confirms``, which return each ``Outcome``.  ``ConfirmScheduler`` is for
+  a session with several publishers (``Publishing``).  ``Feed`` leads to the routes of the topology.
+* Consuming: a ``Receiver`` numbers each ``Delivery`` of a ``Span`` of messages to a ``Consumer``.  It has
+  what is ``Unacked``, as ranges (``UnackedRange``).  The ``Window`` of a connection bounds what is delivered.
+* Besides: ``Transaction`` of something ``Transacting``, ``Timer`` (or anything ``Timed``), ``BindingIndex``,
+  ``invent_name``.
+* Refusals: each is a ``BrokerError``.
 """
 
 from __future__ import annotations

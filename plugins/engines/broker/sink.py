@@ -2,6 +2,9 @@
 
 Examples: a subscriber without acknowledgements, which so needs no queue of its own; the store of retained
 messages; a tap; a recorder.
+
+A queue limits what it delivers by the window of a connection.  A sink is given every message at once.  So a
+sink that passes messages on to a client has to look at ``Client.unwritten`` and drop what is too much.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ class Sink(Interface):
     name: str
     """The name that operators see; it need not be unique."""
     durable: bool
-    """False: a binding to it does not survive a restart."""
+    """Set it to False.  The store cannot write a binding to a sink, which a restart could not make again."""
     incoming: dict[Identity, Binding]
     """The bindings to it.  The virtual host changes this."""
 
@@ -28,6 +31,7 @@ class Sink(Interface):
         """Take a batch; return whether it was used.
 
         Called in the broker's thread, in the publisher's turn.  The work must be bounded; it must not wait
-        and must not raise.  It may call ``BrokerEngine.is_busy``, and must neither bind nor publish.
+        and must not raise.  It may call ``BrokerEngine.is_busy``, and must neither bind nor publish: the
+        publisher is in the middle of its route.  The batch is shared and must not be changed.
         """
         ...

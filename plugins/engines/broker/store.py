@@ -132,7 +132,10 @@ class Store(Interface):
         ...
 
     def page_out(self, queue: Queue) -> None:
-        """A queue has more bodies in memory than ``Queue.most_resident``: write its tail to disk and replace it by pages."""
+        """A queue has more bodies in memory than ``Queue.most_resident``.
+
+        Write its tail to disk, and replace it in the backlog by pages.
+        """
         ...
 
     def share_memory(self, queues: Collection[Queue]) -> None:
