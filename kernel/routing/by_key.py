@@ -19,14 +19,17 @@ class _Group:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """The whole subscription, which the batches say that go to a member."""
+        """The whole subscription (``group:NAME:PATTERN``): ``Batch.group`` of what goes to a member."""
         self.members: list[Outlet] = []
         """A member that subscribed several times is here as often."""
         self.next = 0
 
     def ready(self) -> list[Outlet]:
         """Return the members that are not full, or all when all are."""
+        # Each once, in order: a member that subscribed twice does not get twice the share.
         members = list(dict.fromkeys(self.members))
+        # If all are full, one of them gets the message all the same: the route defers it, or drops it as the
+        # marks say. An empty answer would mean that nobody wants it.
         return [member for member in members if not member.full()] or members
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
@@ -63,9 +66,14 @@ class ByKey:
             self._remove(outlet, pattern)
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """Give the whole batch to each pipe that subscribed to its key, and each message to one member of a group."""
+        """Give the whole batch to each pipe that subscribed to its key.
+
+        Of the members of a group, each message goes to one.
+        """
         found = self._trie.match(batch.envelope.key)
-        if batch.group:  # said by a router before this one
+        # A router of an earlier kernel, or of an earlier route, has chosen a member of a group of its own.
+        # For the readers here that means nothing.
+        if batch.group:
             batch = batch.chosen_for("")
         if self._groups:
             return self._with_groups(batch, found)
@@ -102,6 +110,7 @@ class ByKey:
         group = self._groups.get(pattern)
         if group is None:
             group = self._groups[pattern] = _Group(pattern)
+            # One value in the trie for the whole group, so a look-up does not grow with its members.
             self._trie.add(wanted, group)
         group.members.append(outlet)
 

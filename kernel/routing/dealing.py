@@ -14,8 +14,10 @@ def deal(batch: Batch, ready: Sequence[Outlet], first: int) -> list[tuple[Outlet
     With n pipes, a pipe gets every n-th message.  That is one slice for each pipe, not one step for each
     message.
     """
+    # The batch itself: nothing is copied, and its sizes need not be computed again.
     if len(ready) == 1 or len(batch.bodies) == 1:
         return [(ready[first], batch)]
+    # Rotated, so that the batch begins where the one before has stopped.
     ready = [*ready[first:], *ready[:first]]
     return [
         (outlet, batch_of(part, batch.envelope, multipart=batch.multipart))

@@ -33,6 +33,8 @@ class Reply:
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give the batch to the requesting port; to nobody if it has left."""
         namesakes = self._outlets.get(batch.envelope.reply_to)
+        # Peers choose their names (``Named.peer_name``). One that reconnects may join before its old port has
+        # left.
         return [(namesakes[-1], batch)] if namesakes else ()
 
     def wants(self, batch: Batch) -> bool:

@@ -31,6 +31,8 @@ class RoundRobin:
         if not ready:
             return ()
         count = len(batch.bodies)
+        # Not the position in ``_outlets``: pipes become full and are skipped, so exact turns are kept only
+        # while the same pipes are ready.
         first = self._next % len(ready)
         self._next = (first + count) % len(ready)
         return deal(batch, ready, first)

@@ -1,9 +1,9 @@
-"""Allocator: has the C library keep what a turn frees, since the next turn wants it again.
+"""Allocator: makes the C library keep the memory that a turn frees, because the next turn needs it again.
 
-A turn takes a few buffers of 100 KiB and more from ``malloc`` and frees them all.  glibc, as it is by
-default, gives such memory back to the system each time (a mapping of its own from 128 KiB on, and the end of
-a thread's heap from there on), and gets it again page by page: 20 to 40 page faults for 500 messages of AMQP,
-a third of the broker's processor time.
+A turn takes a few buffers of 100 KiB and more from ``malloc`` and frees them all.  By default glibc gives
+such memory back to the system each time: from 128 KiB on a buffer has a mapping of its own, and the end of a
+thread's heap is given back when that much of it is free.  The next turn gets the memory again page by page:
+20 to 40 page faults for 500 messages of AMQP, a third of the broker's processor time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ MiB: as high as the largest such buffer that it has seen freed."""
 KEPT = 1 << 22
 """Bytes that the end of a thread's heap may have free before they are given back."""
 
+# From glibc's ``malloc.h``.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _OF_THE_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
@@ -33,6 +34,8 @@ def keep_freed_memory() -> bool:
     if any(name in os.environ for name in _OF_THE_USER):
         return False
     try:
+        # ``None``: the libraries that the process itself is linked with. One without ``mallopt`` (musl,
+        # macOS) makes this an ``AttributeError``.
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False

@@ -56,21 +56,26 @@ class CallerThread:
         self.fileno: Callable[[], int] = bell.fileno
         self.wake: Callable[[], None] = bell.ring
         self.clear: Callable[[], None] = bell.clear
+        # Last: as soon as the port has joined, other threads post to this one.
         self.port: Port = dispatcher.open_port(self._slot, name, name, owner, options)
         self.port.stall_watch.report = lambda _, text: _log.warning("%s: %s", name, text)
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Process what others post until ``done()``; False when it is not within ``timeout`` seconds."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
+        # Before ``done`` is asked for the first time: what it waits for may have been posted already.
         self.process()
         while not done():
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
             if self.arm():
+                # A caller thread has no timers, so it must not sleep longer than its stall watch allows.
                 left = min(left, self.until_stall_timeout())
                 self.sleep(left if left < math.inf else None)
             else:
+                # Something came between ``process`` and ``arm``. Without a sleep nobody clears the flag, and
+                # every post would ring for a thread that is awake.
                 self.disarm()
             self.process()
             self.check_stalls()
@@ -97,5 +102,6 @@ class CallerThread:
         """Leave the dispatcher."""
         if not self.port.closed:
             self.port.close()
+            # The slot and its bell are used again by the next caller thread.
             self._bell.on_ring = None
             self._dispatcher.give_back_slot(self._slot)

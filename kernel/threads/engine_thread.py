@@ -1,4 +1,11 @@
-"""Engine thread: what all kinds of threads that host engines have in common: a loop, a slot in the matrix, and engines."""
+"""Engine thread: what all kinds of threads that host engines have in common.
+
+An engine thread has a loop, a slot in the matrix, and engines.  ``states`` is for other threads: an entry
+appears with ``add`` and disappears with ``remove``, at once.  ``_lives`` belongs to this thread: a life ends
+when its engine's task has ended, which may be much later.  So an engine that was removed and an engine of the
+same name that was added meanwhile exist at the same time.  The second one waits until the first has ended
+(``_live``), because both may need the same address or file.
+"""
 
 from __future__ import annotations
 
@@ -66,17 +73,22 @@ class EngineThread:
         try:
             async with trio.open_nursery() as self._nursery:
                 await self._loop.run()
+                # ``stop`` ends the loop only. Engines are ended by cancellation.
                 self._nursery.cancel_scope.cancel()
                 await self._wait_for_engines(self._loop, self._nursery)
         finally:
             self._nursery = None
-            self.mailbox.process()  # posted by engines while they ended
+            # What the engines posted while they ended: their ports have left, and pipes of other threads end.
+            self.mailbox.process()
             self.mailbox.ring_all()
             self._loop.close()
 
     async def _wait_for_engines(self, loop: Loop, nursery: trio.Nursery) -> None:
         """Take turns until the engines have ended: some wait for their peer's answer to a close."""
+        # From here on ``stop`` does nothing. A second one would otherwise end these last turns, and engines
+        # whose close needs the loop would never end.
         self._leaving = True
+        # The loop runs again, because engines that end still need their descriptors and timers.
         loop.stop_when(lambda: not nursery.child_tasks)
         with trio.CancelScope(shield=True):
             await loop.run()
@@ -102,7 +114,8 @@ class EngineThread:
 
         It has ``linger`` seconds to write what it holds, and what waits in the pipes that lead to it.
         """
-        state = self.states.pop(name, None)  # at once, so that an engine of the same name may be added
+        # At once, in the caller's thread, so that an engine of the same name may be added.
+        state = self.states.pop(name, None)
         if state is not None and linger > 0:
             self._lingering[id(state)] = state
         self.mailbox.post(partial(self._remove, state, on_gone, linger))
@@ -115,7 +128,8 @@ class EngineThread:
             return {}
         try:
             return dict(living.statistics())
-        except Exception as error:  # the figures of the other engines are still wanted
+        except Exception as error:
+            # The figures of the other engines are still wanted.
             return {"error": f"{type(error).__name__}: {error}"}
 
     def inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
@@ -159,6 +173,7 @@ class EngineThread:
 
     def pending(self) -> bool:
         """Whether an engine still has something to write.  Any thread; approximate while the thread works."""
+        # Copies: other threads add and remove engines meanwhile.
         return any(map(_pending, [*self.states.values(), *self._lingering.values()]))
 
     def _inspect(self, what: str, answer: Callable[[Shown], Any]) -> None:
@@ -179,6 +194,7 @@ class EngineThread:
         answer((self.name, rows, failed))
 
     def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
+        # None: the thread is ending, and nothing is started any more.
         if self._nursery is not None:
             before = self._lives.get(state.name)
             life = self._lives[state.name] = _Life(state)
@@ -192,12 +208,13 @@ class EngineThread:
         state = life.state
         try:
             if before is not None:
-                with trio.CancelScope(
-                    shield=True
-                ):  # even if we are removed meanwhile: the next engine waits for us
-                    await before.gone.wait()  # it may still hold what we need, an address for example
+                # Shielded: if this engine is removed meanwhile, it still ends after the one before. The next
+                # engine of the name waits for this one only, and relies on that.
+                with trio.CancelScope(shield=True):
+                    await before.gone.wait()
             with life.scope:
-                await trio.lowlevel.checkpoint_if_cancelled()  # removed as soon as it was added
+                # Removed before it began: do not start it at all.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 await supervise(
                     state, make_engine, partial(self._make_host, state.name), self._report, restart
                 )
@@ -209,7 +226,9 @@ class EngineThread:
             life.gone.set()
             if life.on_gone is not None:
                 life.on_gone()
-            self.mailbox.post(_nothing)  # a thread that stops then sees that this was the last engine
+            # ``stop_when`` is asked after a turn. This makes a thread that is stopping take one more, and see
+            # that this was the last engine.
+            self.mailbox.post(_nothing)
 
     def _make_host(self, engine: str, nursery: trio.Nursery) -> EngineHost:
         assert self._loop is not None  # we are called from inside ``run``
@@ -217,6 +236,7 @@ class EngineThread:
 
     def _remove(self, state: EngineState | None, on_gone: Callable[[], Any] | None, linger: float) -> None:
         life = self._lives.get(state.name) if state is not None else None
+        # A later engine of the same name has another state. This call is not about that one.
         if life is not None and life.state is state and self._nursery is not None:
             life.on_gone = on_gone
             if linger > 0:
@@ -234,6 +254,7 @@ class EngineThread:
         state = life.state
         try:
             with trio.move_on_after(seconds):
+                # An engine that has failed meanwhile is not waited for: what it had to write is lost with it.
                 while state.state == "running" and (  # noqa: ASYNC110 - no event tells when a pipe is empty
                     self._has_input(state.name) or _pending(state)
                 ):
@@ -253,6 +274,7 @@ class EngineThread:
         if self._loop is None:
             return
         self._loop.stop_when(may_stop)
+        # The limit. ``stop_when`` alone would wait for an engine whose peer takes nothing.
         self._loop.set_timer(self._loop.now() + seconds, self._stop, self, _raise)
 
 
@@ -260,7 +282,8 @@ def _pending(state: EngineState) -> bool:
     has_pending = getattr(state.engine, "pending", None)
     try:
         return has_pending is not None and bool(has_pending())
-    except Exception:  # do not wait for an engine that fails
+    except Exception:
+        # An engine that cannot say so is not waited for.
         _log.exception("engine %s: pending() failed", state.name)
         return False
 

@@ -1,4 +1,4 @@
-"""Guest thread: engines in the application's own trio run.  No extra thread at all."""
+"""Guest thread: engines in the application's own trio run, without a thread of the kernel."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class GuestThread(EngineThread):
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
         super().__init__(name, dispatcher, report)
         self._gone = threading.Event()
+        # So that ``join`` returns at once if ``serve`` was never called.
         self._gone.set()
 
     def start(self) -> None:

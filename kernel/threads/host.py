@@ -37,7 +37,8 @@ class EngineHost:
         self._dispatcher = dispatcher
         self._report = report
         self._fds: set[int] = set()
-        self._ports: dict[Port, None] = {}  # in the order in which they were opened
+        # A set that keeps the order in which the ports were opened, in which ``release`` closes them.
+        self._ports: dict[Port, None] = {}
         self._timer_keys: set[object] = set()
 
     def now(self) -> float:
@@ -83,7 +84,7 @@ class EngineHost:
         readable: Callable[[], None] | None = None,
         writable: Callable[[], None] | None = None,
     ) -> None:
-        """Watch a descriptor, watch it otherwise, or forget it."""
+        """Watch a descriptor, change how it is watched, or forget it."""
         if readable or writable:
             self._fds.add(fd)
         else:
@@ -91,11 +92,12 @@ class EngineHost:
         self._loop.poller.watch(fd, readable, writable, self.fail)
 
     def set_timer(self, when: float | None, callback: Callable[[], Any], key: object) -> None:
-        """One timer a key; None cancels."""
+        """Set the timer of this key; None cancels it."""
         if when is None:
             self._timer_keys.discard(key)
         else:
             self._timer_keys.add(key)
+        # Engines of one thread share the loop, and may use equal keys.
         self._loop.set_timer(when, callback, (id(self), key), self.fail)
 
     def report(self, event: EngineEvent) -> None:
@@ -106,10 +108,12 @@ class EngineHost:
         """A callback of the engine has raised: end its life with this error."""
         if self.failure is None:
             self.failure = error
+        # Each failure cancels, the first one is kept: later ones are mostly its consequences.
         self.nursery.cancel_scope.cancel()
 
     def release(self) -> None:
-        """Release all that the engine has of the thread."""
+        """Give back everything that the engine has from the thread: descriptors, timers and ports."""
+        # First descriptors and timers, so that nothing calls the engine while its ports leave.
         for fd in list(self._fds):
             self.watch(fd)
         for key in list(self._timer_keys):

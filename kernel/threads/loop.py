@@ -8,10 +8,10 @@ costs 4 us, waiting for a descriptor 8 us more).
 There are two ways to run (docs/decisions/0002-sleep-in-trios-place.md):
 
 * In the application's trio run the loop is a task.  It waits for its poller's descriptor like any other task.
-* In a thread of its own the loop sleeps in trio's place.  When trio has no task to run and is about to sleep, it calls
-  its instruments (``before_io_wait``).  Our instrument then takes turns, and sleeps in our poller, which watches
-  trio's descriptor as well.  So a message never passes through trio's scheduler.  The instrument returns as soon as
-  trio has something to do: a task, a descriptor or a deadline.
+* In a thread of its own the loop sleeps in trio's place.  When trio has no task to run and is about to sleep,
+  it calls its instruments (``before_io_wait``).  Our instrument then takes turns, and sleeps in our poller,
+  which watches trio's descriptor as well.  So a message never passes through trio's scheduler.  The
+  instrument returns as soon as trio has something to do: a task, a descriptor or a deadline.
 
 Invariants: only this thread takes turns; the bell's flag ``sleeping`` is set before the last look at the
 mailbox (``Mailbox.may_sleep``), and cleared after the poll; bells of other threads are rung last, because a
@@ -51,6 +51,9 @@ class Loop:
         self.poller: Poller = new_poller()
         self.poller.watch_bell(mailbox.bell)
         self._own_thread = own_thread
+        # A heap of (time, number, key). Entries are not removed when a timer is replaced or cancelled, which
+        # would cost a search. ``_timer_of`` has the number that is valid for each key; others are skipped
+        # (``next_timer``).
         self._timers: list[tuple[float, int, object]] = []
         self._timer_of: dict[object, tuple[int, Callable[[], Any], Blame]] = {}
         self._order = itertools.count()
@@ -79,6 +82,8 @@ class Loop:
         if when is None:
             self._timer_of.pop(key, None)
             return
+        # Grows, so timers of the same time fire in the order in which they were set, and keys are never
+        # compared.
         number = next(self._order)
         self._timer_of[key] = (number, callback, blame)
         heapq.heappush(self._timers, (when, number, key))
@@ -90,14 +95,18 @@ class Loop:
         if inside is None:
             await self._run_as_task()
         else:
+            # An epoll descriptor is readable while a descriptor in it is ready, so our poller can watch
+            # trio's.
             self.poller.watch(inside.descriptor, self._trio_has_something, None, _raise)
             self.trio_wanted = inside.wanted
+            # From here on bells of other threads are rung at the end of a turn.
             self.mailbox.rings = []
             await _Sleeper(self).run()
 
     def close(self) -> None:
         """Give the descriptors back, after the last engine has gone."""
         self.mailbox.ring_all()
+        # No turn will come any more: what is posted from here now has to ring at once.
         self.mailbox.rings = None
         self.poller.close()
 
@@ -108,8 +117,12 @@ class Loop:
         bell = self.mailbox.bell
         while not self.stopping:
             if self.turn():
+                # There was something to do, and there may be more. Other tasks have their turn, and then we
+                # go on.
                 await trio.lowlevel.checkpoint()
                 continue
+            # The flag is set before the last look. If there is something already, the next turn takes it
+            # without sleeping.
             if self.mailbox.may_sleep():
                 with trio.move_on_at(self.next_timer()):
                     await trio.lowlevel.wait_readable(self.poller.fileno())
@@ -130,30 +143,40 @@ class Loop:
         if self._timers and self.fire_timers():
             worked = True
         if mailbox.rings:
-            self._found = False  # other threads have the work now, and may want this core: do not spin
+            # Other threads have the work now, and may want this core: do not spin.
+            self._found = False
             mailbox.ring_all()
-            if mailbox.process():  # an answer may be there already
+            # A thread that was woken may have taken the interpreter's lock, and its answer may be here
+            # already.
+            if mailbox.process():
                 worked = True
-                mailbox.ring_all()  # that may have put off bells again, whose flags say that they were rung
+                # Processing may have put off bells again. Their flags say that they were rung, so nobody else
+                # would ring them, and this thread may be about to sleep.
+                mailbox.ring_all()
         if self._may_stop is not None and self._may_stop():
             self.stopping = True
-        if self.stopping:  # set by what was just processed; nobody would wake us from the sleep below
+        # Set by what was just processed. Nobody would wake this thread from the sleep below.
+        if self.stopping:
             return True
         if timeout != 0:
             timeout = self._sleep_for(timeout, worked)
         ready = self.poller.poll(timeout)
+        # After the poll, whether or not it slept: from here on posts need not ring.
         bell.sleeping = False
         self._found = self._found or ready > 0
         return ready > 0 or worked
 
     def _sleep_for(self, timeout: float | None, worked: bool) -> float | None:
         """Make ready for sleep; return for how long, 0 when there is a reason to stay awake."""
+        # What was processed may have made one of trio's tasks runnable: an engine's callback that sets an
+        # event, for example.
         if worked and self.trio_wanted():
             return 0
         if self._spin and (worked or self._found):
             self._found = self._something_soon()
             if self._found:
                 return 0
+        # After the spinning, which may take long: this is the last look before the sleep.
         if not self.mailbox.may_sleep():
             return 0
         if self._timers:
@@ -163,6 +186,7 @@ class Loop:
 
     def _something_soon(self) -> bool:
         """Look for more work for ``spin`` seconds before sleeping: waking a core costs some 20 us."""
+        # The bell's flag is not set here. A post costs its writer no system call, and is seen in ``posted``.
         until = time.perf_counter() + self._spin
         while time.perf_counter() < until:
             if self.poller.poll(0) or self.mailbox.posted:
@@ -176,12 +200,15 @@ class Loop:
             when, number, key = timers[0]
             if self._timer_of.get(key, (None,))[0] == number:
                 return when
-            heapq.heappop(timers)  # replaced or cancelled
+            # Replaced or cancelled.
+            heapq.heappop(timers)
         return math.inf
 
     def fire_timers(self) -> bool:
         """Call those that are due."""
         fired = False
+        # Read once: a timer that a callback sets for the present time fires in the next turn, not in this
+        # loop.
         now = trio.current_time()
         while self.next_timer() <= now:
             _, _, key = heapq.heappop(self._timers)
@@ -189,7 +216,8 @@ class Loop:
             fired = True
             try:
                 callback()
-            except Exception as error:  # its engine's supervisor decides what follows
+            except Exception as error:
+                # Ends the engine that set the timer. Its supervisor decides what follows.
                 blame(error)
         return fired
 
@@ -204,7 +232,7 @@ class _Sleeper(trio.abc.Instrument):
         self._token = trio.lowlevel.current_trio_token()
 
     async def run(self) -> None:
-        """Live while the loop does."""
+        """Keep the instrument in place until the loop stops."""
         trio.lowlevel.add_instrument(self)
         try:
             await self._over.wait()
@@ -214,12 +242,18 @@ class _Sleeper(trio.abc.Instrument):
             raise self._error
 
     def before_io_wait(self, timeout: float) -> None:
-        """Trio is about to wait up to ``timeout`` seconds: do that for it, and the engines' work meanwhile."""
+        """Wait in trio's place, at most ``timeout`` seconds, and take turns meanwhile.
+
+        trio calls this when it is about to wait.
+        """
+        # ``run`` has not been scheduled yet to remove the instrument.
         if self._over.is_set():
             return
         try:
             self._wait(timeout)
-        except BaseException as error:  # trio would log it and drop the instrument
+        except BaseException as error:
+            # trio would log it and remove the instrument, and the thread would sleep for ever. ``run`` raises
+            # it.
             self._error = error
             self._loop.stopping = True
         if self._loop.stopping:
@@ -228,13 +262,17 @@ class _Sleeper(trio.abc.Instrument):
 
     def _wait(self, timeout: float) -> None:
         loop = self._loop
-        if timeout <= 0:  # trio is busy: a turn each
+        # trio has tasks that can run, and only looks for events. Take one turn, so that neither starves the
+        # other.
+        if timeout <= 0:
             loop.turn()
             loop.mailbox.ring_all()
             return
+        # trio says a day when it has no deadline. Without a deadline a turn needs no clock.
         until = math.inf if timeout > FOR_EVER else trio.current_time() + timeout
         loop.trio_ready = False
         left: float | None = None
+        # Limited: engines that are always busy would otherwise keep trio from its tasks and deadlines.
         for _ in range(_TURNS_BEFORE_TRIO):
             if until != math.inf:
                 left = until - trio.current_time()
@@ -243,14 +281,20 @@ class _Sleeper(trio.abc.Instrument):
             loop.turn(left)
             if loop.trio_ready:
                 loop.mailbox.ring_all()
-                return  # trio will not wait: its descriptor is ready
+                # No wake-up is needed: trio's descriptor is ready, so its own wait returns at once.
+                return
             if loop.stopping or loop.trio_wanted():
                 break
         loop.mailbox.ring_all()
         self._wake_trio()
 
     def _wake_trio(self) -> None:
-        """Make trio's own wait return at once; it was computed before we came."""
+        """Make trio's own wait return at once.
+
+        trio has computed how long it waits before it called us, and will wait as long after we return.
+        """
+        # This makes trio's descriptor readable. Idempotent: however often it is called before trio looks,
+        # there is one call.
         self._token.run_sync_soon(_nothing, idempotent=True)
 
 
@@ -259,7 +303,7 @@ def _always() -> bool:
 
 
 def _nothing() -> None:
-    """Do nothing: the call itself wakes whoever waits."""
+    """Do nothing: the call itself wakes trio."""
 
 
 def _raise(error: Exception) -> Any:

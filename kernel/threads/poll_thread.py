@@ -38,6 +38,7 @@ class PollThread(EngineThread):
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the thread is gone; False when it is not in ``timeout`` seconds."""
+        # A thread that was never started cannot be joined.
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -48,6 +49,8 @@ class PollThread(EngineThread):
                 os.sched_setaffinity(0, self._options.cpus)  # 0: this thread
             trio.run(self._run)
         except BaseException as error:
+            # An engine's failure never gets here (``supervise``). This is a fault of the kernel, of trio or
+            # of an instrument: no engine of this thread runs any more, so operators are told.
             self.crash = error
             self._report(EngineEvent(engine=self.name, what="thread crashed", detail=repr(error)))
 

@@ -1,4 +1,4 @@
-"""Poller: the descriptors of a thread and who is to be called when they are ready.  Level-triggered."""
+"""Poller: the descriptors of a thread, and the callbacks to call when they are ready.  Level-triggered."""
 
 from __future__ import annotations
 
@@ -59,35 +59,47 @@ class EpollPoller:
             if self._watches.pop(fd, None) is not None:
                 try:
                     self._epoll.unregister(fd)
-                except OSError:  # closed already, which removed it from the epoll set
+                except OSError:
+                    # The descriptor was closed before, which removed it from the epoll set.
                     pass
         elif fd in self._watches:
             self._watches[fd] = (readable, writable, blame)
             self._epoll.modify(fd, events)
         else:
+            # First, since it may raise: then nothing is watched, and nothing is remembered.
             self._epoll.register(fd, events)
             self._watches[fd] = (readable, writable, blame)
 
     def watch_bell(self, bell: Doorbell) -> None:
         """Edge-triggered: each ring wakes us once, and nobody has to read the bell empty."""
         self._watches[bell.fileno()] = (_nothing, None, _raise)
+        # An eventfd reports an edge at each write, also while it is still readable. So no ring is missed, and
+        # each wake-up saves the system call that would read it.
         self._epoll.register(bell.fileno(), select.EPOLLIN | select.EPOLLET)
 
     def poll(self, timeout: float | None) -> int:
         """Wait, call whoever is ready, and return how many descriptors were."""
+        # At most 256 at once, so that the mailbox and the timers have their turn. What is left is reported by
+        # the next call.
         events = self._epoll.poll(timeout, 256)
         watches = self._watches
         for fd, event in events:
             watch = watches.get(fd)
-            if watch is None:  # an earlier callback of this batch has closed it
+            # An earlier callback of this batch has closed it. If its number was given to a new descriptor
+            # meanwhile, the callback of that one is called although nothing may be there.
+            if watch is None:
                 continue
             readable, writable, blame = watch
             try:
+                # Errors and hang-ups are reported whatever was asked for. Both callbacks get them: the next
+                # system call on the descriptor then says what happened.
                 if writable is not None and event & (select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP):
                     writable()
+                # ``writable`` may have closed the descriptor, or may no longer want it watched.
                 if readable is not None and event & ~select.EPOLLOUT and watches.get(fd) is not None:
                     readable()
-            except Exception as error:  # its engine's supervisor decides what follows
+            except Exception as error:
+                # Ends the engine that watches this descriptor; the others of the thread go on.
                 blame(error)
         return len(events)
 
@@ -136,7 +148,8 @@ class SelectorPoller:
                     and key.fd in self._selector.get_map()
                 ):
                     readable()
-            except Exception as error:  # its engine's supervisor decides what follows
+            except Exception as error:
+                # As above: ends one engine only.
                 blame(error)
         return len(ready)
 

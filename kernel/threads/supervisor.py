@@ -45,11 +45,14 @@ async def supervise(
         state.state = "starting"
         state.running_since = None
         failure = await _live_once(state, make_engine, make_host, report)
+        # From here on operators find no engine to ask: its descriptors and ports are released.
         state.engine = None
         if failure is None:
             state.state = "ended"
             report(EngineEvent(engine=state.name, what="ended"))
             return
+        # An engine that never came up keeps its growing wait; one that ran long enough begins with the
+        # shortest again.
         if state.running_since is not None:
             backoff.lasted(trio.current_time() - state.running_since)
         wait = backoff.next_wait()
@@ -75,10 +78,14 @@ async def _live_once(
 
             async def live() -> None:
                 await engine.run(host, task_status=_Started(state, report))
+                # ``run`` has returned, so the engine has ended: its other tasks end, too.
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(live)
     except BaseExceptionGroup as group:
+        # The nursery wraps everything in a group. What is left without the cancellations is the failure. A
+        # group that also has a ``KeyboardInterrupt`` or ``SystemExit`` is not an ``ExceptionGroup``: it is
+        # not the engine's, and is passed on.
         failures = group.split(trio.Cancelled)[1]
         if failures is None or not isinstance(failures, ExceptionGroup):
             raise
@@ -87,7 +94,10 @@ async def _live_once(
         return error
     finally:
         if host is not None:
+            # After the nursery has ended, so that no task uses what is released.
             host.release()
+    # A callback that raised has cancelled the nursery (``EngineHost.fail``), which ends without an exception
+    # then.
     return host.failure
 
 

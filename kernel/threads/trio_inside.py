@@ -1,6 +1,6 @@
 """Trio inside: the two things that are read from trio's private attributes.
 
-They save one pass of trio's scheduler a wake-up.  If a later version of trio has changed them,
+They save one pass through trio's scheduler for each wake-up.  If a later version of trio has changed them,
 ``trio_inside`` returns None and the loop runs as an ordinary task.
 """
 
@@ -26,8 +26,10 @@ def trio_inside() -> TrioInside | None:
         from trio._core._run import GLOBAL_RUN_CONTEXT
 
         runner = GLOBAL_RUN_CONTEXT.runner
+        # ``fileno`` raises ``ValueError`` when the epoll object is closed. On macOS there is no ``_epoll``.
         descriptor = int(runner.io_manager._epoll.fileno())
         waiting: Sized = runner.runq
+        # ``runq`` stays the same object for the whole run, so the closure may keep it.
         return TrioInside(descriptor, lambda: len(waiting) > 0)
     except (ImportError, AttributeError, ValueError, TypeError):
         return None
