@@ -82,7 +82,8 @@ _LAZY = {
     "ask": "kernel.topology.control",
     "find_running": "kernel.topology.control",
     "lend": "kernel.contracts.loan",
-    # What the kernel's users hold, though it is a plugin's: imported only for those who name it.
+    # The native API is a plugin, but these are the objects that the kernel's users work with. They are
+    # imported only when they are named.
     "Channel": "plugins.apis.native.channel",
     "TrioChannel": "plugins.apis.native.trio_channel",
 }

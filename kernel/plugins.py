@@ -143,6 +143,8 @@ class PluginRegistry:
         registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, _our_version()))
         points = metadata.entry_points(group=GROUP) if entry_points is None else entry_points
         found = _with_origins(points)
+        # Our own first, then by name: the result of a conflict does not depend on the order in which the
+        # distributions are found on disk.
         found.sort(key=lambda pair: (pair[0].distribution != OUR_DISTRIBUTION, str(pair[0])))
         wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
         imported = [
@@ -252,8 +254,11 @@ class PluginRegistry:
                     self._announce(group)
             self._manager.check_pending()
             kinds = self._collect(origin.plugin)
+            # Before anything is entered in the tables: either all of the plugin's kinds are taken, or none.
             self._refuse_duplicates(kinds)
         except BaseException as error:
+            # Everything that was done above is undone, in the reverse order: otherwise hooks of a refused
+            # plugin would still be called.
             if self._manager.get_plugin(origin.plugin) is not None:
                 self._manager.unregister(name=origin.plugin)
             for group in announced:
@@ -278,7 +283,9 @@ class PluginRegistry:
             yield
         except PluginError as error:
             self._refuse(origin, str(error))
-        except (Exception, SystemExit) as error:  # the plugin is not ours: it may raise anything
+        except (Exception, SystemExit) as error:
+            # A plugin is foreign code. It may raise anything while it is imported, and may even call
+            # ``sys.exit``.
             self._refuse(origin, f"{type(error).__name__}: {_one_line(error)}")
 
     def _refuse(self, origin: Origin, reason: str) -> None:
@@ -313,7 +320,8 @@ class PluginRegistry:
         """Add the hook of a group, for this plugin and those that are loaded later."""
         self.groups[group.name] = group
         self._tables[group.name] = {}
-        specifications = ModuleType(group.name)  # what pluggy reads them from
+        # pluggy reads specifications from the attributes of an object.
+        specifications = ModuleType(group.name)
         setattr(specifications, group.hook.__name__, group.hook)
         self._manager.add_hookspecs(specifications)
 
@@ -337,6 +345,8 @@ class PluginRegistry:
 
     def _call_alone(self, plugin: str, hook: str) -> list[Any]:
         """Call a register hook of one plugin only; return its kinds."""
+        # pluggy calls a hook of all plugins at once, and one that raises ends the call. So each plugin is
+        # called by itself.
         others = [module for name, module in self._manager.list_name_plugin() if name != plugin]
         caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
         return [kind for answer in caller() for kind in _iterate(hook, answer)]
@@ -387,7 +397,8 @@ class PluginRegistry:
             origin = self.plugins[plugin]
             try:
                 answers += [(origin, _listed(answer)) for answer in caller(**arguments)]
-            except Exception as error:  # a plugin must not stop the kernel
+            except Exception as error:
+                # A plugin must not stop the kernel, and the others are still called.
                 _log.exception("%s failed in %s", origin, hook)
                 answers.append((origin, [f"failed in {hook}: {type(error).__name__}: {_one_line(error)}"]))
         return answers
@@ -424,7 +435,8 @@ def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, m
     distributions: dict[int, tuple[str, str]] = {}  # by identity: all entry points of one share an object
     found = []
     for point in points:
-        if point.dist is None:  # an entry point that was not read from an installed distribution, as in tests
+        # An entry point that was not read from an installed distribution, as in tests.
+        if point.dist is None:
             name, version = "an unknown distribution", ""
         elif id(point.dist) in distributions:
             name, version = distributions[id(point.dist)]
@@ -438,7 +450,8 @@ def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, m
 def _our_version() -> str:
     try:
         return metadata.version(OUR_DISTRIBUTION)
-    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+    except metadata.PackageNotFoundError:
+        # Run from a source tree that is not installed.
         return "(not installed)"
 
 

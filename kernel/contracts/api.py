@@ -47,7 +47,10 @@ class Marks(Interface):
 
     @property
     def when_full(self) -> str:
-        """What happens to a message that finds the pipe full: ``block``, ``drop-newest`` or ``drop-oldest``."""
+        """What happens to a message that finds the pipe full.
+
+        ``block``, ``drop-newest`` or ``drop-oldest``.
+        """
         ...
 
     @property
@@ -72,7 +75,10 @@ class FastPipe(Interface):
         ...
 
     def append_bare(self) -> Callable[[Any], None]:
-        """Return the function that appends a body, which must be ``bytes`` of at most ``marks.bare_limit``."""
+        """Return the function that appends a body.
+
+        The body must be ``bytes``, and must not be larger than ``marks.bare_limit``.
+        """
         ...
 
     def credit(self) -> int:
@@ -112,9 +118,10 @@ class CallerPort(Port, Interface):
         ...
 
     def short_cut(self) -> FastPipe | None:
-        """Return the pipe that gets everything, if there is one route to one pipe, without filter or confirmation.
+        """Return the pipe that gets everything that is sent here; None if there is no such pipe.
 
-        None otherwise.  Ask again whenever ``on_topology`` is called.
+        There is one if one route without filter leads to one pipe, and no route has confirmed so far.  Ask
+        again whenever ``on_topology`` is called.
         """
         ...
 

@@ -12,6 +12,8 @@ def checked(body: Any) -> Buffer:
     """Return the body as a buffer of bytes, without a copy; ``TypeError`` if it is not one."""
     if type(body) in (bytes, bytearray):
         return body  # type: ignore[no-any-return]
+    # ``len`` of such a view is its size in bytes, which batches and encoders rely on. Views of larger items,
+    # or of several dimensions, are cast below.
     if type(body) is memoryview and body.itemsize == 1 == body.ndim and body.c_contiguous:
         return body
     if isinstance(body, str):
@@ -24,7 +26,8 @@ def checked(body: Any) -> Buffer:
 
 def all_checked(bodies: Sequence[Any]) -> Sequence[Buffer]:
     """Return the bodies as ``checked`` does; the same sequence if all are bytes or bytearrays."""
-    kinds = list(map(type, bodies))  # 12 ns each; a set of them takes 19
+    # ``map`` and ``count`` run in C: 12 ns for each body. A set of the types would take 19.
+    kinds = list(map(type, bodies))
     if kinds.count(bytes) != len(kinds) and set(kinds) - {bytes, bytearray}:
         return list(map(checked, bodies))
     return bodies

@@ -142,10 +142,11 @@ class Port(Interface):
         ...
 
     def confirm_through(self, position: int | None) -> None:
-        """Take the responsibility for all messages taken up to ``position``: they are stored, or the peer has confirmed them.
+        """Take the responsibility for all messages taken up to ``position``.
 
-        Cumulative.  None does nothing; nor does a position that is lower than an earlier one, or that belongs to
-        messages that need no confirmation any more.
+        That means: they are stored, or the next destination has confirmed them.  Cumulative.  None has no
+        effect, nor has a position that is lower than an earlier one, or that belongs to messages that need no
+        confirmation any more.
         """
         ...
 
@@ -209,9 +210,10 @@ class Port(Interface):
 
     @property
     def asked(self) -> Mapping[str, int]:
-        """The patterns to which readers of this port's messages have subscribed, with the number of subscriptions.
+        """The patterns to which readers of this port's messages have subscribed.
 
-        Kept for owners with ``on_asked`` (``HearsSubscriptions``); empty for others.
+        The values are the numbers of subscriptions.  Kept for owners with ``on_asked``
+        (``HearsSubscriptions``); empty for others.
         """
         ...
 

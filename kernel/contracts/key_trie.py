@@ -2,10 +2,10 @@
 
 The cost of a look-up does not grow with the number of patterns.  There are two sorts of patterns:
 
-* *Topic* patterns are words with dots between them, where ``*`` stands for one word and ``#`` for any number of words
-  (AMQP 0-9-1, 3.1.3.3).  Other protocols write them differently: see ``Spelling``.
-* *Prefix* patterns match every key that begins with them (as ØMQ's subscriptions do).  They are written with ``prefix:``
-  in front.
+* *Topic* patterns are words with dots between them, where ``*`` stands for one word and ``#`` for any number
+  of words (AMQP 0-9-1, 3.1.3.3).  Other protocols write them differently: see ``Spelling``.
+* *Prefix* patterns match every key that begins with them (as ØMQ's subscriptions do).  They are written with
+  ``prefix:`` in front.
 
 A protocol whose keys are octets, not text, converts them with ``key_of_bytes`` and ``prefix_of_bytes``.
 
@@ -47,6 +47,7 @@ class KeyTrie(Generic[V]):
 
         A value that is added several times under one pattern has to be removed as often.
         """
+        # All of them: to find the keys whose answers change, each cached key would have to be matched again.
         self._answers.clear()
         prefix = self._prefix(pattern)
         if prefix is not None:
@@ -72,6 +73,8 @@ class KeyTrie(Generic[V]):
                 key.split(self._separator), hidden=bool(self._hidden) and key.startswith(self._hidden)
             )
             self._prefixes.find(key, found)
+            # Each value once: several patterns of one reader may match, and it gets the message once. A
+            # tuple, since callers share the cached answer.
             answer = self._answers[key] = tuple(dict.fromkeys(found))
         return answer
 
@@ -90,7 +93,8 @@ class _Prefixes(Generic[V]):
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[V, int]] = {}
-        self._having: dict[int, int] = {}  # length -> how many prefixes
+        # The number of prefixes of each length, and the lengths in ascending order.
+        self._having: dict[int, int] = {}
         self._lengths: list[int] = []
 
     def __bool__(self) -> bool:
@@ -119,10 +123,12 @@ class _Prefixes(Generic[V]):
         """Append the values of all prefixes of ``key`` to ``found``."""
         size = len(key)
         for length in self._lengths:
+            # The lengths are in order, so no later prefix fits the key either.
             if length > size:
                 return
             counts = self._counts.get(key[:length])
             if counts is not None:
+                # The keys of the dict: a value that was added twice is found once.
                 found += counts
 
     def _count(self, length: int, change: int) -> None:
@@ -131,14 +137,16 @@ class _Prefixes(Generic[V]):
             self._having[length] = having
         else:
             del self._having[length]
+        # Only a length that is new or gone changes the list.
         if len(self._having) != len(self._lengths):
             self._lengths = sorted(self._having)
 
 
 def key_of_bytes(octets: Buffer) -> str:
-    """Return octets as a key with one character for each octet, so that a prefix of octets is a prefix of the key.
+    """Return octets as a key with one character for each octet.
 
-    With UTF-8 a prefix that ends in the middle of a character would match nothing.
+    So a prefix of the octets is a prefix of the key.  With UTF-8 a prefix that ends in the middle of a
+    character would match nothing.
     """
     return str(octets, "latin-1")
 

@@ -1,4 +1,7 @@
-"""Lend a buffer to the kernel, and learn when the kernel no longer uses it (the free function of ØMQ 0.x)."""
+"""Loan: lend a buffer to the kernel, and learn when the kernel no longer uses it.
+
+It replaces the free function of ØMQ 0.x.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,10 @@ def lend(buffer: Buffer, on_returned: Callable[[], object]) -> memoryview:
     once, in the thread that drops the last reference.  It must be quick, must not raise and must not call the
     kernel.
     """
-    view = memoryview(buffer).cast("B")  # in bytes, whatever its items are
+    # In bytes, whatever the items of the buffer are. A slice of the view refers to the buffer, not to the
+    # view. So code that cuts the view has to keep the view itself until the last slice is written
+    # (``drop_sent`` in ``kernel/hosting/wire.py``).
+    view = memoryview(buffer).cast("B")
+    # At the end of the process the finalizer would otherwise call it for views that are still in use.
     weakref.finalize(view, on_returned).atexit = False
     return view

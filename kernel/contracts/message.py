@@ -81,6 +81,8 @@ class Batch(msgspec.Struct, gc=False):
         bodies = self.bodies[start:stop]
         width = self.width
         if width:
+            # A known width makes the size a product. Multi-part batches have no width, so ``multipart`` is
+            # False here.
             return Batch(bodies, len(bodies) * width, self.envelope, False, width, self.group)
         batch = batch_of(bodies, self.envelope, multipart=self.multipart)
         batch.group = self.group
@@ -101,6 +103,7 @@ class Batch(msgspec.Struct, gc=False):
         """
         self.bodies += batch.bodies  # type: ignore[operator]
         self.size += batch.size
+        # 0 also says "not known", so it is always right.
         if batch.width != self.width:
             self.width = 0
 
@@ -109,6 +112,7 @@ def batch_of(bodies: Sequence[Any], envelope: Envelope = PLAIN, *, multipart: bo
     """Return a batch of these bodies; computes its sizes (about 15 ns for each message)."""
     if multipart:
         return Batch(bodies, sum(map(_size_of_parts, bodies)), envelope, True)
+    # In C, once for each batch. Encoders rely on the width, and each of them would have to compute it.
     sizes = list(map(len, bodies))
     width = sizes[0] if sizes else 0
     if sizes.count(width) == len(sizes):

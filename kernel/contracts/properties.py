@@ -6,7 +6,8 @@ this distribution):
 
 1. It carries the property with the same value.
 2. It drops the property, if its protocol has no field for it.
-3. It refuses the whole envelope with ``LocalProtocolError``, if its protocol has the field and the value does not fit.
+3. It refuses the whole envelope with ``LocalProtocolError``, if its protocol has the field and the value does
+   not fit.
 
 An encoder that refuses does so before any byte of the message is sent.  So the message can become a dead
 letter, and the connection goes on.  Names that are not in this table belong to single protocols: other

@@ -24,7 +24,7 @@ Side = Literal["client", "server"]
 
 @runtime_checkable
 class LargeBodies(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: receiving a large body into its own buffer."""
+    """Optional: a protocol that receives a large body into a buffer of its own."""
 
     def room(self) -> memoryview:
         """Return the memory for the rest of a large body.
@@ -87,13 +87,14 @@ class Answering(Interface):
 
 @runtime_checkable
 class ToldOfSubscriptions(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: to know when its peer's subscriptions are in effect."""
+    """Optional: a protocol that wants to know when its peer's subscriptions are in effect."""
 
     def subscribed(self, now: float) -> None:
-        """All ``subscriptions`` that the host has taken out so far are in effect at their sources in this kernel.
+        """All ``subscriptions`` that the host has taken out so far are in effect at their sources.
 
-        Called after the host has taken some, at once or later.  A thread of the application applies them in its next call, so
-        do not let a peer wait for this without a limit.  ``data_to_send`` may have the answer.
+        Only sources in this kernel count.  Called after the host has taken some out, at once or later.  A
+        thread of the application applies them in its next call, so do not let a peer wait for this without a
+        limit.  ``data_to_send`` may have the answer.
         """
         ...
 
@@ -248,7 +249,7 @@ class UpgradesToTls(Interface):
 
 @runtime_checkable
 class Observable(Interface):
-    """What a protocol may offer beyond ``StreamProtocol``: figures and facts of its own, for operators.
+    """Optional: a protocol that has figures and facts of its own for operators.
 
     Both methods are cheap, do not wait, and may be called at any time: ``counters`` by any thread.
     """
@@ -262,7 +263,10 @@ class Observable(Interface):
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """Return what else an operator may want to know of the conversation now: text, numbers, truth values, by name."""
+        """Return what else an operator may want to know of the conversation now.
+
+        Text, numbers and truth values, by name.
+        """
         ...
 
 

@@ -39,7 +39,9 @@ class Router(Interface):
         ...
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
-        """Return the pipes that get something, each with the batch itself (shared, not copied) or a part of it.
+        """Return the pipes that get something, each with the batch or a part of it.
+
+        The batch itself is shared, not copied.
 
         An empty answer means that nobody wants the batch; the route counts it as unrouted.
         """

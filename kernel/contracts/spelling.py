@@ -51,8 +51,10 @@ class Spelling(msgspec.Struct, frozen=True, kw_only=True):
         return Wildcard.ANY_WORDS if word == self.any_words else word
 
     def _check(self, text: str, words: list[str]) -> None:
+        # MQTT 5.0, 4.7.3: a topic filter has at least one character.
         if not text:
             raise ValueError("a pattern has at least one character")
+        # MQTT 5.0, 4.7.1.2 and 4.7.1.3: wildcards occupy a whole level, and ``#`` is the last.
         for wildcard in (self.one_word, self.any_words):
             if any(wildcard in word and word != wildcard for word in words):
                 raise ValueError(f"pattern {text!r}: {wildcard!r} has to stand for a whole word")

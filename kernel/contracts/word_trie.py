@@ -26,6 +26,8 @@ class _Node(Generic[V]):
     __slots__ = ("_counts", "_values", "any_words", "one_word", "repeats", "words")
 
     def __init__(self, *, repeats: bool = False) -> None:
+        # None, not an empty dict: most nodes are leaves, and a look-up that goes no further reads one object
+        # less.
         self.words: dict[str, _Node[V]] | None = None
         self.one_word: _Node[V] | None = None
         self.any_words: _Node[V] | None = None
@@ -43,6 +45,8 @@ class _Node(Generic[V]):
         if counts is None:
             counts = self._counts = {}
         counts[value] = counts.get(value, 0) + 1
+        # Most patterns have one value. Otherwise the tuple is made when a look-up needs it, since many values
+        # may be added in a row.
         self._values = (value,) if len(counts) == 1 else None
 
     def remove(self, value: V) -> bool:
@@ -93,6 +97,8 @@ class WordTrie(Generic[V]):
             path.append(node)
         if not path[-1].remove(value):
             return False
+        # From the end of the pattern to the root. ``path`` has one node more than ``pattern``: the root,
+        # which stays.
         for parent, word, node in zip(reversed(path[:-1]), reversed(pattern), reversed(path), strict=False):
             if not node.empty():
                 break
@@ -107,8 +113,12 @@ class WordTrie(Generic[V]):
         ``hidden``: patterns that begin with a wildcard do not match.  The look-up goes through the trie word
         by word, with the set of all nodes that the words so far lead to.
         """
+        # A dict as an ordered set. A node is in it once, however many ways lead to it: a pattern with several
+        # ``#`` can match a key in a number of ways that grows exponentially.
         nodes: dict[_Node[V], None] = {}
         if hidden:
+            # Only a pattern whose first word is this very word may match, so the root's wildcards are not
+            # entered.
             following = self._root.words.get(words[0]) if self._root.words is not None else None
             _enter(nodes, following)
             words = words[1:]
@@ -117,6 +127,7 @@ class WordTrie(Generic[V]):
         for word in words:
             reached: dict[_Node[V], None] = {}
             for node in nodes:
+                # The node of ``ANY_WORDS`` takes this word, too, and stays where it is.
                 if node.repeats:
                     reached[node] = None
                 if node.words is not None and (following := node.words.get(word)) is not None:

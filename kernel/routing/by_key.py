@@ -71,8 +71,8 @@ class ByKey:
         Of the members of a group, each message goes to one.
         """
         found = self._trie.match(batch.envelope.key)
-        # A router of an earlier kernel, or of an earlier route, has chosen a member of a group of its own.
-        # For the readers here that means nothing.
+        # The router of an earlier route has chosen a member of a group there. For the readers here that means
+        # nothing.
         if batch.group:
             batch = batch.chosen_for("")
         if self._groups:
