@@ -49,7 +49,7 @@ READ_BYTES = 16 * 1024
 class WebSocketWire:
     """A wire after the WebSocket handshake.  ``early``: events that came together with the handshake."""
 
-    __slots__ = ("_at_end", "_early", "_encoded", "_inner", "_max_message", "_message_size", "_ws")
+    __slots__ = ("_at_end", "_begun", "_early", "_encoded", "_inner", "_max_message", "_message_size", "_ws")
 
     def __init__(self, inner: Wire, ws: WSConnection, max_message: int, early: list[Event]) -> None:
         self._inner = inner
@@ -57,6 +57,9 @@ class WebSocketWire:
         self._max_message = max_message
         self._message_size = 0
         self._encoded: deque[Buffer] = deque()  # frames that the inner wire has not taken yet
+        # A buffer of which only a part was copied to a frame. The slice that is left does not keep a view that
+        # was lent (``drop_sent``).
+        self._begun: Buffer | None = None
         self._at_end = False
         self._early = early
 
@@ -157,11 +160,14 @@ class WebSocketWire:
                 first = buffers[0]
                 if len(first) > FRAME_BYTES:
                     fragments.append(first[:FRAME_BYTES])
+                    if self._begun is None:
+                        self._begun = first
                     buffers[0] = memoryview(first)[FRAME_BYTES:]
                     size += FRAME_BYTES
                 else:
                     fragments.append(buffers.popleft())
                     size += len(first)
+                    self._begun = None
             try:
                 encoded.append(self._ws.send(BytesMessage(b"".join(fragments))))
             except LocalProtocolError as error:  # the peer has closed: it will not read the rest
@@ -179,6 +185,7 @@ class WebSocketWire:
         """Hang up."""
         self._inner.close()
         self._encoded.clear()
+        self._begun = None
 
 
 class WebHandshake:

@@ -19,11 +19,12 @@ from websockets.sync.server import ServerConnection, serve
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Request
 
+from kernel.contracts.loan import lend
 from kernel.contracts.message import Buffer
 from kernel.hosting.address import parse_address
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.tls_options import TlsOptions
-from kernel.hosting.web_socket import WebSocketWire
+from kernel.hosting.web_socket import FRAME_BYTES, WebSocketWire
 from kernel.hosting.wire import PlainWire
 from kernel.testing.fixtures import KernelFactory
 from tests.events import Events
@@ -292,6 +293,39 @@ class GoneWire(PlainWire):
 
     def send(self, buffers: deque[Buffer]) -> bool:
         raise BrokenPipeError(32, "Broken pipe")
+
+
+class SlowWire(PlainWire):
+    """A wire that takes one frame at a time."""
+
+    def send(self, buffers: deque[Buffer]) -> bool:
+        if not buffers:
+            return True
+        buffers.popleft()
+        return False
+
+
+def test_a_lent_buffer_is_given_back_when_its_last_frame_is_made_and_not_before() -> None:
+    returned: list[bool] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire = WebSocketWire(SlowWire(ours), web_socket_server(), 1 << 20, [])
+        buffers: deque[Buffer] = deque([lend(bytearray(3 * FRAME_BYTES), lambda: returned.append(True))])
+        for _ in range(2):
+            assert not wire.send(buffers)
+            assert not returned, "the rest is still to be put into frames"
+        assert not wire.send(buffers)
+        assert returned == [True]
+        assert wire.send(buffers)
+
+
+def web_socket_server() -> WSConnection:
+    """Return the server's side of a connection whose handshake is over."""
+    client, server = WSConnection(ConnectionType.CLIENT), WSConnection(ConnectionType.SERVER)
+    server.receive_data(client.send(Request(host="h", target="/")))
+    list(server.events())
+    server.send(AcceptConnection())
+    return server
 
 
 def test_what_came_before_a_close_counts_though_the_answer_to_the_close_cannot_be_written() -> None:
