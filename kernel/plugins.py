@@ -213,14 +213,17 @@ class PluginRegistry:
 
     def protocol_maker(self) -> Callable[[str, dict[str, Any], Side], Any]:
         """Return ``make_protocol(kind_name, options, side)``.  It converts each options object only once."""
-        converted: dict[tuple[str, int], Any] = {}
+        # By identity, since a dict cannot be hashed. The options are kept with the result: a new dict could
+        # otherwise get the number of one that is gone, and be taken for it.
+        converted: dict[tuple[str, int], tuple[dict[str, Any], Any]] = {}
 
         def make_protocol(name: str, options: dict[str, Any], side: Side) -> Any:
             kind = self.kind("protocols", name)
             known = converted.get((name, id(options)))
             if known is None:
-                known = converted[name, id(options)] = msgspec.convert(options, kind.options, strict=False)
-            return kind.create(known, side)
+                checked = msgspec.convert(options, kind.options, strict=False)
+                known = converted[name, id(options)] = options, checked
+            return kind.create(known[1], side)
 
         return make_protocol
 

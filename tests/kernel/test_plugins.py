@@ -172,6 +172,17 @@ def test_an_unknown_kind_comes_with_the_nearest_or_with_the_reason(site: Path) -
         registry.kind("engines", "raises")
 
 
+def test_options_that_are_gone_are_not_mistaken_for_others() -> None:
+    made: list[Any] = []
+    kind = ProtocolKind(
+        name="counted", summary="s", options=Counted, create=lambda options, side: made.append(options)
+    )
+    make_protocol = registry_of(p=plugin(register_protocols=lambda: [kind])).protocol_maker()
+    for number in range(100):
+        make_protocol("counted", {"number": number}, "client")  # nobody else keeps this dict
+    assert [options.number for options in made] == list(range(100))
+
+
 def test_an_entry_point_made_by_hand_has_an_origin_too() -> None:
     point = metadata.EntryPoint("hand", "not_there_at_all", GROUP)
     (refused,) = PluginRegistry.load([point]).refused
@@ -194,6 +205,12 @@ def registry_of(**plugins: ModuleType) -> PluginRegistry:
 
 def nothing(*_: Any) -> Any:
     raise NotImplementedError
+
+
+class Counted(msgspec.Struct):
+    """Options with a number."""
+
+    number: int = 0
 
 
 class ColourKind(Kind, frozen=True, kw_only=True):
