@@ -41,15 +41,17 @@ class StreamDialler:
         self._over = trio.Event()
         self._reason = ""
         self._opened_at: float | None = None
+        # ``ConnectionFacts.shared``: what a protocol keeps from one connection of this engine to the next.
         self._shared: dict[str, Any] = {}
         self._handshakes = setup.options.handshakes(self._address, server_side=False)
-        self._make_protocol(
-            self._address.protocol, setup.options.protocol, "client"
-        )  # wrong options fail now
+        # Made and dropped: wrong options of the protocol fail now, and not at the first connection.
+        self._make_protocol(self._address.protocol, setup.options.protocol, "client")
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Keep a connection up until cancelled."""
         self._host = host
+        # The port lives longer than any connection.  Messages that come while there is none wait in its
+        # pipes.
         self._port = host.port(self._name, self)
         task_status.started(str(self._address))
         try:
@@ -82,6 +84,7 @@ class StreamDialler:
     async def _one_connection(self) -> None:
         peer = str(self._address)
         try:
+            # A failed attempt and a connection that ended are treated alike: report, wait, try again.
             wire = await self._handshakes.shake(await connect(self._address, self._options))
         except ConnectionLost as error:
             self._reason = str(error)
@@ -104,7 +107,10 @@ class StreamDialler:
             )
             self._connection.start()
             await self._over.wait()
-            if self._opened_at is not None:  # else it ended in the handshake
+            # None: it ended before messages could flow, so it counts as a failed attempt.
+            if self._opened_at is not None:
+                # A connection that ends at once does not reset the wait.  Otherwise a peer that refuses each
+                # one would be called without a pause.
                 self._backoff.lasted(self._host.now() - self._opened_at)
                 self._opened_at = None
             self._reconnects += 1
@@ -129,6 +135,7 @@ class StreamDialler:
         self._host.report(EngineEvent(engine=self._name, what="refused", peer=str(self._address), detail=why))
 
     def _on_end(self, connection: StreamHost, reason: str) -> None:
+        # The counters of this connection are kept, because the sums are over all connections so far.
         self._own_counters.add(connection)
         self._connection = None
         self._reason = reason

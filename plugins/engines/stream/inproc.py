@@ -34,7 +34,10 @@ class InprocEngine:
         try:
             if self._options.mode == "listen":
                 if self._place in host.rendezvous:
-                    raise OSError(f"somebody listens on inproc://{self._place} already")
+                    raise OSError(
+                        f"another engine listens on inproc://{self._place} already: use another name"
+                    )
+                # The host tells a dialler in which thread to call ``_accept``.
                 host.rendezvous[self._place] = (host, self._accept)
                 task_status.started(f"inproc://{self._place}")
                 await trio.sleep_forever()
@@ -42,13 +45,14 @@ class InprocEngine:
                 task_status.started(f"inproc://{self._place}")
                 await self._dial_for_ever()
         finally:
+            # If the name was taken already, the entry is that of the other engine.
             if host.rendezvous.get(self._place, (None,))[0] is host:
                 del host.rendezvous[self._place]
             for end in self._ends:
                 end.unplug()
 
     def pending(self) -> bool:
-        """Whether a port has something for the other side."""
+        """Whether messages for the other side wait in a port."""
         return any(end.port is not None and end.port.has_input() for end in self._ends)
 
     def statistics(self) -> dict[str, Any]:
@@ -76,6 +80,7 @@ class InprocEngine:
                 self._tell("disconnected", peer)
 
         end.on_end = on_end  # type: ignore[method-assign]
+        # After ``on_end`` is set: the dialler may have ended already, and plugging then ends this side.
         end.plug(incoming, outgoing, port)
         self._tell("connected", peer)
 
@@ -86,6 +91,8 @@ class InprocEngine:
         port = host.port(self._name, end)
         backoff = Backoff(self._options.reconnect)
         while True:
+            # Read without a lock: the listener may be of another thread, and may end before it gets our
+            # call.  ``_accept`` looks again in its own thread, and ends the pipe if it is too late.
             there = host.rendezvous.get(self._place)
             if there is not None:
                 backoff.succeeded()
@@ -104,6 +111,7 @@ class InprocEngine:
     ) -> None:
         here = self._host
         to_there, to_here = pipe_pair(self._place, here, there)
+        # This side is ready before the other side is told: it may write at once.
         end.plug(to_here, to_there, port)
         there.post(lambda: accept(to_there, to_here, self._name))
         self._tell("connected", self._place)

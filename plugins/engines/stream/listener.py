@@ -42,10 +42,8 @@ class StreamListener:
         self._acceptor: Acceptor | None = None
         self._shared: dict[str, Any] = {}
         self._handshakes = setup.options.handshakes(self._address, server_side=True)
-        make_protocol = setup.make_protocol
-        make_protocol(
-            self._address.protocol, setup.options.protocol, "server"
-        )  # wrong options fail now, not at a peer
+        # Made and dropped: wrong options of the protocol fail now, and not when a peer connects.
+        self._make_protocol(self._address.protocol, setup.options.protocol, "server")
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled."""
@@ -55,6 +53,7 @@ class StreamListener:
             self._name,
             self._address,
             self._handshakes,
+            # ``under_way``: connections in the handshake of TLS or WebSocket, which count towards the limit.
             admits=lambda under_way: len(self._connections) + under_way < self._options.max_connections,
             on_wire=self._begin,
             prepare=partial(prepare, options=self._options),
@@ -65,6 +64,7 @@ class StreamListener:
             await trio.sleep_forever()
         finally:
             acceptor.close()
+            # A copy: ``close`` calls ``_on_end``, which removes the connection.
             for connection in list(self._connections):
                 connection.close("the listener is shut down")
 
@@ -104,6 +104,8 @@ class StreamListener:
             start_tls=self._handshakes.start_tls,
             shared=self._shared,
         )
+        # Before ``start``, which may end the connection at once.  The port follows when the protocol is
+        # ready.
         self._connections[connection] = None
         connection.start()
 
@@ -111,6 +113,7 @@ class StreamListener:
         name = f"{self._name}/{connection.peer_name}"
         port = self._host.port(name, connection, connection.peer_options)
         if self._options.stamp_reply_to:
+            # The stamp is the name of the port, and a route with ``router = "reply"`` finds the port by it.
             port = ReplyStamp(port)
         self._connections[connection] = port
         return port
@@ -119,7 +122,7 @@ class StreamListener:
         """Ask the engine that decides on logins; until it has answered the protocol waits."""
         system = self._system
         if system is None:
-            decide("there is no kernel to ask")
+            decide("this listener has no kernel that could decide on logins")
             return
 
         def done(_: Any, failure: KernelError | None) -> None:
@@ -129,6 +132,7 @@ class StreamListener:
                 self._host.report(
                     EngineEvent(engine=self._name, what="refused", peer=login.peer, detail=text)
                 )
+            # The peer is not told why.  The operator is, in the report.
             decide(None if failure is None else "login refused")
 
         system.operate(

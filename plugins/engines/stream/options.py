@@ -33,28 +33,28 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     web: WebOptions = WebOptions()
     """For ``ws`` and ``wss`` addresses."""
     reconnect: BackoffOptions = BackoffOptions()
-    """How a dialler spaces its attempts."""
+    """The waits of a dialler between its attempts."""
     connect_timeout: Seconds = 10.0
     """Seconds that one attempt to connect, or a handshake of TLS or WebSocket, may take."""
     max_connections: Count = 10_000
     """Connections of a listener at a time.  Further ones are closed at once, and counted."""
     send_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """SO_SNDBUF in bytes; 0: as the system has it (it then grows by itself)."""
+    """SO_SNDBUF in bytes; 0: the system decides, and may let it grow."""
     receive_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """SO_RCVBUF in bytes; 0: as the system has it."""
+    """SO_RCVBUF in bytes; 0: the system decides, and may let it grow."""
     forward_subscriptions: bool = True
-    """Whether what readers here subscribe to is subscribed to at the peer, where its protocol can; with false
-    only what the protocol's own options name."""
+    """Whether subscriptions of readers here are passed on to the peer, if its protocol has subscriptions.
+    With false, only the patterns in the protocol's own options are subscribed to."""
     authenticator: str = ""
-    """A listener's: the engine that decides on the logins of peers, for protocols that have logins.  It is
-    asked to ``operate("authenticate", login)`` with ``mechanism``, ``user``, ``secret`` (bytes), ``peer`` and
-    ``facts``, and lets a peer in unless it raises ``KernelError``.  Empty: every login is refused."""
+    """For a listener: the engine that decides on the logins of peers, for protocols that have logins.  Its
+    ``operate("authenticate", login)`` is called with ``mechanism``, ``user``, ``secret`` (bytes), ``peer``
+    and ``facts``.  The login is accepted unless it raises ``KernelError``.  Empty: every login is refused."""
     stamp_reply_to: bool = False
-    """A listener marks every message with the connection that it came from (``envelope.reply_to``), so that a
-    route with ``router = "reply"`` can take the answer back."""
+    """For a listener: whether every message is marked with the connection from which it came
+    (``envelope.reply_to``).  A route with ``router = "reply"`` then takes the answer back."""
 
     def handshakes(self, address: Address, *, server_side: bool) -> Handshakes:
-        """Return what follows a connection on the address."""
+        """Return the handshakes (TLS, WebSocket) that follow a connection on the address."""
         from kernel.hosting.handshakes import Handshakes
 
         return Handshakes(

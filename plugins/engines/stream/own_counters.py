@@ -1,4 +1,4 @@
-"""Own counters: what the protocols of an engine's conversations count themselves, those that have ended included."""
+"""Own counters: what the protocols of an engine count themselves, summed over all conversations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class OwnCounters:
         self._ended: Counter[str] = Counter()
 
     def add(self, ended: StreamHost) -> None:
-        """Keep what a conversation has counted that is over."""
+        """Keep the counts of a conversation that has ended."""
         self._ended.update(ended.own_counters())
 
     def sums(self, living: Iterable[StreamHost]) -> dict[str, int]:
-        """Return the sums over the conversations that have ended and those that live."""
+        """Return the sums over all conversations, ended and living."""
         sums = self._ended.copy()
         for conversation in living:
             sums.update(conversation.own_counters())

@@ -24,6 +24,8 @@ class ReplyStamp:
         return self._port.send([self._stamp(batch) for batch in batches])
 
     def _stamp(self, batch: Batch) -> Batch:
+        # Batches of one flow share their envelope object.  So they share the stamped one, too, and everything
+        # behind this can compare by identity.
         if batch.envelope is not self._last:
             self._last = batch.envelope
             self._stamped = msgspec.structs.replace(batch.envelope, reply_to=self._port.name)

@@ -10,7 +10,7 @@ from plugins.engines.stream.options import StreamOptions
 
 
 def prepare(connected: socket.socket, options: StreamOptions) -> None:
-    """Set what every connection has, and buffer sizes."""
+    """Set the usual socket options, and the buffer sizes of this engine."""
     connecting.prepare(connected)
     if options.send_buffer:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer)
@@ -19,7 +19,7 @@ def prepare(connected: socket.socket, options: StreamOptions) -> None:
 
 
 async def connect(address: Address, options: StreamOptions) -> socket.socket:
-    """Return a connected socket; ``ConnectionLost`` says why there is none."""
+    """Return a connected socket.  Raises ``ConnectionLost`` with the reason."""
     connected = await connecting.connect(address, options.connect_timeout)
     prepare(connected, options)
     return connected

@@ -79,7 +79,8 @@ class BackendConnection:
         """What a dialler has sent while its format is unknown: nothing, or the byte 0xFF."""
         self._sent = 0
         self._confirmed = 0
-        self._confirmed_to_peer: int | None = None  # None: the peer has not asked for confirmations
+        self._confirmed_to_peer: int | None = None
+        """None: the peer has not asked for confirmations."""
         self._opened: float | None = None
         self._last_received = self._last_sent = 0.0
         self._peer_subscriptions = PeerSubscriptions(options.max_subscriptions, options.subscription_bytes)
@@ -105,17 +106,21 @@ class BackendConnection:
         if type(data) is not bytes:
             data = bytes(data)
         phase = self.phase
+        # The two phases in which messages flow come first.  The others are passed once a connection.
         if phase is Phase.EXTENDED or phase is Phase.OLD:
             return self._decoder.decode(data)
         if phase is Phase.CLOSED:
             return []
         if phase is Phase.LISTENING:
             data = self._first_bytes + data
+            # One byte does not decide: the byte 0xFF begins both a long message of the old format and a
+            # GREETING.  The second byte does.
             if data == GREETING_BEGINS[:1] or not data:
-                self._first_bytes = data  # 0xFF may begin a long message or a GREETING
+                self._first_bytes = data
                 return []
             self._recognise(data, now)
         batches = self._decoder.decode(data)
+        # A peer of the extension sends nothing before it has greeted, so this one has the old format.
         if batches and self.phase is Phase.GREETED:
             raise RemoteProtocolError('the peer does not greet: set format = "0.x" for it', ())
         return batches
@@ -161,6 +166,7 @@ class BackendConnection:
         if self.phase is not Phase.GREETED:
             raise RemoteProtocolError("a second greeting")
         self._peer = decode_greeting(payload)
+        # An ENVELOPE has to have a number below ``envelopes``, so there must be one.
         if self._peer.version < 1 or self._peer.envelopes < 1:
             raise RemoteProtocolError(f"an impossible greeting: {self._peer}")
         self._refusals.most = self._peer.max_message
@@ -170,6 +176,7 @@ class BackendConnection:
             min(self._peer.envelope_bytes, self._options.envelope_bytes),
         )
         self.phase = Phase.EXTENDED
+        # Subscriptions may be sent only now: nothing but the GREETING goes out before the peer has greeted.
         for pattern in self._options.subscriptions:
             self.subscribe(pattern)
 
@@ -183,6 +190,7 @@ class BackendConnection:
 
     def _on_confirm(self, payload: bytes) -> None:
         count = int.from_bytes(payload, "big")
+        # A count beyond what was sent would make the source forget messages that nobody has.
         if len(payload) != 8 or not self._confirmed <= count <= self._sent:
             raise RemoteProtocolError(
                 f"a confirmation of {count} after {self._confirmed}; {self._sent} were sent"
@@ -190,6 +198,7 @@ class BackendConnection:
         self._confirmed = count
 
     def _on_want_confirm(self, payload: bytes) -> None:
+        # A second WANT_CONFIRM changes nothing: the count goes on.
         if self._confirmed_to_peer is None:
             self._confirmed_to_peer = 0
 
@@ -231,6 +240,8 @@ class BackendConnection:
                 accepted = self._refusals.sift(batch, self._sent)
             if not accepted.bodies:
                 continue
+            # Envelopes are compared by identity, see ``Envelope``.  A batch that has lost all its messages
+            # does not change the envelope at the peer.
             if batch.envelope is not self._current and extended and not self._use(accepted):
                 continue
             bodies = accepted.bodies
@@ -244,6 +255,7 @@ class BackendConnection:
 
     def encode_one(self, body: bytes) -> bytes | None:
         """Return the bytes of one small plain message; None if ``send_batches`` has to be used."""
+        # ``_out``: something waits to be written, and must go first.
         if self._current is not PLAIN or self._out or not self.ready_to_send():
             return None
         size = len(body)
@@ -253,6 +265,7 @@ class BackendConnection:
 
     def decode_one(self, data: bytes) -> bytes | None:
         """Return the body if ``data`` is one short plain message; None if ``receive_data`` has to be used."""
+        # Exactly one message and nothing else: the size byte says that the rest is its body.
         if data and len(data) - 1 == data[0] < LONG and self._decoder.idle() and self.ready_to_send():
             # A host that has to confirm must count messages, which it does on the usual way only.
             return data[1:] if self._confirmed_to_peer is None else None
@@ -303,7 +316,8 @@ class BackendConnection:
         """
         if not self._peer.confirm:
             return None
-        return self._refusals.confirmed(self._confirmed)  # also after the peer has closed
+        # Also after the peer has closed: what it confirmed before remains confirmed.
+        return self._refusals.confirmed(self._confirmed)
 
     def close(self, reason: str, now: float) -> None:
         """End the conversation: queue a CLOSE frame with the reason."""
@@ -330,8 +344,9 @@ class BackendConnection:
 
     def next_deadline(self) -> float | None:
         """Return when to call ``handle_timeout``; None: never."""
+        # The constructor does not get the time, so the conversation begins with the first ``handle_timeout``.
         if self._opened is None:
-            return 0.0  # at once: the first ``handle_timeout`` tells when the conversation began
+            return 0.0
         if self.phase is Phase.LISTENING:
             return self._opened + self._options.recognition
         if self.phase is Phase.GREETED:
@@ -345,7 +360,9 @@ class BackendConnection:
         if self._opened is None:
             self._opened = self._last_received = self._last_sent = now
         elif self.phase is Phase.LISTENING and now >= self._opened + self._options.recognition:
-            self.phase = Phase.OLD  # a dialler of 0.x that only receives sends nothing
+            # A dialler of 0.x that only receives sends nothing at all.
+            self.phase = Phase.OLD
+            # If 0xFF has come, it begins a long message.  It cannot complete one, so no batch is lost here.
             self._decoder.decode(self._first_bytes)
             self._first_bytes = b""
         elif self.phase is Phase.GREETED and now >= self._opened + self._options.handshake:
@@ -362,6 +379,7 @@ class BackendConnection:
 
     def _peer_lost_at(self) -> float:
         interval = self._peer.heartbeat / 1000
+        # The peer has announced its own interval in its greeting; ours does not matter here.
         return self._last_received + interval * MISSED_HEARTBEATS if interval else float("inf")
 
 

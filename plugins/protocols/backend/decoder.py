@@ -78,10 +78,12 @@ class Decoder:
         self.envelope: Envelope = PLAIN
         self._on_control = on_control
         self._rest: bytes = b""
-        self._large: bytearray | None = None  # header and body of a large frame, being filled
+        self._large: bytearray | None = None
+        """Header and body of a large frame, as far as they have come."""
         self._filled = 0
         self._size = 0
-        self._stride = 0  # of the last large frame: its header and body
+        self._stride = 0
+        """Bytes of the last large frame, header and body.  0: there was none."""
         self._pool: list[bytearray] = []
         self._batches: list[Batch] = []
         self._bodies: list[Buffer] = []
@@ -102,12 +104,16 @@ class Decoder:
         Raises ``RemoteProtocolError``, whose ``batches`` are those that were complete before the error.
         """
         if self._large is not None:
+            # A wire that cannot receive into ``room``, such as TLS, brings the bytes here.  They are copied
+            # into the same buffer.
             view = self.room()
             count = min(len(view), len(data))
             view[:count] = data[:count]
+            # Before ``filled``: a bytearray cannot be resized while there is a view of it.
             view.release()
             batches = self.filled(count)
             return self._decode_after(batches, data[count:]) if count < len(data) else batches
+        # The rest is shorter than ``_VIEW_FROM``, or the beginning of a header, so joining costs little.
         if self._rest:
             data = self._rest + data
         self._rest = b""
@@ -152,11 +158,13 @@ class Decoder:
         self._filled += count
         if self._filled < len(large):
             return []
-        if self._filled < self._size:  # the buffer grows with what has come, not with what was announced
+        # The buffer grows with what has come, not with what was announced: see ``_GROWTH``.
+        if self._filled < self._size:
             large.extend(bytes(min(self._size, _GROWTH * len(large)) - len(large)))
             return []
         self._large = None
-        if large[1] >= 0x80:  # a large PARTS frame
+        # The parts of a PARTS frame are copied out of it, so the buffer need not live on.
+        if large[1] >= 0x80:
             return self.decode(bytes(large))
         self._stride = len(large)
         return [batch_of([memoryview(large)[9:].toreadonly()], self.envelope)]
@@ -167,10 +175,14 @@ class Decoder:
         If the last large frame had the same size, a buffer of the pool is used again, provided no view of it
         is left.
         """
-        if size != self._stride:  # the first frame of this size: see ``_GROWTH``
+        # Only the first frame of a size has to grow.  A peer that has sent one frame of this size may have
+        # the memory for the next at once.
+        if size != self._stride:
             self._pool.clear()
             return bytearray(min(size, max(_GROWTH * received, _BEGINNING)))
         for buffer in self._pool:
+            # The bodies that are passed on are views of these buffers.  A buffer is free when all its readers
+            # are done.
             if _has_no_views(buffer):
                 return buffer
         buffer = bytearray(size)
@@ -180,7 +192,10 @@ class Decoder:
 
     def _keep(self, data: bytes, position: int) -> None:
         """Keep the incomplete frame at ``position`` until the next call."""
+        # Nine bytes of header, or the size is not known yet and the frame is kept as a small one.
         if data[position] == LONG and len(data) - position >= 9:
+            # Seven bytes of size serve both kinds.  A control frame has only these.  In a message the eighth
+            # is 0: ``_long`` has compared the size with ``max_message``, which is less than 2**56.
             size = int.from_bytes(data[position + 2 : position + 9], "big") + 9
             if size >= _VIEW_FROM:
                 self._check(size - 9)
@@ -204,10 +219,12 @@ class Decoder:
                     if following < 0:
                         break
                     position = following
+                    # ``_long`` may have ended the batch, and so replaced the list.
                     bodies = self._bodies
                     continue
                 following = position + size + 1
-                if following < end and data[following] == size:  # the next frame has the same size
+                # The next frame has the same size: count how many do, and cut them together.
+                if following < end and data[following] == size:
                     stride = size + 1
                     count = equal_headers(data, position, stride, (end - position) // stride)
                     if count:
@@ -218,6 +235,7 @@ class Decoder:
                     break
                 bodies.append(data[position + 1 : following])
                 position = following
+        # Also after an error: the messages before the faulty frame count as received.
         finally:
             self._end_batch()
         return position
@@ -226,6 +244,7 @@ class Decoder:
         """Decode one or several long frames; return the position behind them, -1 if incomplete."""
         end = len(data)
         if position + 9 > end:
+            # The header is incomplete, but its first bytes may already say that the message is too large.
             if position + 1 < end and data[position + 1] < 0x80:
                 self._check(int.from_bytes(data[position + 1 : end], "big"))
             return -1
@@ -239,6 +258,7 @@ class Decoder:
         if size >= _VIEW_FROM:
             self._stride = size + 9
             self._bodies.append(memoryview(data)[position + 9 : following])
+        # The next frame has the same header: a batch of equal long messages.
         elif data.startswith(data[position : position + 9], following):
             count = min((end - position) // (size + 9), LONG_BATCH_BLOCK)
             several = equal_long_bodies(data, position, size, count)
@@ -250,6 +270,7 @@ class Decoder:
 
     def _take_equal(self, bodies: list[bytes], size: int) -> None:
         """Append bodies that all have this size."""
+        # Only if all bodies before these have the same size, too, does the batch have a width.
         if self._equal == len(self._bodies) and (not self._equal or self._width == size):
             self._width = size
             self._equal += len(bodies)
@@ -282,11 +303,13 @@ class Decoder:
         following = position + 9 + size
         if following > len(data):
             return -1
+        # Before the frame is processed: what came before it belongs to the old envelope.
         self._end_batch()
         payload = data[position + 9 : following]
         if kind == Control.PARTS:
             self._parts(payload)
-        elif kind in _KNOWN:  # unknown types are of a later version of the extension: ignore them
+        # Unknown types are of a later version of the extension: ignore them.
+        elif kind in _KNOWN:
             self._on_control(Control(kind), payload)
         return following
 
@@ -298,6 +321,7 @@ class Decoder:
             )
         size = sum(map(len, parts))
         batches = self._batches
+        # Consecutive multi-part messages become one batch, though each has a frame of its own.
         if batches and batches[-1].multipart and batches[-1].envelope is self.envelope:
             batches[-1].bodies.append(parts)  # type: ignore[attr-defined]  # a list that this call has made
             batches[-1].size += size
@@ -306,7 +330,7 @@ class Decoder:
 
 
 def _has_no_views(buffer: bytearray) -> bool:
-    """Whether no memoryview of the buffer is left.  Python refuses to resize a buffer while there is one."""
+    """Whether no memoryview of the buffer is left.  A bytearray cannot be resized while there is one."""
     try:
         buffer.append(0)
         buffer.pop()

@@ -40,6 +40,7 @@ class SentEnvelopes:
         known = self._known
         found = known.get(envelope)
         if found is not None:
+            # The order of the dict is the order of use: the first one is the one to remove.
             known.move_to_end(envelope)
             return [control_frame(Control.USE, found[0].to_bytes(NUMBER, "big"))]
         encoded = encode_readable_envelope(envelope)
@@ -47,6 +48,7 @@ class SentEnvelopes:
         if size > self._most_bytes or size + NUMBER > CONTROL_LIMIT:
             raise ValueError("an envelope that is larger than the peer remembers")
         frames = self._make_room(size)
+        # Numbers are used from 0 on without gaps, so they stay below what the peer allows.
         number = self._free.pop() if self._free else len(known)
         known[envelope] = number, size
         self._bytes += size
@@ -64,6 +66,8 @@ class SentEnvelopes:
             number, gone = known.popitem(last=False)[1]
             self._bytes -= gone
             freed.append(number)
+        # The last one freed is the first that ``pop`` returns.  The ENVELOPE that gives it anew makes the
+        # peer forget the old one.
         self._free += freed
         return [control_frame(Control.ENVELOPE, number.to_bytes(NUMBER, "big")) for number in freed[:-1]]
 
@@ -87,6 +91,7 @@ class KnownEnvelopes:
         number = int.from_bytes(payload[:NUMBER], "big")
         if len(payload) < NUMBER or number >= self._most:
             raise RemoteProtocolError(f"envelope number {number}; we remember {self._most}")
+        # The old envelope of this number is removed before the limit is checked, as the sender counts it.
         self._bytes -= self._known.pop(number, (PLAIN, 0))[1]
         size = len(payload) - NUMBER
         if not size:

@@ -64,7 +64,9 @@ def encode_bodies(bodies: Sequence[Any], width: int = 0) -> list[Buffer]:
     """
     if 0 < width < REFERENCE_FROM:
         head = header(width)
-        return [head.join((b"", *bodies))]  # ``head + head.join(bodies)`` would copy everything twice
+        # The empty first item puts a header in front of the first body, too.  ``head + head.join(bodies)``
+        # would copy everything twice.
+        return [head.join((b"", *bodies))]
     if width < LONG and max(map(len, bodies), default=0) < LONG:
         return [
             b"".join(
@@ -103,6 +105,7 @@ def equal_headers(data: bytes, position: int, stride: int, most: int) -> int:
     first = data[position : position + 1]
     count, probe = 0, 8
     while count < most:
+        # Four times as many frames in each step: a flow that changes soon costs little, a long one few steps.
         probe = min(probe, most - count)
         start = position + count * stride
         heads = data[start : start + (probe - 1) * stride + 1 : stride]
@@ -120,6 +123,7 @@ _unpackers: dict[int, tuple[Struct, Struct]] = {}
 
 def equal_bodies(data: Buffer, position: int, size: int, count: int) -> list[bytes]:
     """Return the bodies of ``count`` short frames of one size; 30 to 40 ns each."""
+    # A short frame has one of 255 sizes, so this table needs no limit.
     pair = _unpackers.get(size)
     if pair is None:
         pair = _unpackers[size] = (Struct(f"x{size}s"), Struct(f"x{size}s" * _BLOCK))
@@ -147,6 +151,7 @@ def equal_long_bodies(data: Buffer, position: int, size: int, count: int) -> lis
     """
     one = _long_unpackers.get(size)
     if one is None:
+        # Peers choose these sizes, so this table has a limit.
         if len(_long_unpackers) >= 1024:
             _long_unpackers.clear()
         one = _long_unpackers[size] = Struct(f"9s{size}s")

@@ -112,5 +112,6 @@ def _plain(value: Any) -> Any:
             return {str(name): _plain(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
             return [_plain(item) for item in value]
+        # A ``Timestamp`` is an int of another type, which MessagePack does not encode.
         return int(value) if isinstance(value, Timestamp) else str(value)
     return value

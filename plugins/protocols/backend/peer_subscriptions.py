@@ -24,6 +24,8 @@ class PeerSubscriptions:
     def subscribe(self, payload: bytes) -> None:
         """Process the payload of a SUBSCRIBE.  Raises ``RemoteProtocolError`` beyond a limit."""
         pattern = _pattern(payload)
+        # Counted before the check: the connection ends at the limit, so the counts need not be right
+        # afterwards.
         self._number += 1
         self._bytes += len(payload)
         if self._number > self._most:
@@ -40,7 +42,8 @@ class PeerSubscriptions:
         pattern = _pattern(payload)
         self.news.append(("unsubscribe", pattern))
         count = self._patterns.get(pattern, 0)
-        if count:  # a pattern that was never subscribed to must not free anything
+        # A pattern that was never subscribed to must not free anything.
+        if count:
             self._number -= 1
             self._bytes -= len(payload)
             self._patterns[pattern] = count - 1

@@ -36,6 +36,7 @@ class Refusals:
         sizes = list(map(_size_of_parts if batch.multipart else len, batch.bodies))
         most = self.most
         has_many_parts = batch.multipart and max(map(len, batch.bodies), default=0) > MAX_PARTS
+        # ``send_batches`` asks for every batch that is too large as a whole.  Usually no single message is.
         if max(sizes, default=0) <= most and not has_many_parts:
             return batch
         accepted: list[Any] = []
@@ -59,13 +60,15 @@ class Refusals:
             self._note(sent, why)
 
     def _note(self, position: int, why: str) -> None:
-        number = position + self._passed + len(self._positions) + 1  # those sent, those refused, and this one
+        # The number in the owner's count: messages sent, messages refused, and this one.
+        number = position + self._passed + len(self._positions) + 1
         self._positions.append(position)
         self.news.append(Refusal(number, why))
 
     def confirmed(self, count: int) -> int:
         """Return how many messages count as confirmed when the peer has confirmed ``count`` of those sent."""
         positions = self._positions
+        # A refused message counts as soon as all that were sent before it are confirmed.
         while positions and positions[0] <= count:
             positions.popleft()
             self._passed += 1

@@ -36,6 +36,7 @@ class UnitEncoder:
         """Return the units of these batches, in order."""
         units: list[bytes] = []
         for batch in batches:
+            # ``_use`` encodes the envelope once for all units that follow.
             if batch.envelope is not self._envelope and not self._use(batch.envelope):
                 self.refused += len(batch.bodies)
                 continue
@@ -53,13 +54,13 @@ class UnitEncoder:
         return True
 
     def _plain(self, batch: Batch) -> Iterator[bytes]:
-        # ``begin``: the first message of the current unit; ``taken``: the bytes that its messages have so
-        # far.
+        # ``begin``: the first message of the current unit.  ``taken``: the bytes of its messages so far.
         room = self._size - len(self._frame)
         bodies = batch.bodies
         begin = taken = 0
         for at, body in enumerate(bodies):
             size = len(header(len(body))) + len(body)
+            # ``taken`` is 0 for the first message of a unit, which is included whatever its size.
             if taken and taken + size > room:
                 yield b"".join((self._frame, *encode_bodies(bodies[begin:at], batch.width)))
                 begin, taken = at, 0
@@ -93,23 +94,29 @@ class UnitDecoder:
         for unit in units:
             if unit is None:
                 continue
+            # A unit without an ENVELOPE frame has the empty envelope, whatever the unit before it had.
             self._decoder.envelope = PLAIN
             try:
                 batches += self._decoder.decode(unit)
             except RemoteProtocolError:
                 self._count_malformed()
             else:
+                # A unit ends with a frame.  The rest of an incomplete one must not be joined with the next
+                # unit.
                 if self._decoder.in_message():
                     self._count_malformed()
         return batches
 
     def _count_malformed(self) -> None:
         self.malformed += 1
+        # A new decoder forgets the bytes that were not decoded.
         self._decoder = Decoder(self._max_message, self._on_control)
 
     def _on_control(self, control: Control, payload: bytes) -> None:
         if control is not Control.ENVELOPE or payload[:4] != NUMBER:
             raise RemoteProtocolError(f"{control.name} in a unit")
+        # Consecutive units mostly have the same envelope.  Equal octets give the same object, so that batches
+        # can be joined behind this.
         if payload != self._known:
             self._envelope = decode_envelope(payload[4:])
             self._known = payload
