@@ -1,4 +1,11 @@
-"""``spark.read.format("kernel")``: reads a range of a journal, with one task for about a million rows."""
+"""``spark.read.format("kernel")``: reads a range of a journal, with one task for about a million rows.
+
+Processes: Spark creates a reader in a Python process beside the driver, calls ``pushFilters`` and
+``partitions`` there, then pickles the reader and sends it to the Python workers, which call ``read`` once for
+each task.  So a reader holds no open file, only paths and options, and each task opens the journal itself.
+A task has a range of offsets: rows never change and never move to another offset, so that a task which Spark
+repeats yields the same rows.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +47,8 @@ class Rows(InputPartition):
 
 
 def read_task(journal: Path, task: InputPartition, schema: pa.Schema, options: ReadOptions) -> Iterator[Any]:
-    """Yield the batches of a task.
-
-    Of a range without partitions Spark makes a task with a partition of its own class; that one has no rows.
-    """
+    """Yield the batches of a task."""
+    # If ``partitions`` returns none, Spark makes one task all the same, with a partition of its own class.
     if not isinstance(task, Rows):
         return iter(())
     skip_lost = not options.fail_on_data_loss
@@ -84,6 +89,8 @@ class PushdownReader(BatchReader):
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        # What is returned Spark applies to the rows.  A filter that is dropped here although it is not
+        # applied completely would give wrong results, so that ``ts``, which only narrows, is returned.
         self._filters = filters
         return [each for each in filters if not _is_applied_here(each)]
 
@@ -99,9 +106,12 @@ class PushdownReader(BatchReader):
 def _is_applied_here(each: Filter) -> bool:
     """Return whether this reader applies the filter completely, so that Spark need not apply it again."""
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    # Spark adds such a filter to comparisons.  Of these columns it is always true, but a filter that stays
+    # makes Spark copy each row.  More than one name is a field of a struct.
     if isinstance(each, IsNotNull):
         return len(attribute) == 1 and attribute[0] in NEVER_NULL
     compares = isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual)
+    # ``type`` and not ``isinstance``: a bool is an int as well.
     return compares and attribute == ("offset",) and type(getattr(each, "value", None)) is int
 
 
@@ -114,6 +124,7 @@ def _narrowed(each: Filter, reader: JournalReader, options: ReadOptions) -> tupl
     if attribute == ("offset",) and type(value) is int:
         at, after = value, value + 1
     elif attribute == ("ts",) and isinstance(value, datetime):
+        # Times never decrease in a journal, so that a range of times is a range of offsets.
         moment = _micros(value)
         at, after = row_at(reader, moment, options), row_at(reader, moment + 1, options)
     else:
@@ -128,5 +139,6 @@ def _narrowed(each: Filter, reader: JournalReader, options: ReadOptions) -> tupl
 
 
 def _micros(moment: datetime) -> int:
+    # ``round``: the float of a time in microseconds is not exact, and ``int`` would be one too low at times.
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1_000_000)

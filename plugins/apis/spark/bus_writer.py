@@ -1,8 +1,16 @@
-"""Phase two of writing to a running kernel: the driver sends the staged rows, and waits until they are confirmed.
+"""Phase two of writing to a running kernel: the driver sends the staged rows and waits for confirmations.
 
-Delivery is at least once.  If a driver is killed while it sends, Spark repeats the epoch, and the messages
-are sent again with the same tokens.  A confirmed epoch is recorded and not sent again.  The token of a
-message is its header ``x-deduplication-header``; RabbitMQ's plug-in for deduplication uses the same header.
+Delivery is at least once.  If a driver is killed between the first message and the record of the epoch, Spark
+repeats the epoch, and the messages are sent again with the same tokens.  A confirmed epoch is recorded and
+not sent again.  The token of a message is its header ``x-deduplication-header``; RabbitMQ's plug-in for
+deduplication uses the same header.
+
+Exactly once would need the other kernel's help: its journal would have to store the epoch with the rows
+(docs/decisions/0016-sparks-sink-to-a-kernel.md).
+
+The driver sends over one connection, in the order of the tasks.  So the order of an epoch's rows is kept.
+Each epoch has a kernel and a connection of its own, and a kernel reads its connections in turn, so that the
+order between two epochs is not promised.
 """
 
 from __future__ import annotations
@@ -34,8 +42,10 @@ def send_epoch(options: WriteOptions, folder: Path, producer: str, epoch: int, f
     last = last_epoch(folder, producer)
     fresh = last is None or last.epoch < epoch
     if fresh and files:
+        # Recorded when all is confirmed, not before: a lost epoch would be worse than one that comes twice.
         _send(options, _batches(folder, producer, epoch, files))
         note(folder, producer, Epoch(epoch, done=True))
+    # After the record: without it the files are needed again.
     forget_epochs(folder, producer, epoch)
     return fresh
 
@@ -50,6 +60,7 @@ def _send(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
     )
     refused: list[str] = []
 
+    # Called by the thread of the link.  An append to a list is atomic.
     def note_refused(event: EngineEvent) -> None:
         if event.what == "refused":
             refused.append(event.detail)
@@ -62,15 +73,23 @@ def _send(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
             channel.wait_confirmed(timeout=options.timeout)
         except TimedOut as error:
             raise NotTaken(
-                f"{options.address} has not confirmed all messages within {options.timeout:g} seconds: is a kernel "
-                "listening there, and does what its routes lead to take messages?"
+                f"{options.address} has not confirmed all messages within {options.timeout:g} seconds: is a "
+                "kernel listening there, and do its routes lead to engines that take messages? The option "
+                "timeout sets the limit"
             ) from error
-        if refused:  # a refused message counts as confirmed, so that ``wait_confirmed`` does not report it
-            raise NotTaken(f"{options.address} does not take all messages: {refused[0]}")
+        # A refused message counts as confirmed, so that ``wait_confirmed`` does not report it.
+        if refused:
+            raise NotTaken(
+                f"{options.address} does not accept all messages: {refused[0]}; leave these rows out of the "
+                "query, or make that kernel accept them"
+            )
 
 
 def _batches(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> Iterator[Iterator[Batch]]:
-    """Yield the messages of each staged batch.  Tokens are equal whenever Spark repeats the epoch."""
+    """Yield the messages of each staged batch.  Tokens are equal whenever Spark repeats the epoch.
+
+    A token has the partition's number, not the file's name, which is another one for each attempt.
+    """
     for name in files:
         row = 0
         for chunk in staged(folder, producer, name):

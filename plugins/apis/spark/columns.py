@@ -42,7 +42,7 @@ Columns that are never null are declared so: Spark then omits its null checks, a
 def wanted_columns(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of the columns in the user's schema.
 
-    Spark does not prune columns of a Python source.
+    Spark does not tell a Python source which columns a query uses, so the user's schema selects them.
 
     Raises ``SparkOptionError`` for a column that a feed does not have, or has with another type, or that is
     declared NOT NULL and may be null.
@@ -55,6 +55,7 @@ def wanted_columns(schema: StructType) -> pa.Schema:
             raise SparkOptionError(f"a feed has no column `{_told(field)}`; it has: {known}")
         if found.nullable and not field.nullable:
             raise SparkOptionError(f"column `{_told(field)}` may be null: leave out NOT NULL")
+    # Spark compares this with its own schema, including whether a column may be null.
     return pa.schema([ROWS.field(field.name).with_nullable(field.nullable) for field in schema])
 
 

@@ -16,10 +16,12 @@ from kernel.contracts.errors import KernelError
 _OURS = re.compile(r"^(?:(?:kernel|plugins)(?:\.\w+)+: |\w+Error: (?=\[Errno ))(.+)$", re.MULTILINE)
 """The last line of a Python traceback, if the error is one of the kernel's or of the operating system."""
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
+"""The name of an error condition of Spark's, such as ``[DIVIDE_BY_ZERO]``; its sentence comes after it."""
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _INSIDES = re.compile(
     r"; line \d+ pos \d+;\n|;\n['+ ]|\n\s*at |\n+JVM stacktrace|\n+Driver stacktrace|\n=== Streaming Query"
 )
+"""Where a message of Spark's ends and its internals begin: a plan, a stack trace, the state of a query."""
 
 
 @contextmanager
@@ -43,6 +45,7 @@ def complaint(text: str) -> str:
     That is the message of the kernel's own exception if there is one, otherwise Spark's error condition and
     its sentence.
     """
+    # The last one each time: Spark wraps an error in others, and the cause comes last.
     ours = _OURS.findall(text)
     if ours:
         return _STATE.sub("", ours[-1]).strip()

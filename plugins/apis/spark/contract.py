@@ -20,8 +20,7 @@ class JobKind(Kind, frozen=True, kw_only=True):
     """``create(options)`` returns a function that is called with the feed, a Spark DataFrame.
 
     The function returns a ``plugins.apis.spark.report.findings.Report``; with ``streams`` it returns a
-    DataFrame of the
-    messages to send."""
+    DataFrame of the messages to send."""
     streams: bool = False
     """Whether the job runs continuously on new messages, and sends its results as messages."""
 

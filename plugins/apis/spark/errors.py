@@ -10,7 +10,7 @@ class NoSpark(KernelError):
 
 
 class NoJava(KernelError):
-    """There is no Java that Spark can use, neither on this machine nor as a wheel."""
+    """There is no Java that Spark can use, neither of the system nor as a wheel."""
 
 
 class NoArchive(KernelError):

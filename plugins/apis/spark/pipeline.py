@@ -36,7 +36,7 @@ def jobs() -> None:
 
 @command.command("prepare")
 def prepare() -> None:
-    """Store the classes that Spark's JVM loads in an archive: sessions on this machine then start in half the time."""
+    """Store the classes that Spark's JVM loads in an archive: later sessions here start in half the time."""
     _need_spark()
     from plugins.apis.spark.class_data import make_archive
     from plugins.apis.spark.java import java_home
@@ -90,6 +90,7 @@ def run(job: str, **given: Any) -> None:
             raise click.UsageError(f"the job {job} needs --{name}")
     _need_spark()
     reads = _reading(given["journal"], given["reads"])
+    # Before Spark starts: a folder that cannot be created is better reported now than after the job.
     if not kind.streams:
         given["out"].mkdir(parents=True, exist_ok=True)
     with _session(job, given["master"], f"the job {job}: ") as spark:
@@ -116,7 +117,7 @@ def _session(name: str, master: str, who: str = "") -> Iterator[Any]:
 def _reading(journal: Path, texts: tuple[str, ...]) -> dict[str, str]:
     """Return the options for reading.  They are checked here, before Spark takes seconds to start."""
     options = {"path": str(journal), **pairs(texts)}
-    _ = ReadOptions.parse(options).journal
+    _ = ReadOptions.parse(options).journal  # raises if the directory does not exist
     return options
 
 
@@ -125,7 +126,7 @@ def pairs(texts: tuple[str, ...]) -> dict[str, str]:
     split = [text.partition("=") for text in texts]
     for name, sign, _ in split:
         if not sign:
-            raise SparkOptionError(f"{name!r} is not NAME=VALUE")
+            raise SparkOptionError(f"{name!r} is not NAME=VALUE, as --set and --read need it")
     return {name: value for name, _, value in split}
 
 

@@ -19,6 +19,8 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
     elif isinstance(options.starting_offset, int):
         first = max(first, options.starting_offset)
     elif options.starting_offset == "latest":
+        # Not ``present.end``: after a loss the next row gets a higher offset, and a stream that begins at the
+        # old end would look like one whose rows were lost.
         first = next_offset(reader)
     if options.ending_timestamp:
         end = row_at(reader, microseconds(options.ending_timestamp, "endingTimestamp"), options)
@@ -32,8 +34,9 @@ def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
 def next_offset(reader: JournalReader) -> int:
     """Return the offset that the next row will have.
 
-    After rows were lost at the end, the writer begins a new segment at a higher offset than the journal's
-    end: the offsets of the lost rows are not used again.
+    After rows were lost at the end (in a power failure, for example), and a consumer had already read them,
+    the writer begins a new segment at a higher offset than the journal's end: offsets are not used again.
+    That segment may still be empty, so that ``bounds`` does not know it.
     """
     names = segment_names(reader.path)
     return max(reader.bounds().end, names[-1].base if names else 0)
@@ -50,12 +53,13 @@ def row_at(reader: JournalReader, moment: int, options: ReadOptions) -> int:
 FEW = 4
 WORTH_A_TASK = 50_000
 """A range that would make fewer than ``FEW`` tasks is divided into up to ``FEW``, of at least
-``WORTH_A_TASK`` rows."""
+``WORTH_A_TASK`` rows.  To make that many rows takes longer than to start a task."""
 
 
 def ranges(first: int, end: int, rows: int) -> list[tuple[int, int]]:
     """Divide a range of offsets into parts of nearly equal size, of at most ``rows`` rows."""
     count = max(end - first, 0)
+    # At least as many as ``rows`` asks for (rounded up), and more for several processors to have work.
     parts = max(-(-count // rows), min(FEW, count // WORTH_A_TASK))
     edges = [first + count * part // parts for part in range(parts + 1)] if parts else []
     return list(pairwise(edges))

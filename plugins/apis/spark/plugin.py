@@ -1,4 +1,7 @@
-"""Spark as a plugin: the command ``kernel pipeline``, and our own jobs for it."""
+"""Spark as a plugin: the command ``kernel pipeline``, and its built-in jobs.
+
+Every kernel loads this module, so it must not import Spark, which takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,21 @@ from plugins.apis.spark.contract import JOBS, JobKind
 from plugins.apis.spark.jobs import options as of
 
 _REPORTS = (
-    ("traffic", "how much, of what, how fast, how late; gaps, duplicates, disorder", of.TrafficOptions),
-    ("sessions", "what belongs together because its sender did not pause for long", of.SessionOptions),
+    (
+        "traffic",
+        "counts, bytes, rates and latency per route and key; gaps, duplicates, reordering",
+        of.TrafficOptions,
+    ),
+    ("sessions", "messages of one sender without a long pause between them", of.SessionOptions),
     (
         "dead_letters",
-        "what was refused, expired or pushed out, and what comes back again",
+        "messages that were rejected, expired or dropped, where and why; poison messages",
         of.DeadLetterOptions,
     ),
-    ("top", "what there is most of, and when it came", of.TopOptions),
+    ("top", "the most frequent or largest values of an expression, and when they came", of.TopOptions),
     (
         "quality",
-        "do bodies (JSON, Avro, Protobuf) keep to a schema, and to what else is said of them",
+        "whether bodies (JSON, Avro, Protobuf) have the fields of a schema and meet conditions",
         of.QualityOptions,
     ),
     ("anomalies", "bursts, droughts, silence and slowness", of.AnomalyOptions),
@@ -31,7 +38,7 @@ _REPORTS = (
 
 @hookimpl
 def register_kind_groups() -> Iterable[KindGroup[Any]]:
-    """Let other plugins bring jobs."""
+    """Let other plugins register jobs."""
     return [JOBS]
 
 
@@ -47,7 +54,7 @@ def register_commands() -> Iterable[CommandKind]:
 
 @hookimpl
 def register_jobs() -> Iterable[JobKind]:
-    """Offer our jobs; each is a module of ``jobs``."""
+    """Register the built-in jobs; each is a module of ``jobs``."""
     reports = [
         JobKind(
             name=module.replace("_", "-"), summary=summary, options=options, create=_creator(module, "report")
@@ -56,7 +63,7 @@ def register_jobs() -> Iterable[JobKind]:
     ]
     windows = JobKind(
         name="windows",
-        summary="counts a window and sends them on while the feed goes on",
+        summary="counts messages in windows of time, and sends each count as a message",
         options=of.WindowOptions,
         create=_creator("windows", "windows"),
         streams=True,

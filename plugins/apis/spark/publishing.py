@@ -1,16 +1,39 @@
-"""Phase two of writing into a journal: the driver appends the staged rows, each epoch of a producer exactly once.
+"""Phase two of writing into a journal: the driver appends the staged rows, each epoch exactly once.
 
-The protocol, with ``producers/PRODUCER.json`` in the journal's directory as its log:
+The problem
+-----------
+Spark repeats a micro-batch (an epoch) if it has no record that its commit succeeded.  It cannot know whether
+the driver was killed before, during or after the append.  A journal has no transactions over several commits,
+and its rows do not say who wrote them.  So the sink keeps a record of its own, ``producers/PRODUCER.json`` in
+the journal's directory, with the last epoch of the producer (docs/decisions/0011-sparks-sink.md).
+
+The steps
+---------
+All of them with the lock of the journal's writer, so that nobody else appends in between:
 
 1. Before the first row is appended, the epoch is recorded: the files, the offset at which they begin, their
    time.
 2. The rows are appended and synchronised.
 3. The epoch is recorded again, with ``done``.
 
-If a driver finds an epoch that is not ``done``, the previous one was killed between 1 and 3.  It compares the
-journal's rows from the recorded offset on with the staged rows; a batch is either completely there or not at
-all.  It then repeats the steps with the rest, at a new offset (another writer may have appended rows in
-between) and with a new time (times never decrease in a journal, and no other row may have this time).
+What a killed driver leaves
+---------------------------
+* Before step 1: staged files, which nobody publishes.  Spark repeats the epoch.
+* Between 1 and 3: an epoch that is not ``done``.  The next driver compares the journal's rows from the
+  recorded offset on with the staged rows; a batch is either completely there or not at all.  It then repeats
+  the steps with the rest, from the files of the record.  What Spark stages when it repeats the epoch is
+  dropped.
+* After step 3: a record that is ``done``.  Spark repeats the epoch, and its rows are dropped.
+
+Invariants
+----------
+* The rest of an epoch gets a new offset, because another writer may have appended rows in between, and a new
+  time, because times never decrease in a journal.
+* No earlier row of the journal has the time of an epoch.  So rows of others are never taken for ours, even if
+  their bodies are equal.
+* What a record counts as appended is synchronised before the record is written.  Otherwise a power failure
+  could keep the record and lose the rows.
+* Staged files that a record names are deleted only after it is ``done``.
 """
 
 from __future__ import annotations
@@ -46,12 +69,15 @@ def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> b
     lock.
     """
     with _writer(journal) as writer:
+        # Read with the lock: before, another driver of the same query might still be at work.
         last = last_epoch(journal, producer)
+        # First the epoch that was cut off, also if this call is for a later one.
         if last is not None and not last.done:
             rest = msgspec.structs.replace(
                 last, appended=last.appended + _appended_rows(journal, producer, last)
             )
             _append(writer, producer, rest)
+        # An epoch without rows is not recorded: if it is repeated, it has no rows again.
         fresh = last is None or last.epoch < epoch
         if fresh and files:
             _append(writer, producer, Epoch(epoch, tuple(files)))
@@ -61,8 +87,10 @@ def publish(journal: Path, producer: str, epoch: int, files: Sequence[str]) -> b
 
 def _append(writer: JournalWriter, producer: str, epoch: Epoch) -> None:
     """Append the rows of an epoch that the journal does not have yet."""
+    # The killed driver may not have synchronised the rows that the record below counts as appended.
     if epoch.appended:
-        writer.sync()  # before they are recorded as appended: the killed driver may not have synchronised them
+        writer.sync()
+    # ``later``: also if the clock stands still or goes back, no earlier row has this time.
     ts = writer.stamp(later=True)
     begun = msgspec.structs.replace(epoch, start=writer.next_offset, ts=ts)
     note(writer.path, producer, begun)
@@ -103,12 +131,17 @@ def _is_appended(journal: Path, offset: int, ts: int, batch: Any) -> bool:
     """Return whether the journal has the rows of a staged batch from ``offset`` on."""
     reader = JournalReader(journal)
     earliest, end = reader.bounds()
+    # Rows that retention has deleted cannot be compared.  They are taken for ours, so that no row comes
+    # twice.
     if offset < earliest:
-        return True  # appended, and already deleted by retention
+        return True
     if end < offset + batch.num_rows:
         return False
+    # No segment has the offset: the rows were lost in a power failure after a consumer had passed them, and
+    # the writer began at a higher offset.  To read there would raise ``Damaged``.
     if not any(segment.name.base <= offset < segment.end for segment in reader.segments()):
-        return False  # lost in a power failure; the offsets are not used again because a consumer had passed them
+        return False
+    # Time and bodies are enough: the time belongs to this epoch alone, and a commit is there whole.
     there = pa.Table.from_batches(reader.record_batches(offset, offset + batch.num_rows, ["ts", "body"]))
     stamps = there.column("ts").cast(pa.int64()).unique().to_pylist()
     bodies = pa.chunked_array([batch.column("body")])
@@ -125,7 +158,8 @@ def _writer(journal: Path) -> Iterator[JournalWriter]:
         except JournalBusy as busy:
             if time.monotonic() > deadline:
                 raise JournalBusy(
-                    f"{busy} (a journal that a running kernel writes is written through it: give the sink the kernel's address)"
+                    f"{busy}. If a running kernel writes this journal, write through that kernel: "
+                    "give the sink the kernel's address with the option address, and no path"
                 ) from busy
             time.sleep(0.02)
     with writer:

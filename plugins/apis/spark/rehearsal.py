@@ -1,6 +1,7 @@
-"""``python -m plugins.apis.spark.rehearsal ARCHIVE`` runs one query of each sort, so that the JVM loads their classes.
+"""``python -m plugins.apis.spark.rehearsal ARCHIVE`` runs one query of each sort.
 
-At its end the JVM writes these classes to ``ARCHIVE``.  ``class_data.py`` starts this program.
+So the JVM loads the classes that queries need, and when it ends it writes them to ``ARCHIVE``.
+``class_data.py`` starts this program.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def main(archive: str) -> int:
         "rehearsal",
         master="local[2]",
         configuration={
-            "spark.driver.defaultJavaOptions": "",  # without the archive of an earlier run
+            # Without the archive of an earlier run, which the new one replaces.
+            "spark.driver.defaultJavaOptions": "",
             "spark.driver.extraJavaOptions": f"{options} -XX:ArchiveClassesAtExit={archive}",
         },
     )
@@ -49,7 +51,8 @@ def main(archive: str) -> int:
         rehearse(spark, Path(folder))
         spark.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # Spark's launcher ends when its standard input does
+    # Spark's launcher ends when its standard input does.  The archive is complete when the JVM has ended.
+    gateway.proc.stdin.close()
     return int(gateway.proc.wait())
 
 

@@ -28,9 +28,10 @@ def stopped_after(spark: Any) -> Iterator[Any]:
     try:
         yield spark
     except gone as error:
+        # An exception of Java's that was passed on: the JVM lives.
         if isinstance(error, Py4JJavaError):
             raise
-        raise KernelError(f"the JVM of Spark has ended: {error}") from error
+        raise KernelError(f"the JVM of Spark has ended, perhaps for lack of memory: {error}") from error
     finally:
         with suppress(*gone):
             spark.stop()
@@ -41,12 +42,12 @@ def run_until_stopped(query: Any, on_look: Callable[[], object] = lambda: None) 
 
     Raises ``KernelError`` if it failed.
 
-    For the main thread.  The signal handler only sets a flag: an exception during a call of the JVM would
-    leave the answer in the connection, and the next call would read it.  ``on_look`` is called twice a
-    second.
+    For the main thread, the only one that may set signal handlers.  ``on_look`` is called twice a second.
     """
     from pyspark.errors import StreamingQueryException
 
+    # The signal handler only sets a flag.  An exception in the middle of a call of the JVM would leave the
+    # answer in the connection, and the next call would read it as its own.
     stopping = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)
@@ -60,5 +61,6 @@ def run_until_stopped(query: Any, on_look: Callable[[], object] = lambda: None) 
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    # A query that fails while it is being stopped raises nothing, but has an exception.
     if query.exception() is not None:
         raise KernelError(complaint(str(query.exception())))

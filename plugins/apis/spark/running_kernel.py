@@ -32,12 +32,14 @@ def journal_of(control: str, engine: str = "") -> Path:
         return Path(found)
     if journals:
         raise SparkOptionError(
-            f"the kernel at {path} has several journals: say which with the option engine ({', '.join(sorted(journals))})"
+            f"the kernel at {path} has several journals: select one with the option engine "
+            f"({', '.join(sorted(journals))})"
         )
     named = f"no journal {engine!r}" if engine else "no journal"
     there = ", ".join(sorted(row["name"] for row in engines)) or "none"
     raise SparkOptionError(
-        f"the kernel at {path} has {named}; its engines: {there} (one of kind journal, and a route to it, keeps a feed)"
+        f"the kernel at {path} has {named}; its engines: {there}. To journal messages, add an engine of kind "
+        "journal to its topology, and a route to it"
     )
 
 

@@ -31,7 +31,9 @@ class KernelDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        freeze_loaded("describe")  # Spark creates and plans each DataFrame in separate workers
+        # Spark creates each DataFrame in one worker process and plans it in another, and both would collect
+        # garbage after it (``workers.py``).
+        freeze_loaded("describe")
 
     @classmethod
     def name(cls) -> str:
@@ -42,6 +44,8 @@ class KernelDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         options = ReadOptions.parse(self.options)
+        # A reader that has ``pushFilters`` is an error in a session without filter pushdown, so that such a
+        # reader is used only if the user says that the session has it.
         return (PushdownReader if options.pushdown else BatchReader)(schema, options)
 
     def streamReader(self, schema: StructType) -> StreamReader:
@@ -58,7 +62,9 @@ class KernelDataSource(DataSource):
 
         options = self._write_options(schema, overwrite)
         writer = StreamWriter(folder_of(options, self.options.get("checkpointLocation")), _publisher(options))
-        freeze_loaded("plan")  # Spark plans the write of each micro-batch again, in a separate worker
+        # Spark plans the write of each micro-batch again, in a separate worker: the garbage collection after
+        # it was the largest part of what a micro-batch cost in Python.
+        freeze_loaded("plan")
         return writer
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
@@ -66,7 +72,8 @@ class KernelDataSource(DataSource):
 
         if overwrite:
             raise SparkOptionError(
-                "messages are only ever added: say mode('append'), or of a stream outputMode('append')"
+                "the format kernel only appends messages: use mode('append'), or for a stream "
+                "outputMode('append')"
             )
         check_columns(schema)
         return WriteOptions.parse(self.options)

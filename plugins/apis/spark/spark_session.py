@@ -1,4 +1,4 @@
-"""Creates a Spark session for the kernel's data source: right Java and Python, little output, fast micro-batches.
+"""Creates a Spark session for the data source ``kernel``: Java, Python, little output, fast micro-batches.
 
 The data source does not need these settings.  Any session can use it after ``register(spark)``; if the wheel
 is installed, Spark finds ``pyspark_messaging_kernel`` by itself.
@@ -126,7 +126,7 @@ def _collector(environ: Mapping[str, str]) -> str:
 
 @contextmanager
 def _environment(master: str, home: Path | None, environ: Mapping[str, str]) -> Iterator[None]:
-    """Set the environment variables that Spark's launcher and JVM read at their start, and restore them afterwards.
+    """Set environment variables for Spark's launcher and JVM while they start, and restore them afterwards.
 
     ``home`` is the JVM's JAVA_HOME; None: a JVM is running already, and nothing is set.  Python is set too:
     Spark would take the first ``python3`` on PATH, which may not have the kernel installed.

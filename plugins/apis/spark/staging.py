@@ -1,8 +1,10 @@
 """Phase one of writing: each task writes its rows into a staged file, which no reader sees yet.
 
 The files are ``staged/PRODUCER/EPOCH-PARTITION-RANDOM.arrows`` in the journal's directory, or in the query's
-checkpoint. A task that is repeated writes another file; only files whose names reach the driver are
-published.
+checkpoint.  Spark may run a task twice, after a failure or at the same time (speculation).  Each attempt
+writes a file with another random name, so that two attempts never write the same one.  Spark tells the driver
+of one attempt for each task, and only files whose names reach the driver are published.  The others are
+deleted with their epoch.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iter
     try:
         with path.open("wb") as file, ipc.new_stream(file, PREPARED) as stream:
             for batch in batches:
+                # ``prepare`` needs at least one row.
                 if batch.num_rows:
                     stream.write_batch(prepare(batch, f"epoch {epoch}, partition {partition}", rows))
                     rows += batch.num_rows
+            # Before the driver records the file's name: the record must not survive a power failure without
+            # the file.
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -49,6 +54,7 @@ def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iter
 
 def staged(folder: Path, producer: str, name: str) -> Iterator[Any]:
     """Yield the batches of a staged file."""
+    # Mapped, not read: the driver copies the rows only once, into the journal's buffers.
     with pa.memory_map(str(_path(folder, producer, name))) as file:
         yield from ipc.open_stream(file)
 
@@ -77,7 +83,7 @@ def partition_of(name: str) -> int:
     """Return the partition number in the name of a staged file."""
     match = _NAME.fullmatch(name)
     if match is None:
-        raise ValueError(f"{name} is not what staged files are called")
+        raise ValueError(f"{name} is not the name of a staged file (EPOCH-PARTITION-RANDOM.arrows)")
     return int(match[2])
 
 

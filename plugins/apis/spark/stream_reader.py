@@ -1,4 +1,34 @@
-"""``spark.readStream.format("kernel")``: follows a journal from the position in the query's checkpoint."""
+"""``spark.readStream.format("kernel")``: follows a journal from the position in the query's checkpoint.
+
+Offsets
+-------
+An offset of Spark is ``{"offset": n}``, where n is the journal's offset of the next row to read.  For each
+micro-batch Spark does these steps:
+
+1. It calls ``latestOffset(start, limit)``; the answer is the batch's end.
+2. It writes start and end into the checkpoint, before it reads anything.
+3. It calls ``partitions(start, end)``; tasks call ``read``; the sink commits.
+4. It writes into the checkpoint that the batch is done.
+5. While it plans the following batch, it calls ``commit(end)``.
+
+If it is killed between 2 and 4, the new query repeats the batch with the same start and end, and it must get
+the same rows.  That holds because a row of a journal keeps its offset for ever, also through compaction, and
+because ``partitions`` raises ``DataLost`` rather than return fewer rows.
+
+What can be lost
+----------------
+* Retention deletes rows at the beginning: start is before the earliest row.  ``failOnDataLoss`` decides
+  between an error and going on after the gap.  A query with the option ``consumer`` stores its position in
+  the journal, and retention waits for it.
+* A power failure takes rows at the end that were not synchronised.  The writer uses their offsets again,
+  unless a consumer had passed them; then it begins at a higher offset (``planning.next_offset``).  A query
+  that has read such rows, or has planned to, stops with ``DataLost``, whatever ``failOnDataLoss`` says: rows
+  that later get these offsets would never be read.  If the writer began at a higher offset, nothing is missed
+  and the query goes on.
+
+The reader keeps nothing open between two calls: a segment may be deleted at any time, and each call looks at
+the journal anew.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +64,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.journal = options.journal
         if options.ending_offset != "latest" or options.ending_timestamp:
-            raise SparkOptionError("a stream has no end: leave out endingOffset and endingTimestamp")
+            raise SparkOptionError("a stream has no end: remove the options endingOffset and endingTimestamp")
         self._last: int | None = None
+        """Where the query ends (``Trigger.AvailableNow``)."""
         self._written: int | None = None
+        """The position that was stored last for the option ``consumer``."""
 
     def initialOffset(self) -> dict[str, int]:
         return {_NEXT: bounds(self._reader(), self.options)[0]}
@@ -48,12 +80,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         first, end = self._unread(start[_NEXT])
         # Spark calls this when the previous batch is done; it calls ``commit`` for that batch one batch
-        # later.
+        # later.  Stored here, the position is right also while no new messages come.
         self._write_position(start[_NEXT])
         if self._last is not None:
             end = min(end, self._last)
+        # From ``first``, not from the start: after a gap the limit is for rows that exist.
         if isinstance(limit, ReadMaxRows):
             end = min(end, first + limit.max_rows)
+        # Never before the start, where ``_last`` may be after a loss: offsets must not decrease.
         return {_NEXT: max(end, start[_NEXT])}
 
     def reportLatestOffset(self) -> dict[str, int]:
@@ -64,11 +98,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         first, present_end = self._unread(start[_NEXT])
+        # Without this error the batch would be read without its last rows and recorded as done.  The journal
+        # would use their offsets again, and the query would never read the rows that get them.
         if present_end < end[_NEXT] and next_offset(self._reader()) < end[_NEXT]:
             raise DataLost(
-                f"{self.journal} ends at offset {present_end}, and this query was about to read up to {end[_NEXT]}: the journal's end was lost since. "
-                "It can go on when there are so many rows again; to begin anew at once give it a new checkpoint"
+                f"{self.journal} ends at offset {present_end}, and this query was about to read up to "
+                f"{end[_NEXT]}: rows at the journal's end were lost since, for example in a power failure. "
+                "The query can continue when the journal has that many rows again; to begin again at once, "
+                "give it a new checkpointLocation"
             )
+        # All rows of a batch that was planned before may be gone by now.
         first = min(first, end[_NEXT])
         return [Rows(*part) for part in ranges(first, end[_NEXT], self.options.rows_per_task)]
 
@@ -82,6 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: a reader keeps no file open between two calls."""
 
     def _write_position(self, position: int) -> None:
+        # It never goes back: ``commit`` comes late, after ``latestOffset`` has stored a higher position.
         if self.options.consumer and (self._written is None or position > self._written):
             write_position(self.journal, self.options.consumer, position)
             self._written = position
@@ -96,17 +136,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         reader = self._reader()
         earliest, end = reader.bounds()
+        # Rows were lost in a power failure, but their offsets are not used again, so nothing is missed.
         if end < start <= next_offset(reader):
-            end = start  # rows were lost in a power failure; their offsets are not used again, so nothing is missed
+            end = start
         if start > end:
             raise DataLost(
-                f"{self.journal} ends at offset {end}, and this query has read up to {start}: it is another journal, or its end was "
-                "lost. To begin with it anew give the query a new checkpoint"
+                f"{self.journal} ends at offset {end}, and this query has read up to {start}: the path leads "
+                "to another journal, or rows at the journal's end were lost. To read this journal from its "
+                "beginning, give the query a new checkpointLocation"
             )
         if start < earliest and self.options.fail_on_data_loss:
             raise DataLost(
-                f"{self.journal}: offsets {start} to {earliest - 1} have not been read and are no longer there: retention took "
-                f"them. To go on from {earliest} set the option failOnDataLoss to false; so that retention waits for this query "
-                "in future, give it a name with the option consumer"
+                f"{self.journal}: offsets {start} to {earliest - 1} have not been read and no longer exist: "
+                f"retention has deleted them. To continue from {earliest} set the option failOnDataLoss to "
+                "false; to make retention wait for this query in future, give the query a name with the "
+                "option consumer"
             )
         return max(start, earliest), end

@@ -4,6 +4,9 @@ After each task Spark runs a full garbage collection in the worker.  It takes 25
 80,000 objects of the modules of Spark, Arrow and pandas, none of which is garbage.  A micro-batch has four of
 these tasks (plan the write, read, write, commit), and reading a DataFrame three (describe, plan, read).
 ``gc.freeze`` excludes the loaded modules.
+
+It is called at the end of a worker's first task of each sort, when the modules of that sort have been loaded.
+Other processes are left alone: whether to freeze objects is for the user's program to decide.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ _frozen: set[str] = set()
 
 
 def freeze_loaded(work: str) -> None:
-    """Exclude the present objects of this worker from later collections, after its first task of the sort ``work``.
+    """Exclude the present objects of this worker from later collections.
 
-    Only once for each sort of task: frozen objects are never freed.
+    Only once for each sort of task (``work``): cycles among frozen objects are never freed.
     """
     if work not in _frozen and in_worker():
         _frozen.add(work)
@@ -35,4 +38,5 @@ def freeze_after(work: str, batches: Iterator[Any]) -> Iterator[Any]:
 
 def in_worker() -> bool:
     """Return whether this process is one of Spark's Python workers."""
+    # A worker is forked by Spark's daemon, which is started as ``python -m pyspark.daemon``.
     return getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "") == _DAEMON

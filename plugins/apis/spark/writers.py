@@ -1,7 +1,16 @@
-"""``df.write`` and ``df.writeStream``: tasks stage their rows in files, then the driver publishes these files.
+"""``df.write`` and ``df.writeStream``: tasks stage their rows, then the driver publishes them.
+
+Two phases, because Spark may run a task several times but commits an epoch in one place:
+
+1. Each task writes its rows into a staged file (``staging.py``) and returns the file's name.  No reader sees
+   these rows.
+2. Spark calls ``commit`` in the driver's Python process with the names of one attempt of each task, and the
+   driver publishes the files in the order of the tasks.  If a task has failed for good, it calls ``abort``.
 
 The function ``publish(folder, producer, epoch, files)`` depends on the target: ``publishing.py`` for a
-journal, ``bus_writer.py`` for a running kernel.
+journal (exactly once), ``bus_writer.py`` for a running kernel (at least once).  Both identify what was
+published by a producer and an epoch.  A streaming query has an id in its checkpoint and numbers its
+micro-batches, so that a repeated micro-batch is recognised after a restart.
 """
 
 from __future__ import annotations
@@ -45,6 +54,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.publish = publish
 
     def write(self, iterator: Iterator[Any]) -> Staged:
+        # Spark does not tell a writer which query and which micro-batch it is for, but its tasks have both as
+        # local properties.
         task = task_context()
         producer = task.getLocalProperty("sql.streaming.queryId") or ""
         epoch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
@@ -53,12 +64,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        # All tasks have the same producer.  The driver learns it from them; without tasks nothing is
+        # published.
         staged_files = _staged_files(messages)
         for producer in {each.producer for each in staged_files}:
             self.publish(self.folder, producer, batchId, _files(staged_files))
         freeze_loaded("commit")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        # The files of tasks that failed are not among these messages: ``stage`` has deleted them itself.
         _forget(self.folder, messages)
 
 
@@ -95,7 +109,9 @@ class BatchWriter(DataSourceArrowWriter):
     def _clear(self) -> None:
         if self.is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-        elif not self.has_token:  # a random name is never used again
+        # A random name is never used again.  A program that writes once a minute would leave half a million
+        # records each year.
+        elif not self.has_token:
             forget_staged(self.folder, self.producer)
             forget_producer(self.folder, self.producer)
 
@@ -104,15 +120,16 @@ def task_context() -> TaskContext:
     """Return the context of the running task."""
     context = TaskContext.get()
     if context is None:
-        raise SparkOptionError("rows are written by Spark's tasks, and this is none")
+        raise SparkOptionError("rows are written in a task of Spark, and this process runs none")
     return context
 
 
 def folder_of(options: WriteOptions, checkpoint: str | None) -> Path:
-    """Return the folder in which a query's rows are staged: the journal, the option's folder, or the checkpoint."""
+    """Return the folder for a query's staged rows: the journal, the option ``staging``, or the checkpoint."""
     if not options.path and not options.staging and not checkpoint:
         raise SparkOptionError(
-            "rows for a running kernel wait in the query's checkpoint: say checkpointLocation, or another place with staging"
+            "rows for a running kernel are staged in the query's checkpoint: set the option "
+            "checkpointLocation, or give another directory with the option staging"
         )
     if options.path or options.staging:
         return local_path(options.path or options.staging)
@@ -131,7 +148,8 @@ def _forget(folder: Path, messages: Sequence[WriterCommitMessage | None]) -> Non
     """Delete the staged files that will not be published.
 
     Spark also calls ``abort`` after a commit that failed half-way.  The files of an epoch that is recorded
-    and not done are kept: the next attempt needs them.
+    and not done are kept: the journal has some of their rows, and the next attempt compares and appends the
+    rest.
     """
     for each in _staged_files(messages):
         last = last_epoch(folder, each.producer)

@@ -1,8 +1,9 @@
-"""Anomaly flags: bursts, droughts, silence and slowness, by the median and not by the mean.
+"""Anomalies: bursts, droughts, silence and slowness, found by the median and not by the mean.
 
-A bucket is flagged when it is further from the median of its route than ``limit`` times the median distance
-(scaled as a standard deviation is): what is odd does not raise the bar for what else is odd, as it would with
-a mean.  The buckets in which the feed begins and ends are not whole: nothing is missing there.
+Time is divided into buckets.  A bucket is flagged when its value is further from the median of its route than
+``limit`` times the median distance (scaled to a standard deviation).  With a mean a large anomaly would raise
+the limit and hide others; a median does not change because of a few extreme values.  The first and the last
+bucket of a feed are not whole, so that few messages in them are no drought.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ _SIGMA = 1.4826
 
 
 def flags(feed: DataFrame, whole: Span, width: float, *, limit: float = 5.0, sent: str = "sent") -> DataFrame:
-    """Return the odd buckets: ``bucket`` (µs), engine, route, ``what``, its value, and the median of its route.
+    """Return the flagged buckets: ``bucket`` (µs), engine, route, ``what``, its value, its route's median.
 
-    ``what`` is ``burst``, ``drought`` (fewer than usual), ``silence`` (none at all) or ``slow`` (the 99th percentile of latency).
+    ``what`` is ``burst``, ``drought`` (fewer than usual), ``silence`` (none at all) or ``slow`` (the 99th
+    percentile of latency).
     """
+    # A bucket without messages has no row in the feed.  So all buckets of all routes are made first, and the
+    # counts are joined to them: otherwise silence would not be found, and the median would be too high.
     starts = F.explode(F.sequence(*(F.lit(edge) for edge in _edges(whole, width)))).alias("bucket")
     routes = feed.select("engine", "route").distinct()
     measured = (
@@ -63,6 +67,7 @@ def flags(feed: DataFrame, whole: Span, width: float, *, limit: float = 5.0, sen
             .when(F.col("messages") > F.col("median"), "burst")
             .otherwise("drought"),
         )
+        # Too many messages are too many also in a part of a bucket.
         .where(_is_whole(whole, width) | (F.col("what") == "burst"))
     )
     slow = (
@@ -75,7 +80,7 @@ def flags(feed: DataFrame, whole: Span, width: float, *, limit: float = 5.0, sen
 
 
 def report(feed: DataFrame, options: AnomalyOptions) -> Report:
-    """Return the report: throughput with its odd moments marked, and the list of them."""
+    """Return the report: throughput with the anomalies marked, and a table of them."""
     whole = span(feed)
     if whole is None:
         return Report(title="Anomalies", figures=(), parts=(), note="The feed is empty.")
@@ -96,7 +101,7 @@ def report(feed: DataFrame, options: AnomalyOptions) -> Report:
                 columns=("from", "engine", "route", "what", "value", "median"),
                 rows=rows,
                 units={},
-                note="Values in messages a second, of slowness in seconds.",
+                note="Values are messages per second, and seconds for slowness.",
             ),
         ),
     )
@@ -111,8 +116,8 @@ def _marked(feed: DataFrame, whole: Span, width: float, rows: list[tuple[Any, ..
         series={"all": [counted.get(start, 0) / width for start in starts]},
         unit="messages/s",
         marks=[(row[0], f"{row[1]} {row[2] or ''}: {row[3]}, {_value(row[3], row[4])}") for row in rows],
-        note=f"Each point is {spell(width, 'seconds')}; marked is what is further than {limit:g} standard deviations "
-        "from its route's median.",
+        note=f"Each point is {spell(width, 'seconds')}. Values that are more than {limit:g} standard "
+        "deviations away from the median of their route are marked.",
     )
 
 
@@ -122,7 +127,9 @@ def _deviating(frame: DataFrame, column: str, limit: float, least_of_nothing: fl
     known = frame.where(F.col(column).isNotNull()).withColumn("median", F.median(column).over(route))
     distance = F.abs(F.col(column) - F.col("median"))
     spread = known.withColumn("spread", F.median(distance).over(route) * _SIGMA)
-    # Of a route that is always the same, or nearly, a tenth of the median is the least that counts.
+    # A route whose values are nearly always the same has a distance near 0, and every small change would be
+    # flagged.  So the distance counts as a tenth of the median at least.  A route that is silent most of the
+    # time has a median of 0; there ``least_of_nothing`` takes the place of the tenth.
     tenth = F.when(F.col("median") == 0, least_of_nothing).otherwise(F.col("median") * 0.1)
     least = F.greatest(F.col("spread"), tenth)
     return spread.where((distance > least * limit) & (distance > 0))
@@ -133,7 +140,7 @@ def _same_bucket() -> list[Column]:
 
 
 def _is_whole(whole: Span, width: float) -> Column:
-    """Whether the feed was there from a bucket's beginning to its end."""
+    """Return the condition that the feed covers a bucket from its beginning to its end."""
     first, last = (round(when.timestamp() * 1e6) for when in (whole.first, whole.last))
     return (F.col("bucket") >= first) & (F.col("bucket") + int(width * 1e6) <= last)
 

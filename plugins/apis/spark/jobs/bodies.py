@@ -1,7 +1,7 @@
-"""Bodies in JSON, Avro or Protobuf, as JSON text that Spark's own functions go on with.
+"""Converts bodies in JSON, Avro or Protobuf to JSON text, which Spark's own functions can read.
 
-Avro and Protobuf are read in Python (``fastavro``, ``protobuf``), in the tasks: Spark's own readers of them
-are jars.
+Avro and Protobuf are read in Python (``fastavro``, ``protobuf``), in the tasks: Spark's own readers for them
+are jars that would have to be installed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ Format: TypeAlias = Literal["json", "avro", "protobuf"]
 _KEPT = "offset bigint, ts timestamp, engine string, route string, key string, body binary"
 
 
-def decoded(feed: DataFrame, format: Format, schema_file: str = "", message: str = "") -> DataFrame:  # noqa: A002 - what it is
+# The option of the job has the name ``format``, and so has this argument, though it hides a built-in
+# function.
+def decoded(feed: DataFrame, format: Format, schema_file: str = "", message: str = "") -> DataFrame:  # noqa: A002
     """Return offset, ts, engine, route, key, body and ``text``, the body as JSON; null if it cannot be read.
 
-    ``schema_file`` is for Avro its schema (``.avsc``), for Protobuf a set of descriptors (``protoc --include_imports
-    --descriptor_set_out``), of which ``message`` is the full name of one.  Avro bodies are single records without a header.
+    ``schema_file`` is the schema for Avro (``.avsc``).  For Protobuf it is a set of descriptors (``protoc
+    --include_imports --descriptor_set_out``), and ``message`` is the full name of the message in it.  Avro
+    bodies are single records without a header.
     """
     kept = feed.select("offset", "ts", "engine", "route", "key", "body")
     if format == "json":
         return kept.withColumn("text", F.col("body").cast("string"))
-    schema = Path(schema_file).read_bytes()  # read here: tasks may run elsewhere
+    # Read here, in the driver: a task may run on another node, which does not have the file.
+    schema = Path(schema_file).read_bytes()
 
     def decode(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -44,7 +48,8 @@ def decoded(feed: DataFrame, format: Format, schema_file: str = "", message: str
 def _tried(read: Callable[[bytes], str], body: bytes) -> str | None:
     try:
         return read(body)
-    except Exception:  # whatever a decoder makes of bytes that are none of its own: they cannot be read
+    # A decoder raises all sorts of exceptions for bytes that are not in its format.
+    except Exception:
         return None
 
 
@@ -56,8 +61,9 @@ def _avro(schema: bytes) -> Callable[[bytes], str]:
     def read(body: bytes) -> str:
         stream = BytesIO(body)
         record = fastavro.schemaless_reader(stream, parsed, None)
+        # Without a header any bytes may be a record by chance; bytes after it show that they were not.
         if stream.read(1):
-            raise ValueError("bytes are left over")
+            raise ValueError("there are bytes after the record")
         return json.dumps(record, default=_plain)
 
     return read
@@ -72,7 +78,10 @@ def _protobuf(descriptors: bytes, message: str) -> Callable[[bytes], str]:
 
 
 def _fields(message: Any) -> dict[str, Any]:
-    """Return what is set in a message of Protobuf.  Its own JSON writes numbers of 64 bits as text."""
+    """Return the fields of a Protobuf message that are set.
+
+    Protobuf's own conversion to JSON writes numbers of 64 bits as text, which no schema would expect.
+    """
     return {field.name: _field(field, value) for field, value in message.ListFields()}
 
 
@@ -87,4 +96,5 @@ def _field(field: Any, value: Any) -> Any:
 
 
 def _plain(value: Any) -> str:
+    # JSON has no bytes.  Latin-1 gives each byte a character, so that nothing is lost.
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

@@ -1,7 +1,9 @@
-"""Dead-letter analysis: what was refused, expired or pushed out, where, and what comes back again and again.
+"""Dead-letter analysis: messages that were rejected, expired or dropped, where and why, and poison messages.
 
-It reads the header ``x-death`` that AMQP brokers write (https://www.rabbitmq.com/docs/dlx), so that any feed
-that dead letters pass through will do.
+It reads the header ``x-death`` that AMQP brokers write (https://www.rabbitmq.com/docs/dlx), so that it works
+on every feed through which dead letters pass.  The header is an array, the latest death first, with one entry
+for each queue and reason and a count in each.  A client can write it too, so nothing in it is sure to be
+there, or to have a sensible value.
 """
 
 from __future__ import annotations
@@ -19,15 +21,21 @@ _DEATHS = (
 
 
 def dead_letters(feed: DataFrame) -> DataFrame:
-    """Return a row for each dead letter: offset, ts, key, its latest death's queue, reason, exchange, and all its deaths."""
+    """Return a row for each dead letter: offset, ts, key, the latest death, the number of deaths, a hash.
+
+    The latest death has three columns: queue, reason and exchange.
+    """
     deaths = F.from_json(F.get_json_object("headers", "$.x-death"), _DEATHS)
     return (
+        # A search for text is much quicker than JSON, and leaves few rows for it.
         feed.where("headers like '%x-death%'")
         .withColumn("deaths", deaths)
         .where(F.size("deaths") > 0)
         .select(
             "offset",
             "ts",
+            # Spark's SQL raises by default (ANSI mode), and one strange message would end the whole report.
+            # Here and below ``try_`` functions return null instead.
             F.try_element_at(F.col("deaths")[0]["routing-keys"], F.lit(1)).alias("key"),
             F.col("deaths")[0]["queue"].alias("queue"),
             F.col("deaths")[0]["reason"].alias("reason"),
@@ -55,7 +63,11 @@ def causes(letters: DataFrame) -> DataFrame:
 
 
 def poison(letters: DataFrame, times: int = 3) -> DataFrame:
-    """Return the bodies that died ``times`` times or more: how often, where last, and their latest offset."""
+    """Return the poison messages: how often each died, where last, and its latest offset.
+
+    A message that died and was sent again is a new row of the feed.  All its rows have equal bodies.  From
+    ``times`` deaths on a message is poison.
+    """
     return (
         letters.groupBy("body_hash")
         .agg(

@@ -1,6 +1,7 @@
-"""The feed as all jobs see it: a few columns more than the journal has, and the buckets of time that charts are made of.
+"""What all jobs share: more columns for the feed, and the buckets of time for the charts.
 
-What only the publishers know (when a message was sent, its number) is told by SQL expressions over the feed's columns.
+When a message was sent, or which number it has, only its publisher knows: it may be in a header or in the
+body.  So such values are SQL expressions over the feed's columns, which the user gives.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 BUCKETS = 120
-"""How many points a chart over time has, at most."""
+"""The largest number of points of a chart over time."""
 _WIDTHS = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400)
+"""Round widths of a bucket, in seconds."""
 
 
 class Span(msgspec.Struct, frozen=True):
-    """How much there is in all."""
+    """The size of a feed, and its first and last time."""
 
     messages: int
     bytes: int
@@ -39,14 +41,17 @@ def sized(feed: DataFrame) -> DataFrame:
 
 
 def timed(feed: DataFrame, sent: str) -> DataFrame:
-    """Add ``latency``, the seconds from ``sent`` (a SQL expression, a timestamp) until the message was kept, if it is not there."""
+    """Add ``latency``, the seconds from ``sent`` until the message was stored, if it is not there.
+
+    ``sent`` is a SQL expression for a timestamp.
+    """
     if "latency" in feed.columns:
         return feed
     return feed.withColumn("latency", (F.unix_micros("ts") - F.unix_micros(F.expr(sent))) / 1e6)
 
 
 def span(feed: DataFrame) -> Span | None:
-    """Return how much there is; None of an empty feed."""
+    """Return the size of a feed; None if it is empty."""
     row: Any = (
         sized(feed)
         .agg(F.count("*"), F.sum("size"), *(f(F.unix_micros("ts")) for f in (F.min, F.max)))
@@ -64,6 +69,7 @@ def bucket_width(span: Span) -> float:
 
 def bucket(width: float) -> Column:
     """Return the start of a message's bucket, in microseconds since 1970."""
+    # ``pmod``: of a time before 1970 ``%`` would be negative.
     micros = F.lit(int(width * 1e6))
     return F.unix_micros("ts") - F.pmod(F.unix_micros("ts"), micros)
 
@@ -92,4 +98,5 @@ def _plain(value: Any) -> Any:
 
 
 def _moment(micros: int) -> datetime:
+    # Not ``fromtimestamp``: a float does not have all microseconds.
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)

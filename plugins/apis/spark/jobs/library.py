@@ -1,4 +1,4 @@
-"""The jobs as a library of SQL: temporary views over a feed, for whoever would rather ask in SQL.
+"""The jobs as SQL: temporary views over a feed.
 
 ====================  =================================================================================
 ``feed``              the journal, as it is
@@ -8,8 +8,10 @@
 ``feed_dead_letters`` a row for each dead letter: ``dead_letters.dead_letters``
 ``feed_death_causes`` a row for each queue and reason: ``dead_letters.causes``
 ``feed_sequences``    a row for each publisher, with a number: ``sequences.summary``
-``feed_gaps``         a row for each run of missing numbers, with a number: ``sequences.gaps``
+``feed_gaps``         a row for each range of missing numbers, with a number: ``sequences.gaps``
 ====================  =================================================================================
+
+"With a number": these views exist only if ``create_views`` is given an expression for ``number``.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def create_views(
 
     ``sent``, ``number`` and ``publisher`` are SQL expressions over the feed.
 
-    They replace views of the same names, and compute nothing until they are asked.
+    They replace views of the same names, and compute nothing until they are queried.
     """
     letters = dead_letters.dead_letters(feed)
     views = {

@@ -1,6 +1,6 @@
-"""What can be set of each job: ``kernel pipeline run JOB --set NAME=VALUE``.
+"""The options of each job: ``kernel pipeline run JOB --set NAME=VALUE``.
 
-Loaded with every kernel, and so without Spark.
+Every kernel loads this module, so it must not import Spark.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 _MICROSECOND = 1e-6
-"""What times are counted in."""
+"""The unit of times in a journal, in seconds: a shorter duration would be 0."""
 
 
 def _at_least(least: float, **options: float) -> None:
@@ -20,93 +20,98 @@ def _at_least(least: float, **options: float) -> None:
 
 
 class TrafficOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What only the publishers know, as SQL expressions over the feed's columns."""
+    """Options of ``traffic``; the first four are SQL expressions over the feed's columns, and a number."""
 
     sent: str = "sent"
-    """When a message was sent, a timestamp; as it stands the one in the envelope."""
+    """A SQL expression for the time when a message was sent; the default is the time in the envelope."""
     number: str = ""
-    """A message's number, counted up by its publisher; with it, gaps, duplicates and disorder are found."""
+    """A SQL expression for a number that the publisher counts up with each message.  With it, gaps,
+    duplicates and reordering are found."""
     publisher: str = "engine"
-    """Who counts: each has numbers of its own."""
+    """A SQL expression for the publisher: each publisher has its own numbers."""
     step: int = 1
-    """By how much a publisher counts up."""
+    """By how much a publisher increases its number for each message."""
     by: str = "key"
-    """What the table tells apart, besides routes: the key, or a part of it as in ``split_part(key, '.',
-    1)``."""
+    """A SQL expression for the rows of the table, besides routes: the key, or a part of it such as
+    ``split_part(key, '.', 1)``."""
     keys: int = 1000
-    """How many routes and keys the table has, the busiest first."""
+    """The largest number of rows of the table, the busiest first."""
 
     def __post_init__(self) -> None:
         _at_least(1, step=self.step)
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a session is."""
+    """Options of ``sessions``."""
 
     who: str = "key"
-    """Whose sessions: a SQL expression over the feed's columns."""
+    """A SQL expression over the feed's columns for the sender: each value has its own sessions."""
     pause: float = 30.0
     """Seconds without a message after which the next one begins another session."""
     shown: int = 500
-    """How many sessions the table has, the longest first."""
+    """The largest number of sessions in the table, the longest first."""
 
     def __post_init__(self) -> None:
         _at_least(_MICROSECOND, pause=self.pause)
 
 
 class DeadLetterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much is shown."""
+    """Options of ``dead-letters``."""
 
     poison: int = 3
-    """A message that died so many times is poison."""
+    """A message that died this many times is a poison message."""
     shown: int = 500
-    """How many poison messages the table has, the most often dead first."""
+    """The largest number of poison messages in the table, those with the most deaths first."""
 
 
 class TopOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of what, and how many."""
+    """Options of ``top``."""
 
     by: str = "key"
-    """A SQL expression over the feed's columns, such as ``split_part(key, '.', 2)`` or ``body:country``."""
+    """A SQL expression over the feed's columns whose values are ranked, such as ``split_part(key, '.', 2)``
+    or ``body:country``."""
     count: int = 20
-    """How many."""
+    """The number of values in the report."""
     weight: str = "1"
-    """What is added up: 1 counts messages, ``octet_length(body)`` counts bytes."""
+    """A SQL expression that is summed for each value: 1 counts messages, ``octet_length(body)`` counts
+    bytes."""
 
     def __post_init__(self) -> None:
         _at_least(1, count=self.count)
 
 
 class AnomalyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is odd."""
+    """Options of ``anomalies``."""
 
     sent: str = "sent"
-    """When a message was sent: a SQL expression over the feed's columns, for latencies."""
+    """A SQL expression over the feed's columns for the time when a message was sent, for latencies."""
     limit: float = 5.0
-    """How many standard deviations from the median are odd."""
+    """How many standard deviations from the median make an anomaly."""
     width: float = 0.0
-    """Seconds of a bucket; 0: as many as make a good chart."""
+    """Seconds of a bucket; 0: a round number with which a chart has up to 120 points."""
 
     def __post_init__(self) -> None:
+        # 0 has a meaning; everything else between it and a microsecond would divide by zero later.
         _at_least(_MICROSECOND if self.width else 0, width=self.width)
 
 
 class WindowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which windows, of what."""
+    """Options of ``windows``."""
 
     by: str = "key"
-    """What is counted apart: a SQL expression over the feed's columns."""
+    """A SQL expression over the feed's columns: each of its values is counted separately."""
     width: float = 10.0
     """Seconds of a window."""
     slide: float = 0.0
-    """Seconds from the start of one window to the next; 0: as many as a window has, so that they do not
+    """Seconds from the start of one window to the start of the next; 0: ``width``, so that windows do not
     overlap."""
     late: float = 10.0
-    """Seconds that a message may be late by: so long a window is kept open."""
+    """Seconds that a message may be late: a window is kept open this long after its end."""
     exchange: str = ""
-    """The exchange that is sent to."""
+    """The exchange of the messages that are sent."""
     prefix: str = "window"
-    """First word of the routing key of what is sent; ``by``'s value follows after a dot."""
+    """The first word of the routing key of the messages that are sent; the value of ``by`` follows after a
+    dot."""
 
     def __post_init__(self) -> None:
         _at_least(_MICROSECOND, width=self.width)
@@ -114,18 +119,18 @@ class WindowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class QualityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What bodies have to be."""
+    """Options of ``quality``."""
 
     schema: str
-    """The fields, as in SQL: ``number bigint not null, name string``.  Others are let pass."""
+    """The fields of a body, as in SQL: ``number bigint not null, name string``.  Other fields are ignored."""
     format: Literal["json", "avro", "protobuf"] = "json"
-    """What bodies are."""
+    """The format of the bodies."""
     schema_file: str = ""
-    """Of Avro the schema (JSON); of Protobuf a set of descriptors, as ``protoc --include_imports
-    --descriptor_set_out`` writes it."""
+    """For Avro a file with the schema (JSON); for Protobuf a file with a set of descriptors, as ``protoc
+    --include_imports --descriptor_set_out`` writes it."""
     message: str = ""
-    """Of Protobuf: the full name of the message."""
+    """For Protobuf: the full name of the message."""
     checks: dict[str, str] = {}
-    """By name, what has to be true: SQL conditions over the fields."""
+    """SQL conditions over the fields that have to be true, by name."""
     samples: int = 50
-    """How many bad messages are shown."""
+    """The largest number of bad messages in the report."""

@@ -1,6 +1,7 @@
-"""Data quality: do bodies keep to a declared schema, and to what else is said of them?
+"""Data quality: do bodies have the fields of a declared schema, and do they meet conditions?
 
-A check is a SQL condition over the fields of the schema.  As with a table's CHECK, one that is null is kept.
+A check is a SQL condition over the fields of the schema.  As with a table's CHECK, a condition that is null
+counts as met.
 """
 
 from __future__ import annotations
@@ -18,20 +19,22 @@ from plugins.apis.spark.report.findings import Figure, Lines, Report, Table
 
 UNREADABLE = "unreadable"
 _FEED, _TEXT, _CORRUPT, _READ = "__feed", "__text", "__corrupt", "__read"
-"""Our columns beside the fields, which may be called anything else."""
+"""Columns beside the fields of the schema, whose names are the user's: a field may be called ``offset``."""
 
 
 def violations(feed: DataFrame, options: QualityOptions) -> DataFrame:
     """Return a row for each check that a message breaks: offset, ts, key, check, text.
 
-    Of a message that cannot be read, or has a field of another type, nothing but that is said.
+    A message that cannot be read, or has a field of another type, has one row, with the check ``unreadable``.
     """
     schema = cast("StructType", StructType.fromDDL(options.schema))
     told = decoded(feed, options.format, options.schema_file, options.message)
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     value = F.from_json("text", StructType(schema.fields).add(_CORRUPT, "string"), how)
-    read = F.col("value").isNotNull()  # of an empty text it is null
-    if options.format == "json":  # else the text is our own
+    # Of an empty text ``from_json`` makes null, and does not call it corrupt.
+    read = F.col("value").isNotNull()
+    # The text of the other formats was made by ``bodies.py``, and is one value of JSON.
+    if options.format == "json":
         read &= _is_one_value("text")
     whole = told.withColumn("value", value).select(
         F.struct("offset", "ts", "key").alias(_FEED),
@@ -45,6 +48,7 @@ def violations(feed: DataFrame, options: QualityOptions) -> DataFrame:
         for field in schema
         if not field.nullable
     ]
+    # The negation of null is null, which ``when`` takes for false: the check is met.
     broken += [_broken(name, ~F.expr(condition)) for name, condition in options.checks.items()]
     none = F.array().cast("array<string>")
     names = F.when(unreadable, F.array(F.lit(UNREADABLE))).otherwise(
@@ -101,11 +105,14 @@ def _samples(found: DataFrame, count: int) -> Table:
 
 
 def _is_one_value(text: str) -> Column:
-    """Whether a text is a value of JSON, and nothing behind it: there Spark stops reading.
+    """Return the condition that a text is one value of JSON, with nothing after it.
 
-    In an array it could be followed by a comma or a bracket, in an object by a comma and a name: by both only
-    by white space.
+    Spark stops reading at the end of a value.  Without this condition a body that was cut wrongly, or two
+    bodies in one, would count as good.
     """
+    # The text is put into an array and into an object, and both have to be read with what comes after the
+    # text.  In the array the text could be followed by a comma or a bracket, in the object by a comma and a
+    # name.  In both it can be followed only by white space.
     listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
     within = F.from_json(F.concat(F.lit('{"text":'), text, F.lit(',"end":1}')), "`end` int")
     return F.coalesce((F.size(listed) == 1) & within["end"].isNotNull(), F.lit(False))

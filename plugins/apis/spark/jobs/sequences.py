@@ -1,4 +1,9 @@
-"""Gaps, duplicates and disorder in numbers that publishers count up."""
+"""Gaps, duplicates and reordering in numbers that publishers count up.
+
+The numbers come from messages, and a publisher (or anybody) may send any ``bigint``.  Two of them may be
+further apart than a ``bigint`` holds, and Spark's SQL raises when a sum overflows.  So differences are
+computed as decimals or with ``try_`` functions: one strange number must not end the report.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,12 @@ from plugins.apis.spark.report.findings import Figure, Report, Table
 
 GAPS_SHOWN = 500
 _WIDE = "decimal(20,0)"
-"""Of what there may be more than a ``bigint`` holds: missing numbers."""
+"""The SQL type for counts of missing numbers, which may exceed a ``bigint``."""
 
 
 def numbered(feed: DataFrame, number: str, publisher: str = "engine") -> DataFrame:
     """Return ``offset``, ``publisher`` and ``number`` of all messages that have a number."""
+    # ``try_cast``: a value that is no number becomes null, and the message is left out.
     columns = feed.select(
         "offset", F.expr(publisher).alias("publisher"), F.expr(number).try_cast("long").alias("number")
     )
@@ -55,13 +61,17 @@ def summary(feed: DataFrame, number: str, publisher: str = "engine", step: int =
 
 
 def gaps(feed: DataFrame, number: str, publisher: str = "engine", step: int = 1) -> DataFrame:
-    """Return a row for each run of missing numbers: publisher, first, last, missing, and the offset that follows it."""
+    """Return a row for each range of missing numbers: publisher, first, last, missing, ``before offset``.
+
+    ``before offset`` is the offset of the message with the next number that exists.
+    """
     in_order = Window.partitionBy("publisher").orderBy("number")
     distinct = (
         numbered(feed, number, publisher).groupBy("publisher", "number").agg(F.min("offset").alias("offset"))
     )
     return (
         distinct.withColumn("before", F.lag("number").over(in_order))
+        # Null: the difference is more than a ``bigint`` holds, and so more than a step.
         .where(F.expr(f"before is not null and coalesce(try_subtract(number, before) > {int(step)}, true)"))
         .select(
             "publisher",
@@ -74,12 +84,17 @@ def gaps(feed: DataFrame, number: str, publisher: str = "engine", step: int = 1)
 
 
 def _steps(low: str, high: str, step: int) -> str:
-    """Return the SQL of how many whole steps there are between two numbers, which may be further apart than the highest ``bigint``."""
+    """Return the SQL for the number of whole steps between two numbers.
+
+    They may be further apart than the highest ``bigint``.
+    """
+    # The remainder is subtracted first: ``div`` returns a ``bigint``, and ``/`` alone a fraction.
     apart = f"(cast({high} as {_WIDE}) - {low})"
     return f"({apart} - {apart} % {int(step)}) / {int(step)}"
 
 
 def _whole(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """Return all rows, decimals as integers."""
     rows = rows_of(frame)
     return [tuple(int(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Session reconstruction: what belongs together because one sender did not pause for long."""
+"""Session reconstruction: a session is a series of messages of one sender without a long pause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS: dict[str, Unit] = {"messages": "messages", "bytes": "bytes", "seconds": 
 
 
 def sessions(feed: DataFrame, who: str = "key", pause: float = 30.0) -> DataFrame:
-    """Return a row for each session: who, first, last, seconds, messages, bytes, first offset, last offset."""
+    """Return a row for each session: who, first, last, seconds, messages, bytes, first and last offset."""
     named = sized(feed).withColumn("who", F.expr(who).cast("string")).where("who is not null")
     gap = F.session_window("ts", f"{int(pause * 1e6)} microseconds")
     return (
@@ -83,7 +83,7 @@ def _longest(found: DataFrame, shown: int) -> Table:
 
 
 def _open_at(times: Sequence[tuple[int, int]], starts: Sequence[int], width: int) -> list[float | None]:
-    """Count the sessions that have a part in each bucket: those begun before its end less those over before it."""
+    """Count the sessions open in each bucket: begun before its end, less those that were over before it."""
     begun = sorted(first for first, _ in times)
     over = sorted(last for _, last in times)
     return [bisect_left(begun, start + width) - bisect_left(over, start) for start in starts]

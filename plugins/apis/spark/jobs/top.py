@@ -1,4 +1,4 @@
-"""Top N: what there is most of."""
+"""Top N: the values of an expression with the most messages, bytes or other weight."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from plugins.apis.spark.report.quantities import moment
 
 
 def top(feed: DataFrame, by: str = "key", count: int = 20, weight: str = "1") -> DataFrame:
-    """Return the ``count`` values of ``by`` with the most weight: value, weight, messages, bytes, share of all weight."""
+    """Return the ``count`` values of ``by`` with the most weight: value, weight, messages, bytes, share.
+
+    The share is of the weight of all values.
+    """
     weighed = sized(feed).select(
         F.expr(by).cast("string").alias("value"), F.expr(weight).cast("double").alias("w"), "size"
     )
     return (
         weighed.groupBy("value")
         .agg(F.sum("w").alias("weight"), F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+        # The sum may be 0 (bytes of empty bodies, for example): then there is no share, and no error.
         .withColumn("share", F.expr("try_divide(weight, sum(weight) over ())"))
         .orderBy(F.desc("weight"), "value")
         .limit(count)
@@ -26,13 +30,14 @@ def top(feed: DataFrame, by: str = "key", count: int = 20, weight: str = "1") ->
 
 
 def report(feed: DataFrame, options: TopOptions) -> Report:
-    """Return the report: the table, and when each of them came."""
+    """Return the report: the table, and a heat map of each value over time."""
     whole = span(feed)
     if whole is None:
         return Report(title="Top", figures=(), parts=(), note="The feed is empty.")
     rows = rows_of(top(feed, options.by, options.count, options.weight))
     width = bucket_width(whole)
     values = [row[0] for row in rows]
+    # SQL's IN does not find null, which may be one of the values.
     known = F.col("value").isin(values) | (F.col("value").isNull() & F.lit(None in values))
     named = feed.withColumn("value", F.expr(options.by).cast("string")).where(known)
     counted = named.groupBy("value", bucket(width).alias("bucket")).agg(
@@ -51,6 +56,7 @@ def report(feed: DataFrame, options: TopOptions) -> Report:
                 title="When they came",
                 columns=[moment(when, whole.last - whole.first) for when in moments(starts)],
                 rows=[str(value) for value in values],
+                # A weight may be null or negative, and a heat map draws neither.
                 values=[
                     [max(float(cells.get((value, start)) or 0), 0) for start in starts] for value in values
                 ],

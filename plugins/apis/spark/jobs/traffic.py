@@ -1,4 +1,4 @@
-"""The traffic report: how much, of what, how fast, how late."""
+"""The traffic report: counts, bytes, rates and latency, by route, by key and over time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _STEPS_A_DECADE = 4
 
 
 def per_route_and_key(feed: DataFrame, sent: str = "sent", by: str = "key") -> DataFrame:
-    """Return a row for each engine, route and key (or what ``by`` makes of it): counts, bytes, rate, latency percentiles (seconds)."""
+    """Return a row for each engine, route and key: counts, bytes, rate, percentiles of latency (seconds).
+
+    ``by`` is a SQL expression that takes the place of the key.
+    """
     seconds = (F.max(F.unix_micros("ts")) - F.min(F.unix_micros("ts"))) / 1e6
     p50, p99 = _percentiles()
     return (
@@ -50,6 +53,7 @@ def per_route_and_key(feed: DataFrame, sent: str = "sent", by: str = "key") -> D
             F.avg("size").alias("mean size"),
             F.min("ts").alias("first"),
             F.max("ts").alias("last"),
+            # n messages have n - 1 intervals between them.
             F.when(seconds > 0, (F.count("*") - 1) / seconds).alias("per second"),
             p50.alias("p50"),
             p99.alias("p99"),
@@ -77,10 +81,11 @@ def matrix(feed: DataFrame) -> DataFrame:
 
 
 def latencies(feed: DataFrame, width: float, sent: str = "sent") -> DataFrame:
-    """Return a row for each bucket and step of latency: how many.
+    """Return a row for each bucket and step of latency: the number of messages.
 
     ``step`` n is ``10 ** (n / 4)`` µs and more.
     """
+    # 1 µs at least: clocks of two machines may make a latency 0 or negative, which has no logarithm.
     step = F.floor(F.log10(F.greatest(F.col("latency") * 1e6, F.lit(1.0))) * _STEPS_A_DECADE).alias("step")
     return (
         timed(feed, sent)
@@ -91,7 +96,9 @@ def latencies(feed: DataFrame, width: float, sent: str = "sent") -> DataFrame:
 
 
 def report(feed: DataFrame, options: TrafficOptions) -> Report:
-    """Return the report on a feed, which is read once: what is asked of it several times is kept, without the bodies."""
+    """Return the report on a feed."""
+    # Several queries use the feed.  It is read from the journal once, and Spark keeps the few columns that
+    # they need, without the bodies.
     narrow = _narrow(feed, options).persist()
     try:
         whole = span(narrow)
@@ -173,7 +180,7 @@ def _latency_map(feed: DataFrame, whole: Span, width: float) -> HeatMap | None:
         rows=[f"{spell(10 ** (step / _STEPS_A_DECADE) / 1e6, 'seconds')} and more" for step in steps],
         values=[[found.get((start, step), 0) for start in starts] for step in steps],
         unit="messages",
-        note="From sending to being kept; each row is 1.8 times the one below it.",
+        note="The time from sending a message to storing it. Each row is 1.8 times the row below it.",
     )
 
 
@@ -186,7 +193,7 @@ def _matrix_map(feed: DataFrame) -> HeatMap:
         rows=engines,
         values=[[cells.get((engine, route), 0) for route in routes] for engine in engines],
         unit="messages",
-        note="From which engine (rows) by which route (columns).",
+        note="Messages by engine (rows) and route (columns).",
     )
 
 

@@ -1,4 +1,4 @@
-"""Windowed aggregates, sent on as messages while the feed goes on."""
+"""A streaming job: counts messages in windows of time, and sends each count as a message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from plugins.apis.spark.jobs.options import WindowOptions
 
 
 def windows(feed: DataFrame, options: WindowOptions) -> DataFrame:
-    """Return a message for each window and value: ``exchange``, ``key``, ``content_type`` and a JSON ``body``.
+    """Return a message for each window and value: ``exchange``, ``key``, ``content_type``, a JSON ``body``.
 
-    The body has start and end (µs since 1970), value, messages, bytes, and the first and last offset that it is made of.
-    A window is sent once, when it can no longer change.
+    The body has start and end (µs since 1970), value, messages, bytes, and the first and last offset of the
+    messages that were counted.  A window is sent once, when it can no longer change.
     """
+    # Spark lets Python sinks append only.  So a window is written when the watermark has passed its end: the
+    # latest time that was seen, less ``late``.
     micros = f"{int(options.width * 1e6)} microseconds"
     slide = f"{int((options.slide or options.width) * 1e6)} microseconds"
     value = F.expr(options.by).cast("string")

@@ -1,4 +1,4 @@
-"""Charts as SVG.  Colours are names that the page gives a meaning, so that they follow its light or dark."""
+"""Charts as SVG.  Colours are CSS variables of the page, so that they suit its light and its dark mode."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ LEFT, RIGHT, TOP, BOTTOM = 76, 16, 14, 34
 SERIES_COLOURS = 6
 """The page has ``--line-0`` to ``--line-5``."""
 SLANTED = 24
-"""So many columns have all their labels, aslant if need be; of more only so many as have room."""
+"""Up to this number of columns each one has a label, slanted if it would not fit otherwise; with more
+columns, some labels are left out."""
 _LETTER = 6.6
-"""Width of a letter of the charts' font, in pixels, more or less."""
+"""Approximate width of a letter of the charts' font, in pixels."""
 
 
 def draw_lines(chart: Lines) -> str:
-    """Draw quantities over time, with an axis that begins at 0; a single one is filled below."""
+    """Draw quantities over time, with an axis that begins at 0.  The area below a single one is filled."""
     known = [value for values in chart.series.values() for value in values if value is not None]
     if not chart.times or not known:
         return _empty()
     first, last = chart.times[0], chart.times[-1]
+    # Not 0, by which ``x`` would divide: a chart may have a single time.
     seconds = max((last - first).total_seconds(), 1e-9)
     levels = ticks(max(known), chart.unit)
 
@@ -57,9 +59,9 @@ def draw_lines(chart: Lines) -> str:
 
 
 def draw_heat_map(chart: HeatMap) -> str:
-    """Draw a field of cells.
+    """Draw a field of cells.  The largest value has the full colour.
 
-    The fullest has the full colour, by the square root, so that little is seen beside much.
+    The opacity grows with the square root of the value, so that a small value is visible beside a large one.
     """
     most = max((value for row in chart.values for value in row), default=0)
     if not most:
@@ -80,20 +82,19 @@ def draw_heat_map(chart: HeatMap) -> str:
             if value:
                 told = f"{name} · {chart.columns[column]}: {spell(value, chart.unit)}"
                 parts.append(_cell(left + column * width, top, width, height, math.sqrt(value / most), told))
-    drop = 0.0
+    drop = 0.0  # the height that slanted labels need below the field
     for column in range(0, len(chart.columns), every):
         place = left + (column + 0.5) * width
         parts.append(_column_label(place, bottom + 14, chart.columns[column], slanted=slanted))
         drop = max(drop, len(chart.columns[column]) * _LETTER * 0.7 if slanted else 0)
-    parts.insert(
-        0,
-        f'<rect class="field" x="{left:.1f}" y="{TOP}" width="{WIDTH - left - RIGHT:.1f}" height="{bottom - TOP:.1f}"/>',
-    )
+    # At the beginning: SVG draws in order, and this is the background of the cells.
+    background = f'x="{left:.1f}" y="{TOP}" width="{WIDTH - left - RIGHT:.1f}" height="{bottom - TOP:.1f}"'
+    parts.insert(0, f'<rect class="field" {background}/>')
     return _svg(bottom + 26 + drop, parts, chart.title)
 
 
 def _unbroken(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float, float]]]:
-    """Split where there is nothing."""
+    """Return the parts of a line between its missing points."""
     runs: list[list[tuple[float, float]]] = [[]]
     for point in points:
         if point is not None:
@@ -133,9 +134,11 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 def _polyline(points: Sequence[tuple[float, float]], number: int, name: str) -> str:
     colour = f"var(--line-{number % SERIES_COLOURS})"
+    # A line of one point is not visible.
     if len(points) == 1:
         ((x, y),) = points
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"><title>{escape(name)}</title></circle>'
+        point = f'cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"'
+        return f"<circle {point}><title>{escape(name)}</title></circle>"
     return f'<polyline class="line" stroke="{colour}" points="{_path(points)}"/>'
 
 
@@ -152,12 +155,13 @@ def _mark(x: float, text: str) -> str:
 
 
 def _hover(chart: Lines, places: Sequence[float]) -> list[str]:
-    """One invisible column a time: what was there, as a tool tip."""
+    """Return one invisible column for each time, with the values of that time as its tool tip."""
     if len(places) < 2:
         return []
     width = (places[-1] - places[0]) / (len(places) - 1)
+    size = f'y="{TOP}" width="{width:.2f}" height="{HEIGHT - TOP - BOTTOM}"'
     return [
-        f'<rect class="hover" x="{place - width / 2:.1f}" y="{TOP}" width="{width:.2f}" height="{HEIGHT - TOP - BOTTOM}">'
+        f'<rect class="hover" x="{place - width / 2:.1f}" {size}>'
         f"<title>{escape(_told(chart, index))}</title></rect>"
         for index, place in enumerate(places)
     ]
@@ -169,8 +173,10 @@ def _told(chart: Lines, index: int) -> str:
 
 
 def _cell(x: float, y: float, width: float, height: float, share: float, told: str) -> str:
+    # 0.6 pixels between two cells; the smallest value still has a little colour.
     return (
-        f'<rect class="cell" x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.6):.1f}" height="{height - 0.6:.1f}" '
+        f'<rect class="cell" x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.6):.1f}" '
+        f'height="{height - 0.6:.1f}" '
         f'fill-opacity="{0.08 + 0.92 * share:.2f}"><title>{escape(told)}</title></rect>'
     )
 

@@ -12,7 +12,7 @@ from plugins.apis.spark.report.page import page
 
 
 def write_report(report: Report, folder: Path, *, subtitle: str = "") -> Path:
-    """Write all of it; return the page's path."""
+    """Write the page and the tables; return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in report.parts:
         if isinstance(part, Table):

@@ -8,30 +8,30 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 Unit: TypeAlias = Literal["", "messages", "messages/s", "bytes", "bytes/s", "seconds", "share"]
-"""What a number is; it says how it is written (12.3 M, 4.1 KiB, 250 ms, 12 %)."""
+"""The unit of a number, which decides how it is written (12.3 M, 4.1 KiB, 250 ms, 12 %)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One number on top of the page."""
+    """One number at the top of the page."""
 
     label: str
     value: float | str
     unit: Unit = ""
     bad: bool = False
-    """To be shown as something to look at."""
+    """Whether the page emphasizes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows as they came from Spark; also written as CSV, under ``name``."""
+    """Rows as they came from Spark; also written as ``NAME.csv``."""
 
     name: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     units: Mapping[str, Unit]
-    """Of columns; those that are not named are shown as they are."""
+    """Units by column; the values of other columns are shown as they are."""
     note: str = ""
 
 
@@ -42,23 +42,23 @@ class Lines:
     title: str
     times: Sequence[datetime]
     series: Mapping[str, Sequence[float | None]]
-    """By name, a value for each time; None leaves a hole."""
+    """By name, a value for each time; None interrupts the line."""
     unit: Unit
     marks: Sequence[tuple[datetime, str]] = ()
-    """Moments to look at, each with what there is to see."""
+    """Times that are marked in the chart, each with a text."""
     note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap:
-    """How much there is of something, by two others."""
+    """A quantity by two others, which are the columns and the rows."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[str]
     """From top to bottom."""
     values: Sequence[Sequence[float]]
-    """``values[row][column]``, none negative; 0 stays blank."""
+    """``values[row][column]``, none negative; cells with 0 are not drawn."""
     unit: Unit
     column_title: str = ""
     row_title: str = ""
@@ -70,7 +70,7 @@ Part: TypeAlias = Table | Lines | HeatMap
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that a job says."""
+    """The result of a job."""
 
     title: str
     figures: Sequence[Figure]

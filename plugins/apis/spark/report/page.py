@@ -1,4 +1,4 @@
-"""A report as one HTML file that asks nobody for anything: no script, no font, no picture of others."""
+"""A report as one HTML file that loads nothing else: no script, no font, no image."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from plugins.apis.spark.report.findings import Figure, HeatMap, Lines, Part, Rep
 from plugins.apis.spark.report.quantities import spell
 
 ROWS_SHOWN = 200
-"""Of a table; all of them are in its CSV file."""
+"""The largest number of rows of a table on the page; its CSV file has all rows."""
 
 
 def page(report: Report, *, subtitle: str = "", made: datetime | None = None) -> str:
-    """Return the whole page; ``made`` is the moment that its foot tells, by default now."""
+    """Return the whole page; ``made`` is the time that its foot shows, by default now."""
     made = made or datetime.now(UTC)
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     figures = "".join(map(_figure, report.figures))
@@ -27,13 +27,15 @@ def page(report: Report, *, subtitle: str = "", made: datetime | None = None) ->
         f'<p class="note">{escape(" · ".join(text for text in (subtitle, report.note) if text))}</p>'
         f'<dl class="figures">{figures}</dl>'
         f"{''.join(map(_section, report.parts))}"
-        f"<footer>Written {spell(made)} UTC by <code>kernel pipeline</code>; all times are UTC.</footer></main></body></html>\n"
+        f"<footer>Written {spell(made)} UTC by <code>kernel pipeline</code>; all times are UTC.</footer>"
+        "</main></body></html>\n"
     )
 
 
 def _figure(figure: Figure) -> str:
     attention = ' class="bad"' if figure.bad else ""
-    return f"<div{attention}><dt>{escape(figure.label)}</dt><dd>{escape(spell(figure.value, figure.unit))}</dd></div>"
+    value = escape(spell(figure.value, figure.unit))
+    return f"<div{attention}><dt>{escape(figure.label)}</dt><dd>{value}</dd></div>"
 
 
 def _section(part: Part) -> str:

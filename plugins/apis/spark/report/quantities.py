@@ -15,7 +15,7 @@ _TIME = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"),
 
 
 def spell(value: Any, unit: Unit = "") -> str:
-    """Return a value as text: ``12.3 M``, ``4.1 KiB/s``, ``250 ms``, ``12 %``, or as it is if it is no number."""
+    """Return a value as text: ``12.3 M``, ``4.1 KiB/s``, ``250 ms``, ``12 %``; other values as they are."""
     if value is None:
         return _NOTHING
     if isinstance(value, datetime):
@@ -41,6 +41,7 @@ def spell(value: Any, unit: Unit = "") -> str:
 def _scaled(value: float, steps: tuple[tuple[float, str], ...], smallest: str, least: float) -> str:
     if value == 0:
         return "0" if not smallest or smallest == "µs" else f"0 {smallest}"
+    # 0.9995: 999.6 is written as "1 k", not as "1000".
     for size, name in steps:
         if abs(value) >= size * 0.9995:
             return f"{_short(value / size)} {name}"
@@ -48,7 +49,7 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...], smallest: str, l
 
 
 def _short(value: float) -> str:
-    """Three digits that count, and no more zeros than are needed."""
+    """Return a number with three significant digits, without zeros at its end."""
     digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -58,6 +59,7 @@ def ticks(most: float, unit: Unit = "", wanted: int = 4) -> list[float]:
     """Return round numbers from 0 up to the first that is not below ``most``."""
     if most <= 0:
         return [0.0, 1.0]
+    # Bytes are written in powers of 1024, so that round numbers are round in that unit.
     base = 1024.0 ** max(0, math.floor(math.log(most, 1024))) if unit.startswith("bytes") else 1.0
     rough = most / base / wanted
     power = 10.0 ** math.floor(math.log10(rough))
@@ -91,7 +93,8 @@ _STEPS = (
 
 
 def time_ticks(first: datetime, last: datetime, wanted: int = 8) -> list[datetime]:
-    """Return round moments between two others."""
+    """Return round times between two others."""
+    # The steps are counted from midnight: then a step of 6 hours is at 06:00 and 12:00.
     span = max((last - first).total_seconds(), 1e-6)
     step = next((each for each in _STEPS if span / each <= wanted), math.ceil(span / wanted / 86400) * 86400)
     midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -104,7 +107,7 @@ def time_ticks(first: datetime, last: datetime, wanted: int = 8) -> list[datetim
 
 
 def moment(when: datetime, span: timedelta) -> str:
-    """Return a moment with as much of it as tells it apart from others within ``span``."""
+    """Return a time as text, with the parts that differ between times within ``span``."""
     if span >= timedelta(days=2):
         return f"{when:%m-%d %H:%M}"
     if span >= timedelta(minutes=8):

@@ -77,6 +77,6 @@ def test_a_java_that_makes_none_says_so_and_leaves_nothing(tmp_path: Path) -> No
     )
     java.chmod(0o755)
     environ = _environ(tmp_path)
-    with pytest.raises(NoArchive, match=f"{tmp_path}/java has made no archive"):
+    with pytest.raises(NoArchive, match=f"{tmp_path}/java has created no archive"):
         make_archive(tmp_path / "java", environ)
     assert list((tmp_path / "cache").rglob("*.jsa*")) == []

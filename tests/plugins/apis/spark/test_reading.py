@@ -259,8 +259,8 @@ def test_other_filters_narrow_nothing(journal: Journal) -> None:
 @pytest.mark.parametrize(
     "options,complaint",
     [
-        ({}, "either a path .* or a kernel"),
-        ({"path": "/j", "kernel": "/k.sock"}, "either a path .* or a kernel"),
+        ({}, "one of the options path .* and kernel"),
+        ({"path": "/j", "kernel": "/k.sock"}, "one of the options path .* and kernel"),
         ({"path": "/j", "startingOfset": "1"}, "no option 'startingOfset'.*startingOffset"),
         ({"path": "/j", "rowsPerTask": "many"}, "rowsPerTask"),
         ({"path": "/j", "rowsPerTask": "0"}, "rowsPerTask is 0"),
@@ -279,7 +279,7 @@ def test_names_of_options_may_be_written_in_any_case(journal: Journal) -> None:
 
 def test_paths_may_be_urls_of_files_and_of_nothing_else(journal: Journal) -> None:
     assert _options(Path(f"file:{journal}")).journal == journal.path
-    with pytest.raises(SparkOptionError, match="not at a s3 address"):
+    with pytest.raises(SparkOptionError, match="not a s3 address"):
         _ = ReadOptions(path="s3://bucket/journal").journal
 
 

@@ -1,9 +1,9 @@
-"""Where Spark finds the format ``kernel`` by itself.
+"""Lets Spark find the format ``kernel`` without a call of ``register``.
 
 At the first use of a format that it does not know, Spark imports every top-level module whose name begins
 with ``pyspark_`` and takes its ``DefaultSource`` (``pyspark/sql/worker/lookup_data_sources.py``).  So the
-wheel installs this folder beside ``kernel`` and ``plugins``; an editable installation does not, and says
-``register(spark)``.
+wheel installs this folder beside ``kernel`` and ``plugins``.  An editable installation does not: there a
+program has to call ``register(spark)``.
 """
 
 from plugins.apis.spark.source import KernelDataSource as DefaultSource
