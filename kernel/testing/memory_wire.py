@@ -1,10 +1,10 @@
 """Memory wire: two ends of a stream without a socket, on a clock that stands still, with faults on order.
 
-A :class:`VirtualHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher, and
+A :class:`SimulatedHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher, and
 a clock that only ``run`` moves.  Nothing in here waits, so hours of heartbeats take milliseconds and every
 run is the same::
 
-    host = VirtualHost()
+    host = SimulatedHost()
     ours, theirs = host.wire(split=1, delay=0.5)
     ...
     host.run(until=60.0)
@@ -36,7 +36,7 @@ class MemoryWire:
     Keeps the contract of ``kernel.hosting.wire.Wire``; its descriptor is a number without a file.
     """
 
-    def __init__(self, host: VirtualHost, split: int, delay: float, capacity: int) -> None:
+    def __init__(self, host: SimulatedHost, split: int, delay: float, capacity: int) -> None:
         self.peer: MemoryWire
         self.at_end = False
         self.has_early_data = False
@@ -57,7 +57,7 @@ class MemoryWire:
         self._begun: list[Buffer] = []
 
     def fileno(self) -> int:
-        """A number that the virtual host knows."""
+        """A number that the simulated host knows."""
         return -1 if self._closed else self._number
 
     def receive(self, most: int) -> bytes | None:
@@ -112,7 +112,7 @@ class MemoryWire:
             raise ConnectionResetError(104, "the wire is cut")
 
 
-class VirtualHost:
+class SimulatedHost:
     """A thread that is not there: it is turned by ``run``, and its clock moves from deadline to deadline."""
 
     nursery: Any = None
@@ -123,7 +123,7 @@ class VirtualHost:
         self.events: list[EngineEvent] = []
         self._mailbox = Mailbox()
         self._mailbox.bell.close()  # nobody sleeps here
-        self._slot = self.dispatcher.add_thread("virtual", self._mailbox)
+        self._slot = self.dispatcher.add_thread("simulated", self._mailbox)
         self._clock = 0.0
         self._due: list[tuple[float, int, Callable[[], Any]]] = []
         self._timers: dict[object, tuple[float, Callable[[], Any]]] = {}
@@ -148,7 +148,7 @@ class VirtualHost:
     # ------------------------------------------------------------------ what a host gives
 
     def now(self) -> float:
-        """Seconds of the virtual clock."""
+        """Seconds of the simulated clock."""
         return self._clock
 
     def soon(self, callback: Callable[[], Any]) -> None:

@@ -12,7 +12,7 @@ from kernel.hosting import closing_wire
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.read_size import fair_read_size
 from kernel.hosting.wire import PlainWire
-from kernel.testing.memory_wire import MemoryWire, VirtualHost
+from kernel.testing.memory_wire import MemoryWire, SimulatedHost
 
 LIMIT = 1000
 
@@ -21,7 +21,7 @@ class Owner(ConnectionOwner):
     """Writes down what it is told."""
 
     def __init__(self, capacity: int = 1 << 20) -> None:
-        self.host = VirtualHost()
+        self.host = SimulatedHost()
         self.wire, self.peer = self.host.wire(capacity=capacity)
         self.got = b""
         self.calls: list[str] = []
@@ -216,7 +216,7 @@ class TestGoodOrder:
         assert owner.wire.fileno() == -1
 
     def test_a_system_socket_sends_no_reset(self) -> None:
-        host = VirtualHost()
+        host = SimulatedHost()
         ours, theirs = socket.socketpair()
         with theirs:
             connection = Connection(host, PlainWire(ours), ConnectionOwnerThatForgets())

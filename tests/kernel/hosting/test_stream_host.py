@@ -17,7 +17,7 @@ from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.pipes.water_marks import WaterMarks
 from kernel.routing.by_key import ByKey
 from kernel.routing.fan_out import FanOut
-from kernel.testing.memory_wire import MemoryWire, VirtualHost
+from kernel.testing.memory_wire import MemoryWire, SimulatedHost
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.options import BackendOptions
 
@@ -25,7 +25,7 @@ from plugins.protocols.backend.options import BackendOptions
 class App:
     """An application's port that keeps what comes while it reads."""
 
-    def __init__(self, host: VirtualHost, name: str) -> None:
+    def __init__(self, host: SimulatedHost, name: str) -> None:
         self.got: list[bytes] = []
         self.reads = True
         self.going = True
@@ -52,7 +52,7 @@ class Rig:
     def __init__(
         self, *, confirm: bool = False, high: int = 1000, options: dict[str, Any] | None = None, **wire: Any
     ):
-        self.host = VirtualHost()
+        self.host = SimulatedHost()
         self.ends: dict[str, str] = {}
         self.opened: list[str] = []
         self.counters = StreamStatistics()

@@ -9,7 +9,7 @@ import msgspec
 
 from kernel.contracts.engine import PortOwner, Taken
 from kernel.contracts.message import Batch, Buffer, batch_of
-from kernel.testing.memory_wire import VirtualHost
+from kernel.testing.memory_wire import SimulatedHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
 from plugins.engines.amqp_client.engine import AmqpClient
 from plugins.engines.amqp_client.options import AmqpClientOptions
@@ -65,7 +65,7 @@ class InMemory:
     """The client on one end of a wire; on the other a server that agrees to everything and is moved by the test."""
 
     def __init__(self, *, heartbeat: int = 0, capacity: int = 1 << 20, **options: Any) -> None:
-        self.host = VirtualHost()
+        self.host = SimulatedHost()
         self.client = AmqpClient("client", msgspec.convert({"key": "q", **options}, AmqpClientOptions))
         self.client.host = self.host  # type: ignore[assignment]  # as much of one as is used
         self.port = Port("client", self.client)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.message import Envelope, batch_of
-from kernel.testing.memory_wire import VirtualHost
+from kernel.testing.memory_wire import SimulatedHost
 from plugins.engines.amqp_client.connection_host import ConnectionHost
 from plugins.engines.broker.topology_observers import BrokerState, ExchangeState, QueueState
 from plugins.engines.federation.engine import Federation
@@ -27,7 +27,7 @@ class Upstream:
     """One end of a wire, with a link at the other: a broker that agrees to everything, while it listens."""
 
     def __init__(self, **options: Any) -> None:
-        self.host = VirtualHost()
+        self.host = SimulatedHost()
         self.link = Federation("link", FederationOptions(broker="broker", **options))
         self.link.host = self.link.link.host = self.host  # type: ignore[assignment]  # as much of one as is used
         self.link.port = self.port = Port("link", self.link)
