@@ -66,7 +66,9 @@ class Acceptor:
         self.accepted += 1
         self._prepare(connected)
         if self._handshakes.needed:
-            self._under_way += 1  # at once: others are accepted before the task begins
+            # At once and not in the task: more connections are accepted before the task begins, and each asks
+            # ``admits``.
+            self._under_way += 1
             self._host.nursery.start_soon(self._shake_hands, connected, peer)
         else:
             self._on_wire(PlainWire(connected), peer)
@@ -80,7 +82,8 @@ class Acceptor:
             return
         finally:
             self._under_way -= 1
-        if self._closed:  # in the very turn in which the handshake was done
+        # The acceptor may have been closed in the very turn in which the handshake was done.
+        if self._closed:
             wire.close()
         else:
             self._on_wire(wire, peer)

@@ -35,6 +35,7 @@ class Backoff:
     def next_wait(self) -> float:
         """Count an attempt; return the seconds to wait before it."""
         options = self._options
+        # ``2.0 ** 1024`` raises OverflowError, and some hours of attempts would lead there.
         full: float = min(options.first * 2.0 ** min(self.attempts, 62), options.most)
         self.attempts += 1
         return full * (1 - options.jitter * self._chance.random())

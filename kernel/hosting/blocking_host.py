@@ -1,34 +1,35 @@
-"""Blocking host: a conversation over a blocking wire, driven by the application's own thread (x-mode in ØMQ 0.x).
+"""Blocking host: a conversation over a blocking wire, in the application's own thread (x-mode in ØMQ 0.x).
 
-There is no other thread, no pipe and no doorbell: ``send`` writes to the socket and ``receive`` reads from it.
-That is the lowest possible latency.  The price: there is one thread and one connection, and nothing is sent or
-received, not even a heartbeat, while the application is not inside a call.
+There is no other thread, no pipe and no doorbell: ``send`` writes to the socket and ``receive`` reads from
+it.  That is the lowest possible latency.  The price: there is one thread and one connection, and nothing is
+sent or received, not even a heartbeat, while the application is not inside a call.
 
 The short cut
     A round trip of small messages costs two system calls on each side, and nothing else may be added to it.
-    ``encode_one`` and ``decode_one``, which a protocol may have, turn one message into bytes and back without a
-    batch.  They return None whenever their protocol has anything else to do or to know, such as an envelope, a
-    handshake, a confirmation or a lack of credit; then the usual way is taken.  The short cut does not tell
-    the protocol the time, so the host does that before it asks the protocol what is due.
+    ``encode_one`` and ``decode_one``, which a protocol may have, turn one message into bytes and back without
+    a batch.  They return None whenever their protocol has anything else to do or to know, such as an
+    envelope, a handshake, a confirmation or a lack of credit; then the usual way is taken.  The short cut
+    does not tell the protocol the time, so the host does that before it asks the protocol what is due.
 
 Deadlines
-    Without a timeout a call blocks in ``recv``, and SO_RCVTIMEO brings it back for the protocol's deadline.  So
-    a deadline needs no system call for each read.  Only calls with a timeout poll before they read.
+    Without a timeout a call blocks in ``recv``, and SO_RCVTIMEO brings it back for the protocol's deadline.
+    So a deadline needs no system call for each read.  Only calls with a timeout poll before they read.
 
 The contract of protocols
-    The optional interfaces of ``kernel/contracts/protocol.py`` mean here what they mean to the stream host, with
-    the application in place of the routes:
+    The optional interfaces of ``kernel/contracts/protocol.py`` mean here what they mean to the stream host,
+    with the application in place of the routes:
 
-    =====================  ===================================================================================
-    ``Told``               is told before anything else
-    ``UpgradesToTls``      the handshake blocks the call in which the protocol asks for it
-    ``Crediting``          ``send`` reads and waits while there is no credit
-    ``Refusing``           a call raises ``LocalProtocolError``: the next one that learns of the refusal
-    ``Authenticating``     every login is refused, and the constructor raises: nobody decides on logins here
-    ``ToldOfSubscriptions``  is told at once: the application is the only source, and sends what it likes
-    =====================  ===================================================================================
+    =======================  =================================================================================
+    ``Told``                 is told before anything else
+    ``UpgradesToTls``        the handshake blocks the call in which the protocol asks for it
+    ``Crediting``            ``send`` reads and waits while there is no credit
+    ``Refusing``             the first call that learns of a refusal raises ``LocalProtocolError``
+    ``Authenticating``       every login is refused, and the constructor raises: nobody decides on logins here
+    ``ToldOfSubscriptions``  is told at once: the application is the only source, and nothing filters
+    =======================  =================================================================================
 
-    ``Answering``, ``Named`` and ``Subscribing`` are about routes and ports; there are none.
+    ``Answering``, ``Named`` and ``Subscribing`` are about routes and ports, and there are none.
+    ``LargeBodies`` and ``Observable`` are not used.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ from kernel.hosting.wire import PlainWire, Wire
 READ_SIZE = 32 * 1024
 """Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
 
+# SO_RCVTIMEO takes a finite time, and 0 there means no limit at all.
 _FOR_EVER = 365 * 86400.0
 _LONGEST = 3600.0
 """Seconds of one wait: 25 days are more milliseconds than ``poll`` can be asked for."""
@@ -77,8 +79,8 @@ _LONGEST = 3600.0
 class BlockingHost:
     """One connection that the application uses directly.  Not for several threads at once.
 
-    ``handshake``: seconds until messages may be sent.  ``start_tls`` does the TLS handshake for a protocol that
-    ``UpgradesToTls``.  If the constructor raises, the caller closes the wire.
+    ``handshake``: seconds until messages may be sent.  ``start_tls`` does the TLS handshake for a protocol
+    that ``UpgradesToTls``.  If the constructor raises, the caller closes the wire.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class BlockingHost:
         self._use(wire)
         if isinstance(protocol, Told):
             protocol.on_connection(facts_of(wire, peer, self._shared))
+        # Tells the protocol the time, and lets it make its greeting (``StreamProtocol.handle_timeout``).
         protocol.handle_timeout(time.monotonic())
         self._flush()
         self._look_for_upgrade()
@@ -121,6 +124,7 @@ class BlockingHost:
 
         When this returns, the operating system has it.  ``ConnectionLost`` if the peer is gone.
         """
+        # Other buffers, such as a view of integers, may not count in bytes.  The usual way checks them.
         if key is None and type(body) is bytes:
             data = self._encode_one(body)
             if data is not None:
@@ -176,7 +180,7 @@ class BlockingHost:
             self._read(math.inf)
 
     def _raise_refusal(self, refusing: Refusing) -> NoReturn:
-        """Tell the caller of the first message that the peer does not take; the others may be with the peer."""
+        """Raise for the first message that the peer does not take; the others may be with the peer."""
         why = f"{self.peer}: {refusing.refused[0].reason}"
         refusing.refused.clear()
         raise LocalProtocolError(why)
@@ -192,10 +196,14 @@ class BlockingHost:
                 data = self._recv(READ_SIZE)
             except OSError as error:
                 data = self._no_data(error)
+            # Only if this read returned exactly one message and nothing else; what is in ``data`` is then
+            # consumed.
             body = self._decode_one(data)
             if body is not None:
                 # Such messages are not counted: ``decode_one`` returns None where we have to confirm.
                 self._short_cut_taken = True
+                # While messages keep coming no read ends by SO_RCVTIMEO, so what is due has to be looked for
+                # here.
                 if time.monotonic() >= self._due:
                     self._do_what_is_due_quietly()
                 return body
@@ -276,6 +284,7 @@ class BlockingHost:
 
     def _await_bytes(self, deadline: float) -> bool:
         """Wait until there is input or a deadline has passed; return whether there is input."""
+        # Our own wait ends at the protocol's deadline too: heartbeats are sent during a long wait.
         due = min(self._protocol.next_deadline() or deadline, deadline)
         if self._poll(min(max(due - time.monotonic(), 0), _LONGEST) * 1000):
             return True
@@ -285,7 +294,9 @@ class BlockingHost:
 
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
-        if self._short_cut_taken:  # which has not told the protocol the time
+        # The short cut does not tell the protocol the time, so to the protocol the peer has been silent since
+        # the last read on the usual way.  An empty read is how a host says that it was not.
+        if self._short_cut_taken:
             self._short_cut_taken = False
             self._protocol.receive_data(b"", now)
         try:
@@ -321,9 +332,12 @@ class BlockingHost:
             self._ready.add(error.batches)
             self._fail(error)
             raise
+        # ``StreamProtocol.confirm`` counts all messages of the conversation, those that the application skips
+        # included.
         self._received += sum(map(len, batches))
         self._unconfirmed = self._unconfirmed or bool(batches)
         self._ready.add(batches)
+        # A peer that sends without a pause would otherwise put off the heartbeats of this side for ever.
         if now >= self._due:
             self._do_what_is_due()
         if protocol.subscriptions:
@@ -344,7 +358,8 @@ class BlockingHost:
         self._protocol.confirm(self._received)
         try:
             self._flush()
-        except ConnectionLost:  # what the peer sent before it closed can still be read
+        except ConnectionLost:
+            # The peer has closed and does not take confirmations, but what it sent before can still be read.
             pass
 
     def _no_data(self, error: OSError) -> bytes:
@@ -418,6 +433,7 @@ class BlockingHost:
         if self._blocking is not None:  # its socket does not block, so the system has nothing to limit
             self._blocking.milliseconds = min(seconds, _LONGEST) * 1000
         elif connected is not None:
+            # A ``struct timeval``: seconds and microseconds.
             packed = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
 
@@ -440,6 +456,8 @@ class BlockingHost:
         data = self._protocol.data_to_send()
         try:
             for buffer in (
+                # Small buffers are joined, to be written with one system call.  Joining large ones would copy
+                # them.
                 data if len(data) < 2 else (data if max(map(len, data)) > 65536 else [b"".join(data)])
             ):
                 self._sendall(buffer)

@@ -53,6 +53,7 @@ class ClosingWire:
 
     def _write(self) -> None:
         try:
+            # The half-close must follow the last byte, so it waits until everything was written.
             self._written = self._wire.send(self._out)
             if self._written:
                 self._wire.shut_down()
@@ -67,10 +68,12 @@ class ClosingWire:
         try:
             data = self._wire.receive(READ_SIZE)
         except OSError:
+            # An error is an end as well: nothing can be lost any more.
             data = b""
         if data is None:
             return
         self._discarded += len(data)
+        # A peer that goes on sending without end would keep this wire for all of ``SECONDS`` at full speed.
         if not data or self._discarded > DISCARDED_BYTES:
             self._close()
 

@@ -21,12 +21,15 @@ async def connect(address: Address, seconds: float) -> socket.socket:
     except trio.TooSlowError:
         raise ConnectionLost(f"no connection to {address} within {seconds} s") from None
     except OSError as error:
+        # trio tries all addresses of a name and puts their errors into a group.  The first one is usually the
+        # one that explains.
         causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else ()
         cause = causes[0] if causes else error
         raise ConnectionLost(
             f"cannot connect to {address}: {getattr(cause, 'strerror', None) or cause}"
         ) from None
     theirs = stream.socket
+    # Taken out of the socket object of trio: the connection reads and writes without trio.
     connected = socket.socket(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
     prepare(connected)
     return connected

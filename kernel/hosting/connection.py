@@ -6,23 +6,24 @@ bytes mean is the owner's part (``ConnectionOwner``): the stream host, the AMQP 
 half of one-to-many.
 
 Turns
-    A connection is passive.  Its thread calls it when its descriptor is ready or its timer is due, and it calls its
-    owner, at most once for each such event.  One read (at most 256 KiB) is one turn; then the neighbours have
-    theirs.  Writing is tried at once, in the turn that made the bytes: most sockets take them, and waiting for the
-    poller to say so would cost a turn for each batch.  The descriptor is watched for writing only while the socket
-    is full.
+    A connection is passive.  Its thread calls it when its descriptor is ready or its timer is due, and it
+    calls its owner, at most once for each such event.  One read (at most 256 KiB) is one turn; then
+    other engines have theirs.  Writing is tried at once, in the turn that made the bytes: most sockets take
+    them, and waiting for the poller to say so would cost a turn for each batch.  The descriptor is watched
+    for writing only while the socket is full.
 
 Level-triggered
-    The poller reports a descriptor as long as it is ready.  So a connection may read once and return, and may stop
-    reading with input left in the socket: it will be told again.  With an edge-triggered poller each would have to
-    read until the socket is empty, and one thick flow would hold up all others.
+    The poller reports a descriptor as long as it is ready.  So a connection may read once and return, and may
+    stop reading with input left in the socket: it will be told again.  With an edge-triggered poller each
+    would have to read until the socket is empty, and one busy connection would hold up all others.
 
 Back-pressure
-    There is no queue for input.  An owner that cannot take more pauses the connection; then the receive buffer of the
-    system fills, then the send buffer of the peer, and the peer's own flow control does the rest.  Output is
-    limited by the owner: while ``writing`` is true it hands over no more messages.  Only answers (pongs,
-    confirmations, replies) are added while the socket is full, because the protocol makes them for what was read.
-    Beyond ``answers_limit`` bytes of them, the connection is not read, so that no more answers become due.
+    There is no queue for input.  An owner that cannot take more pauses the connection; then the receive
+    buffer of the system fills, then the send buffer of the peer, and the peer's own flow control does the
+    rest.  Output is limited by the owner: while ``writing`` is true it hands over no more messages.  Only
+    answers (pongs, confirmations, replies) are added while the socket is full, because the protocol makes
+    them for what was read.  Beyond ``answers_limit`` bytes of them, the connection is not read, so that no
+    more answers become due.
 
 Reasons to pause
     Reading goes on when no reason is left.  Each reason has one party that sets and clears it:
@@ -35,25 +36,26 @@ Reasons to pause
     ``ANSWERS_UNREAD``  the connection: the peer does not read the answers to what it sends
     ==================  ======================================================================================
 
-    While we do not read, we cannot know whether the peer is alive.  Its silence is then no reason to close the connection:
-    ``on_not_read`` tells the owner.  ``ANSWERS_UNREAD`` is the exception, because the peer itself has caused it: it
-    counts as alive only when it takes some of what waits for it.
+    While we do not read, we cannot know whether the peer is alive.  Its silence is then no reason to close
+    the connection: ``on_not_read`` tells the owner.  ``ANSWERS_UNREAD`` is the exception, because the peer
+    itself has caused it: it counts as alive only when it takes some of what waits for it.
 
 Read sizes
-    A large buffer for a small message costs an mmap and a munmap; a small buffer for a thick flow costs system
-    calls.  So the size grows while reads come back full and falls when little comes (``read_size.py``).  It is also
-    kept so small that the owner needs about five milliseconds for one read, for the sake of the neighbours.
+    A large buffer for a small message costs an mmap and a munmap; a small buffer at a high data rate costs
+    system calls.  So the size grows while reads come back full and falls when little comes
+    (``read_size.py``).  It is also kept so small that the owner needs about five milliseconds for one read,
+    for the sake of other engines.
 
 Deadlines
-    The timer is set to the deadline or to a time before it.  Deadlines mostly move to later times (with each byte that is
-    read), which costs nothing: the timer fires at the old time and is set again.  A thread that was busy has not looked
-    at its sockets, so a connection reads once more before it calls ``on_deadline``.
+    The timer is set to the deadline or to a time before it.  Deadlines mostly move to later times (with each
+    byte that is read), which costs nothing: the timer fires at the old time and is set again.  A thread that
+    was busy has not looked at its sockets, so a connection reads once more before it calls ``on_deadline``.
 
 The end
-    A connection ends once, with a reason.  ``end`` closes at once, for a peer that is lost.  ``close`` is for an end
-    in good order: what is queued is written, the sending half is shut down, and input is read and thrown away until
-    the peer has closed too (``closing_wire.py``).  Closing a socket with unread input would make the system send a reset,
-    which can destroy our last bytes before the peer has read them.
+    A connection ends once, with a reason.  ``end`` closes at once, for a peer that is lost.  ``close`` is for
+    an end in good order: what is queued is written, the sending half is shut down, and input is read and
+    thrown away until the peer has closed too (``closing_wire.py``).  Closing a socket with unread input would
+    make the system send a reset, which can destroy our last bytes before the peer has read them.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ class ConnectionOwner:
         """The deadline has passed.  What had arrived by then was given to ``on_data`` before."""
 
     def on_not_read(self, now: float) -> None:
-        """We have not read the peer up to now, or it is slow to read: do not count this time as silence of the peer."""
+        """Do not count the time up to now as silence: we have not read the peer, or it is slow to read."""
 
     def on_ended(self, reason: str) -> None:
         """The connection is over.  Called once; nothing else is called after it."""
@@ -175,7 +177,8 @@ class Connection:
         self._answers = 0
         self._answers_limit = answers_limit
         self._read_size = FIRST_READ_SIZE
-        # Only a plain wire has it: TLS keeps bytes of its own, of which no descriptor tells.
+        # Only a plain wire has it.  TLS and WebSocket keep bytes of their own, for which no descriptor
+        # becomes readable, and their payload has to be copied out of records or frames in any case.
         self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
         self._large = large if self._receive_into is not None else None
         self._timer = LazyTimer(host, self._on_time)
@@ -201,6 +204,7 @@ class Connection:
     def pause(self, reason: int) -> None:
         """Do not read while this reason holds."""
         before, self.paused = self.paused, self.paused | reason
+        # Only the first reason changes the watch; further ones are bits alone.
         if not before:
             self._watch()
 
@@ -209,13 +213,16 @@ class Connection:
         if self.paused & reason:
             self.paused &= ~reason
             if not self.paused and not self.ended:
+                # Before reading begins again: the protocol must not count the pause as silence of the peer,
+                # and its deadline may have passed in the meantime.
                 self._owner.on_not_read(self._host.now())
                 self._watch()
                 self._look_for_early_data()
 
     def _look_for_early_data(self) -> None:
-        """Read what came together with the handshake of the wire: the descriptor is not readable because of it."""
+        """Read what came together with the handshake of the wire; the descriptor is silent about it."""
         if self.wire.has_early_data:
+            # In a turn of its own: owners call ``start`` and ``resume`` in the middle of their own work.
             self._host.soon(self._on_early_data)
 
     def _on_early_data(self) -> None:
@@ -227,6 +234,8 @@ class Connection:
         large = self._large
         try:
             if large is not None:
+                # The view is released before ``on_filled``: the protocol may then resize or hand over the
+                # buffer, which a ``bytearray`` refuses while a view of it exists.
                 with large.room() as room:
                     count = self._receive_into(room) if room else -1  # type: ignore[misc]  # large has it
                 if count is None:
@@ -235,8 +244,10 @@ class Connection:
                     self.bytes_in += count
                     self._owner.on_filled(count, self._host.now())
                     return
+                # The protocol may want the read to end where a frame ends, so that the next large body goes
+                # into its own buffer.
                 asked = large.read_hint(asked)
-                data = b"" if count == 0 else self.wire.receive(asked)
+                data = b"" if count == 0 else self.wire.receive(asked)  # 0: the end of the stream
             else:
                 data = self.wire.receive(asked)
         except OSError as error:
@@ -251,10 +262,13 @@ class Connection:
         got = len(data)
         self.bytes_in += got
         self._owner.on_data(data, now)
+        # Short reads are not timed, which saves a look at the clock for each small message.
         if got < SMALLEST_READ:
             self._read_size = FIRST_READ_SIZE
         else:
             self._read_size = fair_read_size(self._read_size, got, asked, self._host.now() - now)
+        # TLS and WebSocket may deliver their last bytes and the end in one read; the descriptor does not
+        # become readable a second time for the end.  ``on_data`` may have ended the connection.
         if self.wire.at_end and not self.ended:
             self._owner.on_eof(now)
 
@@ -266,6 +280,7 @@ class Connection:
         Everything has to be written before; what is sent from now on waits.
         """
         self.paused |= Pause.UPGRADING
+        # As if the socket were full: what the protocol sends during the handshake waits in ``_out`` for TLS.
         self.writing = True
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
 
@@ -293,6 +308,7 @@ class Connection:
         if not self.writing:
             self._write()
             return
+        # The socket is full.  What is added now are answers, which the peer itself has caused.
         self._answers += size
         if self._answers_limit is not None and self._answers > self._answers_limit:
             self.pause(Pause.ANSWERS_UNREAD)
@@ -303,6 +319,7 @@ class Connection:
         except OSError as error:
             self.end(f"connection lost: {error}")
             return
+        # The descriptor is watched for writing only while the socket is full, so only a change matters here.
         if done == self.writing:
             self.writing = not done
             self._answers = 0
@@ -313,11 +330,15 @@ class Connection:
         if self.ended:
             return
         if self.paused:
-            self._owner.on_not_read(self._host.now())  # it reads what we write: it is slow, but alive
+            # The peer reads what we write, so it is slow but alive.
+            self._owner.on_not_read(self._host.now())
             if self.ended:
                 return
             if self.paused & Pause.ANSWERS_UNREAD and self._answers_limit is not None:
+                # ``_answers`` counts since the socket became full.  It may include messages that were written
+                # by now.
                 self._answers = min(self._answers, self.unwritten)
+                # Half, so that a peer at the limit does not pause and resume with every answer.
                 if self._answers <= self._answers_limit // 2:
                     self.resume(Pause.ANSWERS_UNREAD)
         self._owner.on_written()
@@ -334,12 +355,16 @@ class Connection:
 
     def _on_time(self) -> None:
         now = self._host.now()
+        # While we do not read the peer, its silence says nothing.  With ANSWERS_UNREAD alone the peer has
+        # caused the pause itself, and may run into its deadline.
         if self.paused & ~Pause.ANSWERS_UNREAD:
             self._owner.on_not_read(now)
             if self.ended:
                 return
         deadline = self._owner.next_deadline()
         if deadline is not None and deadline <= now:
+            # This thread may be late, and the sign of life may be in the socket already.  So read once before
+            # the deadline counts as missed.
             if not self.paused:
                 self._on_readable()
                 if self.ended:

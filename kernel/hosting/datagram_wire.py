@@ -1,7 +1,8 @@
-"""Datagram wire: a datagram socket that sends and receives many datagrams in one system call, where the system can.
+"""Datagram wire: sends and receives many datagrams in one system call, where the system can.
 
-Linux can (UDP_SEGMENT, UDP_GRO).  Datagrams of one size for one address are sent with one system call, and datagrams that
-arrived together are read together.  With one call for each datagram, plain Python reaches about 80,000 per second.
+Linux can (UDP_SEGMENT, UDP_GRO).  Datagrams of one size for one address are sent with one system call, and
+datagrams that arrived together are read together.  With one call for each datagram, plain Python reaches
+about 80,000 per second.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ BYTES_A_CALL = 65_000
 datagrams."""
 READ_SIZE = 65_536
 
+# From ``linux/udp.h``, ``asm-generic/socket.h``, ``linux/in.h`` and ``linux/in6.h``: Python's ``socket`` does
+# not have these.
 UDP_SEGMENT, UDP_GRO = 103, 104
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _SEGMENT_SIZE, _GRO_SIZE = Struct("=H"), Struct("=i")
@@ -35,11 +38,13 @@ _NEWS = _UNREACHABLE | {
 """All errors that ICMP, or a failed address resolution, may cause (Linux's ``icmp_err_convert``)."""
 
 _RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
+# Reads ``sock_extended_err`` records, which IP_RECVERR makes of ICMP messages.
 _MSG_ERRQUEUE = 0x2000
 _MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
 _PMTUDISC_PROBE = 3
 """Do not fragment, whatever path MTU the system has noted."""
 _EXTENDED_ERROR = Struct("=I4B2I")  # errno, origin, type, code, padding, info, data
+# SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.  Errors of our own system have another origin.
 _ICMP_ORIGINS = (2, 3)
 
 Address = tuple[Any, ...]
@@ -54,6 +59,8 @@ class DatagramWire:
     def __init__(self, bound: socket.socket) -> None:
         bound.setblocking(False)
         self._socket = bound
+        # Linux gives a raw IPv4 socket the whole packet, but a raw IPv6 socket only the payload (RFC 3542,
+        # section 3).
         self._header = bound.type == socket.SOCK_RAW and bound.family == socket.AF_INET
         self._out: deque[tuple[bytes, Address]] = deque()
         self.segments: bool = bound.type == socket.SOCK_DGRAM
@@ -76,7 +83,7 @@ class DatagramWire:
             pass
 
     def take_refused(self) -> list[tuple[bytes, Address]]:
-        """Return the beginnings of datagrams that nobody listened for, with the addresses they were sent to."""
+        """Return the beginnings of datagrams that nobody listened for, and where they were sent."""
         self.refused = False
         found: list[tuple[bytes, Address]] = []
         while True:
@@ -87,6 +94,7 @@ class DatagramWire:
             for level, kind, value in ancillary:
                 if (level, kind) in _RECVERR.values() and len(value) >= _EXTENDED_ERROR.size:
                     number, origin, *_ = _EXTENDED_ERROR.unpack_from(value)
+                    # Port unreachable: the host is there, and nothing listens at the port.
                     if number == errno.ECONNREFUSED and origin in _ICMP_ORIGINS:
                         found.append((data, address))
 
@@ -115,8 +123,12 @@ class DatagramWire:
             except OSError as error:
                 if error.errno not in _NEWS:
                     raise
-                self.refused = True  # about a datagram that we sent; it does not concern the receiver
+                # The system reports an ICMP error about a datagram that we sent with whatever call comes
+                # next.  It has nothing to do with what there is to receive.
+                self.refused = True
                 continue
+            # One entry for each run of datagrams from one address: the caller looks up the peer once for all
+            # of them.
             if got and got[-1][1] == address:
                 got[-1][0].extend(datagrams)
             else:
@@ -127,11 +139,14 @@ class DatagramWire:
         data, ancillary, _, address = self._socket.recvmsg(READ_SIZE, _ANCILLARY)
         if not ancillary:
             return [data], address
+        # UDP_GRO: Linux has put datagrams of one size together, of which only the last may be shorter.  The
+        # ancillary data has the size.
         (size,) = _GRO_SIZE.unpack(ancillary[0][2])
         return [data[at : at + size] for at in range(0, len(data), size)], address
 
     def _receive_one(self) -> tuple[list[bytes], Address]:
         data, address = self._socket.recvfrom(READ_SIZE)
+        # The low four bits of an IPv4 header have its length, in words of four bytes.
         return [data[(data[0] & 15) * 4 :] if self._header else data], address
 
     # ------------------------------------------------------------------ out
@@ -142,10 +157,12 @@ class DatagramWire:
         False: some wait; call ``flush`` when the socket is writable.
         """
         if self._out:
+            # Behind those that wait, to keep the order.
             self._out += [(datagram, address) for datagram in datagrams]
             return self.flush()
         at, count = 0, len(datagrams)
         while at < count:
+            # Set back during the loop if the system refuses a call with several datagrams.
             taken = self._segment(datagrams, at) if self.segments else 1
             gone = self._send(datagrams[at : at + taken], address)
             if gone is None:
@@ -161,9 +178,11 @@ class DatagramWire:
         """
         level, option = _MTU_DISCOVER[self._socket.family]
         try:
+            # The option belongs to the socket and not to a datagram, so it is set for this one call only.
             usual = self._socket.getsockopt(level, option)
             self._socket.setsockopt(level, option, _PMTUDISC_PROBE)
-        except OSError:  # not Linux: without an answer the size counts as too large
+        except OSError:
+            # Not Linux.  The probe is not sent, gets no answer, and so its size counts as too large.
             return
         try:
             self._socket.sendto(datagram, address)
@@ -180,17 +199,19 @@ class DatagramWire:
             gone = self._send([datagram], address)
             if gone is None:
                 return False
+            # 0: the error was about an earlier datagram, and this one has to be tried again.
             if gone:
                 out.popleft()
         return True
 
     def _segment(self, datagrams: Sequence[bytes], at: int) -> int:
-        """Return how many from ``at`` on can be sent in one call: all of one size, only the last may be shorter."""
+        """Return how many from ``at`` on fit one call: of one size, and only the last may be shorter."""
         size = len(datagrams[at])
         most = min(SEGMENTS_A_CALL, BYTES_A_CALL // size, len(datagrams) - at)
         for taken in range(1, most):
             length = len(datagrams[at + taken])
             if length != size:
+                # The first that differs ends the run.  If it is shorter, it may be the last one of it.
                 return taken + (length < size)
         return max(most, 1)
 
@@ -205,19 +226,26 @@ class DatagramWire:
             else:
                 size = _SEGMENT_SIZE.pack(len(datagrams[0]))
                 self._socket.sendmsg(datagrams, [(socket.IPPROTO_UDP, UDP_SEGMENT, size)], 0, address)
-        except ConnectionRefusedError:  # about an earlier datagram; this one was not sent yet
+        except ConnectionRefusedError:
+            # An ICMP error about an earlier datagram.  Reporting it clears it, and this one was not sent yet.
             self.refused = True
             return 0
         except OSError as error:
+            # ENOBUFS: the queue of the network interface is full.  It is as temporary as a full socket.
             if error.errno in _NOT_NOW:
                 return None
             self.refused |= error.errno in _NEWS
             if len(datagrams) > 1:
-                if error.errno in _UNREACHABLE:  # send one alone, to see whether this address is the reason
+                if error.errno in _UNREACHABLE:
+                    # It may be about an earlier datagram for another address.  One alone shows which it is.
                     return self._send(datagrams[:1], address)
+                # The system or the interface cannot segment.  From now on each datagram has a call of its
+                # own.
                 self.segments = False
                 return 0
-            self.dropped += 1  # unreachable, or too large for the interface: it counts as lost
+            # Unreachable, or too large for the interface.  Datagrams may be lost, so it counts as lost; to
+            # try again would hold up all that follow.
+            self.dropped += 1
             self.refusal = f"{error.strerror} ({len(datagrams[0])} bytes)"
         return len(datagrams)
 
@@ -233,13 +261,14 @@ def _asks_for_batches(bound: socket.socket) -> bool:
 def want_buffer(bound: socket.socket, option: int, size: int) -> str | None:
     """Set a socket's buffer size (SO_RCVBUF or SO_SNDBUF); return a warning if the system gave it less."""
     receiving = option == socket.SO_RCVBUF
-    try:  # a privileged process may exceed the system's limit
+    # With CAP_NET_ADMIN a process may exceed the system's limit.
+    try:
         bound.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if receiving else _SO_SNDBUFFORCE, size)
     except OSError:
         bound.setsockopt(socket.SOL_SOCKET, option, size)
-    got = (
-        bound.getsockopt(socket.SOL_SOCKET, option) // 2
-    )  # Linux returns twice the size, because of its own overhead
+    # Linux doubles the size that was asked for, for its own overhead, and returns the doubled one
+    # (socket(7)).
+    got = bound.getsockopt(socket.SOL_SOCKET, option) // 2
     if got >= size:
         return None
     name = "rmem_max" if receiving else "wmem_max"

@@ -17,14 +17,19 @@ class FileLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # The holder writes its number after it has the lock, so it may be missing for a moment.
             holder = os.read(self._descriptor, 20).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             raise Locked(f"process {holder}" if holder else "another process") from None
+        # The number of an earlier holder may be longer than ours.  The file itself stays for ever: to remove
+        # it would let two processes lock two files of the same name.
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
 
     def release(self) -> None:
         """Release the lock."""
+        # The lock belongs to the open file, so closing it is enough.  A program that this process has started
+        # does not keep it (O_CLOEXEC).
         os.close(self._descriptor)
 
     def __enter__(self) -> FileLock:
@@ -59,7 +64,8 @@ def reserve(descriptor: int, start: int, stop: int) -> int:
     """
     try:
         os.posix_fallocate(descriptor, start, stop - start)
-    except (OSError, AttributeError):  # no room for so much, or a system that cannot
+    # No room for so much, or a system that cannot.  The file then grows as it is written.
+    except (OSError, AttributeError):
         return start
     return stop
 
@@ -92,13 +98,13 @@ def open_direct(path: Path) -> int | None:
 
 
 def will_read(descriptor: int, offset: int, length: int) -> None:
-    """Tell the operating system that bytes will be read soon, so that it reads them in advance, where it can."""
+    """Tell the operating system that bytes will be read soon, so that it can read them in advance."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
 
 
 def will_not_read(descriptor: int, offset: int, length: int) -> None:
-    """Tell the operating system that it can drop these bytes, which are on the disk, from its cache, where it can."""
+    """Tell the operating system that its cache need not keep these bytes, which are on the disk."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
@@ -106,4 +112,5 @@ def will_not_read(descriptor: int, offset: int, length: int) -> None:
 def free_bytes(path: Path) -> int:
     """Return how many bytes this user may still write to the file system of ``path``."""
     figures = os.statvfs(path)
+    # Not ``f_bfree``, which includes the blocks that are reserved for root.
     return figures.f_bavail * figures.f_frsize

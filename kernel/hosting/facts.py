@@ -19,6 +19,8 @@ def facts_of(wire: Wire, peer: str, shared: dict[str, Any]) -> ConnectionFacts:
     connected = wire.connected
     certificate, subject = None, ""
     if isinstance(connected, ssl.SSLSocket):
+        # The DER form is there for an unverified certificate as well, the decoded form is not.  So
+        # ``subject`` is trustworthy and ``certificate`` alone is not.
         certificate, subject = connected.getpeercert(binary_form=True), subject_of(connected)
     return ConnectionFacts(
         peer=peer,
@@ -43,8 +45,7 @@ def _local(connected: socket.socket) -> str:
 
 def subject_of(connected: ssl.SSLSocket) -> str:
     """Return the common name in a verified certificate; empty if there is none, or more than one."""
-    parts: Any = (connected.getpeercert() or {}).get(
-        "subject", ()
-    )  # empty, too, for one that was not verified
+    # Empty for a certificate that was not verified.
+    parts: Any = (connected.getpeercert() or {}).get("subject", ())
     names = [value for part in parts for field, value in part if field == "commonName"]
     return names[0] if len(names) == 1 else ""

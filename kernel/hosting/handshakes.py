@@ -1,4 +1,4 @@
-"""Handshakes: makes a wire of a connected socket, as its address says: plain, with TLS, with WebSocket, or with both.
+"""Handshakes: make a wire of a connected socket: plain, with TLS, with WebSocket, or with both.
 
 All engines use this, for both sides of a connection.
 """
@@ -43,6 +43,7 @@ class Handshakes:
         if address.transport in ("tls", "wss"):
             self._context = self._make_context()
         if address.transport in ("ws", "wss"):
+            # Only here: wsproto is an extra, which plain addresses do not need.
             from kernel.hosting.web_socket import WebHandshake
 
             self._web = WebHandshake(address, web or WebOptions(), server_side=server_side)
@@ -59,12 +60,14 @@ class Handshakes:
 
     async def start_tls(self, connected: socket.socket) -> Wire:
         """Begin TLS on a socket in the middle of a conversation.  It need not be in the address."""
+        # Made when it is first needed: an engine whose protocol never upgrades needs no certificate.
         if self._context is None:
             self._context = self._make_context()
         return await self._shake_tls(connected)
 
     async def _shake_tls(self, connected: socket.socket) -> TlsWire:
         assert self._context is not None
+        # For SNI and for the check of the certificate.  An address without a host dials localhost.
         name = (
             None if self._server_side else self._tls_options.server_name or self._address.host or "localhost"
         )

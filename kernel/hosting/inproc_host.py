@@ -1,6 +1,14 @@
 """In-process host: one end of a connection between two engines of one kernel.
 
-Batches pass without bytes or copies.
+Batches pass without bytes or copies.  Two pipes of their own take the place of the socket, one in each
+direction.  Each has a writer and a reader, as every pipe: the ends may be in two threads, and the callbacks
+of a pipe are posted to the thread that they are for.  What a protocol would do with control frames, the pipes
+do themselves: they carry confirmations and subscriptions in the opposite direction (``Pipe.confirm``,
+``Pipe.ask_writer``).
+
+Two numberings meet, as in a stream host.  A pair of pipes lives as long as one connection and counts its
+messages from 1; the port of a dialler lives on, and its positions go on.  ``_base_in`` and ``_base_out``
+convert.
 """
 
 from __future__ import annotations
@@ -13,6 +21,7 @@ from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
 
+# The most messages of one ``take``.
 _AT_ONCE = 4096
 _MARKS = WaterMarks(high=4 * _AT_ONCE)
 
@@ -33,26 +42,27 @@ class InprocEnd:
         self._going = True
         self._waiting_for_room = False
         self._patterns = PeerPatterns()
-        # The pipes count the messages of one connection, the port those of its whole life.  What has to be
-        # added:
-        self._base_in = 0  # to the port's position of what it sent, for the count of the incoming pipe
-        self._base_out: int | None = (
-            None  # to the outgoing pipe's count, for the port's position; None: nobody waits
-        )
+        # Added to the port's position of what it sent, it gives the count of the incoming pipe.
+        self._base_in = 0
+        # Added to the count of the outgoing pipe, it gives the port's position.  None: nobody waits.
+        self._base_out: int | None = None
 
     def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
         """Begin a connection.  Called in the thread of this end."""
         self.port, self._incoming, self._outgoing = port, incoming, outgoing
         self._base_in = -port.sent()
         self._base_out = None
-        incoming.on_ready = self._on_incoming  # the pipes post to hosts, which call in their thread
+        # The pipes post these to the host, which calls them in the thread of this end.
+        incoming.on_ready = self._on_incoming
         outgoing.on_writable = self._on_room
         outgoing.on_confirmed = self._on_peer_confirmed
         self._patterns.begin(port)
         outgoing.on_asked = partial(self._patterns.ask, port)
+        # A new connection begins without subscriptions, and the port has kept what its readers want.
         for pattern in port.asked:
             incoming.ask_writer("subscribe", pattern)
         self._waiting_for_room = False
+        # What the last connection left unconfirmed goes out before anything newer.
         self._write(port.rewind())
         self._on_incoming()
         self.on_output()
@@ -75,9 +85,12 @@ class InprocEnd:
         outgoing = self._outgoing
         assert outgoing is not None
         self.messages_out += taken.count
-        if taken.position is not None:  # before writing: the other end may confirm at once
+        # Before writing: the other end runs in another thread and may confirm at once.
+        if taken.position is not None:
             self._base_out = taken.position - taken.count - outgoing.written
         for batch in taken.batches:
+            # A full pipe takes the batch all the same.  The rest of ``taken`` must go out too: it has left
+            # the port.
             self._waiting_for_room |= not outgoing.write(batch)
 
     def _on_room(self) -> None:
@@ -91,9 +104,11 @@ class InprocEnd:
             count = sum(map(len, batches))
             self.messages_in += count
             self._going = port.send(batches)
-            if not port.confirms:  # no route confirms: sending is all that can be done
+            # No route confirms, so to have put the messages into the pipes is all that can be done.
+            if not port.confirms:
                 incoming.confirm(count)
                 self._base_in = incoming.confirmed - port.sent()
+        # Only when the pipe is empty: what the other end wrote before it went is still delivered.
         if incoming is not None and incoming.ended and not incoming.more():
             self.on_end()
 
@@ -116,6 +131,7 @@ class InprocEnd:
         """Confirm to the other end what every destination has confirmed."""
         if self._incoming is not None:
             news = self._base_in + position - self._incoming.confirmed
+            # Not positive: positions of an earlier connection, whose pipes are gone.
             if news > 0:
                 self._incoming.confirm(news)
 

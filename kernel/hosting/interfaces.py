@@ -12,6 +12,7 @@ import msgspec
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+# ``linux/sockios.h``, and the two forms of ``struct ifreq`` (netdevice(7)).
 _SIOCGIFADDR, _SIOCGIFMTU = 0x8915, 0x8921
 _IFREQ_ADDRESS, _IFREQ_NUMBER = Struct("16s4x4s8x"), Struct("16si12x")
 _IPV6_INTERFACES = Path("/proc/net/if_inet6")
@@ -85,5 +86,7 @@ def _is_in(address: IpAddress, wanted: str) -> bool:
 def _address_towards(group: IpAddress) -> str:
     family = socket.AF_INET if group.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        # Connecting a datagram socket sends nothing.  It makes the system choose a route, and with it our
+        # address.
         sock.connect((str(group), 9))
         return str(sock.getsockname()[0])

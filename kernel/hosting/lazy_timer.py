@@ -22,6 +22,8 @@ class LazyTimer:
 
     def arm(self, deadline: float | None) -> None:
         """Have the callback called at ``deadline`` at the latest; None does nothing."""
+        # A later deadline leaves the timer as it is: it fires early, and the callback arms it again.  A
+        # heartbeat that is put off by each byte read would otherwise cost a timer operation for each read.
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._armed = deadline
             self._host.set_timer(deadline, self._on_time, self)
@@ -34,4 +36,5 @@ class LazyTimer:
 
     def _on_time(self) -> None:
         self._armed = None
+        # After ``_armed`` is None, since the callback usually arms the timer again.
         self._callback()

@@ -25,6 +25,7 @@ RESERVE = 32
 """Descriptors that are kept for the rest of the process (logs, segments, /proc).  A quarter of the limit if
 it is small."""
 
+# No descriptor in this process or in the system, or no memory for one: it goes over when others close.
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 OnAccept = Callable[[socket.socket, str], None]
@@ -120,9 +121,11 @@ class Listener:
             self._host.poller.watch(sock.fileno(), readable=lambda: self._accept(sock), writable=None)
 
     def _accept(self, sock: socket.socket) -> None:
+        # A limit, so that a flood of connections does not stop the connections that exist.
         for _ in range(ACCEPTS_A_TURN):
             try:
                 connection, peer = sock.accept()
+            # ConnectionAbortedError: the peer reset the connection while it waited in the backlog.
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -130,6 +133,8 @@ class Listener:
                     raise
                 self._turn_away(sock, error.strerror or str(error))
                 return
+            # The process itself needs descriptors, for segments and logs.  It must not fail because clients
+            # have taken all.
             if connection.fileno() >= _last_for_connections():
                 connection.close()
                 self._pause(sock, "the last file descriptors are kept for the process itself")
@@ -145,7 +150,10 @@ class Listener:
             os.close(self._spare)
             self._spare = None
             try:
+                # A peer that is not accepted would wait in the backlog, and the listening socket would stay
+                # readable: the poller would call again without a pause.
                 sock.accept()[0].close()
+            # Another thread has taken the descriptor, or the peer has gone.
             except OSError:
                 pass
         try:
@@ -170,6 +178,7 @@ def _last_for_connections() -> int:
     computed at each accept (0.3 us), since a program may change its limit.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    # A quarter of a small limit: of 64 descriptors, 32 would be half.
     return limit - min(RESERVE, limit // 4) if limit != resource.RLIM_INFINITY else 1 << 62
 
 
@@ -208,13 +217,16 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
     """
     sock = socket.socket(socket.AF_UNIX)
     try:
+        # Only a socket is replaced: a mistyped path must not delete a file.
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.setblocking(False)  # the backlog of a process that does not accept may be full
                 try:
                     probe.connect(path)
+                # Nobody listens: the file of a process that has died.
                 except ConnectionRefusedError:
                     os.unlink(path)
+                # Somebody listens, with a full backlog.  ``bind`` below fails then, as it should.
                 except BlockingIOError:
                     pass
         sock.bind(path)
@@ -231,6 +243,7 @@ def _identity(path: str | None) -> tuple[int, int] | None:
     if path is None:
         return None
     try:
+        # A successor may have replaced the file by its own, which must not be removed here.
         status = os.stat(path)
     except OSError:
         return None

@@ -27,9 +27,11 @@ class MessageReader:
 
     def add(self, batches: Iterable[Batch]) -> None:
         """Append batches."""
+        # Empty batches would make ``__bool__`` true without a message.
         self._batches.extend(batch for batch in batches if batch.bodies)
 
     def __bool__(self) -> bool:
+        # A list iterator knows how many items are left, so nothing has to be counted for each message.
         return length_hint(self._raw) > 0 or bool(self._batches)
 
     def more(self) -> bool:
@@ -45,6 +47,7 @@ class MessageReader:
         self._envelope = batch.envelope
         self._multipart = batch.multipart
         self._raw = iter(batch.bodies)
+        # Joined when they are read: ``message`` returns the parts instead.
         self.bodies = map(b"".join, self._raw) if batch.multipart else self._raw
 
     def run(self, most: int) -> Batch:

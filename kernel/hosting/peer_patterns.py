@@ -23,6 +23,9 @@ class PeerPatterns:
 
     def begin(self, port: Port) -> None:
         """Begin a conversation."""
+        # Left over: the peer did not subscribe to these again in the conversation that has ended.  No
+        # protocol says when a peer has named all of its patterns, so its end is the first time to know
+        # (docs/decisions/0022-subscriptions-travel.md).
         for pattern in self._before.elements():
             port.unsubscribe(pattern)
         self._before, self._now = self._now, Counter()
@@ -31,10 +34,12 @@ class PeerPatterns:
         """Apply ``subscribe`` or ``unsubscribe`` of the peer."""
         if verb == "subscribe":
             self._now[pattern] += 1
+            # The port has this subscription since the conversation before.
             if self._before[pattern]:
                 self._before[pattern] -= 1
             else:
                 port.subscribe(pattern)
-        elif self._now[pattern]:  # else it was never subscribed to
+        # A peer may take back what it never subscribed to.  The port counts, so that must not reach it.
+        elif self._now[pattern]:
             self._now[pattern] -= 1
             port.unsubscribe(pattern)

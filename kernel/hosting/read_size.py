@@ -21,6 +21,7 @@ meanwhile."""
 def next_read_size(size: int, got: int, asked: int) -> int:
     """Return the new read size: it was ``size``, and a read of ``asked`` bytes has returned ``got``."""
     if got == asked:
+        # A full read: there is more.  Two such reads lead from the first size to the largest.
         return min(4 * size, READ_SIZE)
     return FIRST_READ_SIZE if got < FIRST_READ_SIZE // 4 else size
 
@@ -32,6 +33,7 @@ def fair_read_size(size: int, got: int, asked: int, seconds: float) -> int:
     KiB of methods, or of messages with a different key each, take a fifth of a second.
     """
     following = next_read_size(size, got, asked)
+    # A clock that is too coarse for this read.
     if seconds <= 0:
         return following
     return min(following, max(SMALLEST_READ, int(got * TURN_SECONDS / seconds)))

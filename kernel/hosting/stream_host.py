@@ -1,13 +1,38 @@
 """Stream host: the one place where a sans-I/O stream protocol meets a port.
 
 The connection has the wire, the descriptor and the timer (``connection.py``, where the theory is).  The
-stream host passes bytes to the protocol and batches to the port, and back.  While the socket is full, nothing
-is taken from the pipes; while a pipe is full, nothing is read from the socket.  That is all of the
-back-pressure.
+stream host passes bytes to the protocol and batches to the port, and back.  Everything here runs in the
+thread of the engine; only ``own_counters`` may be called by others.
 
-Two numberings meet here.  The peer counts the messages of one conversation.  The port counts those of its
-whole life, which has many conversations at a dialler.  ``_base_in`` and ``_base_out`` convert between them;
-both are set anew in each conversation, since each has a stream host of its own.
+Back-pressure
+    While the socket is full, nothing is taken from the pipes.  While a pipe is full, nothing is read from the
+    socket.  A protocol adds two conditions of its own: ``ready_to_send``, and credit (``Crediting``).  If
+    messages wait for one of these, ``_withheld`` is true, and ``_after`` looks again after each input and
+    each deadline, since nothing else can change them.
+
+The order in a turn
+    After input the protocol may have messages, subscriptions, confirmations, answers, a login and a wish for
+    TLS, all from the same bytes.  ``_after`` looks at them in this order: login; port; subscriptions;
+    confirmations; output; end; TLS.  The port comes first of what needs one.  The output comes before the
+    end, because the last answer explains it to the peer, and before TLS, because it belongs to the plain
+    part.
+
+Before the port is open
+    The port is opened when the handshake is over, since a ``Named`` protocol knows only then what it is
+    called.  Messages that arrive earlier wait in ``_early``.  They are dropped if the peer has to log in and
+    is refused, and passed on otherwise, even if the conversation has ended in the meantime: the peer believes
+    them sent.
+
+Two numberings
+    The peer counts the messages of one conversation.  The port counts those of its whole life, which has many
+    conversations at a dialler.  ``_base_in`` and ``_base_out`` convert between them; both are set anew in
+    each conversation, since each has a stream host of its own (docs/decisions/0019-positions.md).
+
+Who confirms
+    If a route confirms, a received message is confirmed to the peer when every destination has confirmed it
+    (``on_confirmed``).  If none does, it is confirmed once it is in the pipes.  In the other direction the
+    protocol says up to where the peer has confirmed.  For a protocol without confirmations a message counts
+    as confirmed when the operating system has all of its bytes (``_written``).
 """
 
 from __future__ import annotations
@@ -140,14 +165,17 @@ class StreamHost(ConnectionOwner):
         self._observable: Observable | None = _offered(protocol, Observable)
         self._authenticating: Authenticating | None = _offered(protocol, Authenticating)
         self._on_login = on_login or _refuse_login
-        self._accepted = True  # False from the peer's login until it is accepted
+        # False from the peer's login until it is accepted.
+        self._accepted = True
         self._upgrading: UpgradesToTls | None = _offered(protocol, UpgradesToTls)
         self._start_tls = start_tls
         self._shared = {} if shared is None else shared
         self._patterns = patterns or PeerPatterns()
         self._port: Port | None = None
-        self._early: list[Batch] = []  # received before the port was opened
-        self._over_credit = NOTHING_TAKEN  # taken from the pipes; the peer has not given credit for it
+        # Received before the port was opened.
+        self._early: list[Batch] = []
+        # Taken from the pipes, while the peer has not given credit for it.
+        self._over_credit = NOTHING_TAKEN
         self._connection = Connection(host, wire, self, large=self._large)
 
     # ------------------------------------------------------------------ life
@@ -172,6 +200,7 @@ class StreamHost(ConnectionOwner):
         told: Told | None = _offered(self._protocol, Told)
         if told is not None:
             told.on_connection(self._facts())
+        # The first call of the conversation: it tells the protocol the time.
         self._protocol.handle_timeout(self._host.now())
         self._connection.start()
         self._after()
@@ -196,6 +225,8 @@ class StreamHost(ConnectionOwner):
 
     def _fail(self, error: RemoteProtocolError) -> None:
         self._counters.protocol_errors += 1
+        # Messages that were complete before the fault count as received, so that the peer need not repeat
+        # them.
         self._deliver(error.batches)
         self._deliver_early()
         self._close(f"protocol error: {error}")
@@ -316,9 +347,13 @@ class StreamHost(ConnectionOwner):
             if unrouted:
                 self._answering.unrouted(unrouted, self._host.now())
         if not port.send(batches):
+            # What was sent is accepted all the same: a pipe may exceed its high mark by what one read has
+            # brought.
             self._connection.pause(Pause.ROUTES_FULL)
         if not port.confirms:
-            self._protocol.confirm(self._received)  # no route confirms: sending is all that can be done
+            # No route confirms, so to have put the messages into the pipes is all that can be done.
+            self._protocol.confirm(self._received)
+            # A route that confirms may be added later, and then ``on_confirmed`` begins to count here.
             self._base_in = self._received - port.sent()
 
     def on_writable(self) -> None:
@@ -328,7 +363,9 @@ class StreamHost(ConnectionOwner):
     def on_confirmed(self, position: int) -> None:
         """Confirm to the peer what every destination has confirmed."""
         count = self._base_in + position
-        if not self.ended and count > 0:  # otherwise the messages are those of an earlier conversation
+        # With 0 and below, the messages are those of an earlier conversation, whose peer cannot be told any
+        # more.
+        if not self.ended and count > 0:
             self._protocol.confirm(count)
             self._flush()
 
@@ -339,6 +376,8 @@ class StreamHost(ConnectionOwner):
             self._look_for_login(self._authenticating)
         if self._port is None and protocol.ready_to_send():
             self._open()
+        # The conversation is over before its port was opened.  What the peer has sent is passed on all the
+        # same.
         elif protocol.closed():
             self._deliver_early()
         port = self._port
@@ -361,7 +400,9 @@ class StreamHost(ConnectionOwner):
         """Pass on to the routes what the peer has asked for."""
         for verb, pattern in self._protocol.subscriptions:
             self._patterns.ask(port, verb, pattern)
+        # The same list, not a new one: the protocol keeps a reference to it.
         self._protocol.subscriptions.clear()
+        # True at once if every source has applied them; otherwise ``on_subscribed`` is called later.
         if self._told_of_subscriptions is not None and port.subscribed():
             self._told_of_subscriptions.subscribed(self._host.now())
 
@@ -369,13 +410,17 @@ class StreamHost(ConnectionOwner):
         """Open the port after the handshake, or go on with that of an earlier conversation."""
         self._on_open()
         port = self._port = self._open_port(self)
+        # What the port sent before this conversation is not part of its count.
         self._base_in = -port.sent()
         self._patterns.begin(port)
         if self._subscribing is not None:
             for pattern in port.asked:
                 self._subscribing.subscribe(pattern)
+        # Before the first ``take``: what an earlier conversation left unconfirmed goes out before newer
+        # messages.
         again = port.rewind()
         if self._crediting is not None:
+            # A peer with credit may not get all of it at once.
             self._over_credit = again
         elif again:
             self._send(again)
@@ -388,12 +433,14 @@ class StreamHost(ConnectionOwner):
     def _look_for_upgrade(self, protocol: UpgradesToTls) -> None:
         """Begin TLS when the protocol wants it and all earlier bytes are written."""
         connection = self._connection
+        # The peer begins TLS behind our last plain byte, so all plain bytes have to be written first.
         if connection.ended or connection.writing or not protocol.wants_tls():
             return
         connected = connection.wire.connected
         if connected is None or self._start_tls is None or not isinstance(connection.wire, PlainWire):
             self._close("the protocol wants TLS, which cannot begin on this connection")
             return
+        # The handshake reads the socket itself, in a task, so the connection must not.
         connection.begin_upgrade()
         self._host.nursery.start_soon(self._upgrade, protocol, connected, self._start_tls)
 
@@ -405,6 +452,7 @@ class StreamHost(ConnectionOwner):
             connection.end(f"no TLS: {error}")
             return
         if connection.ended:
+            # The engine was stopped during the handshake, and nobody else knows this wire.
             wire.close()
             return
         connection.end_upgrade(wire)
@@ -421,6 +469,8 @@ class StreamHost(ConnectionOwner):
                 nonlocal decided
                 if not decided:
                     decided = True
+                    # In a turn of its own: the decision may come from within ``on_login``, while ``_after``
+                    # is still at work.
                     self._host.soon(partial(self._on_decision, protocol, reason))
 
             self._on_login(msgspec.structs.replace(login, peer=self.peer), decide)
@@ -462,6 +512,7 @@ class StreamHost(ConnectionOwner):
     def _take_confirmations(self) -> None:
         port, base = self._port, self._base_out
         if port is not None and base is not None:
+            # None: the peer does not confirm; then ``_written`` confirms.
             confirmed = self._protocol.confirmed()
             if confirmed is not None:
                 port.confirm_through(base + confirmed)
@@ -474,12 +525,15 @@ class StreamHost(ConnectionOwner):
         if port is None or connection.ended:
             return
         self._withheld = False
+        # One busy connection must not keep the thread from its other engines; ``soon`` below goes on in the next
+        # turn.
         for _ in range(BATCHES_A_TURN):
             if connection.writing:
                 return
             if not protocol.ready_to_send():
                 self._withheld = True
                 return
+            # Messages are counted and bytes are meant.  The size of the last batch's bodies is the estimate.
             most = BATCH_BYTES // self._body_size or 1
             taken = port.take(most) if self._crediting is None else self._take_on_credit(port, most)
             if not taken.batches:
@@ -517,11 +571,14 @@ class StreamHost(ConnectionOwner):
         self._body_size = size // count + 1
         self._counters.messages_out += count
         self._sent += count
+        # Somebody waits for a confirmation of these messages.
         if position is not None:
             if self._base_out is None:
                 self._protocol.want_confirm()
+            # After ``_sent`` was increased: the two numbers name the same message.
             self._base_out = position - self._sent
             self._unwritten = position
+        # ``want_confirm`` comes before the messages that it is about, also on the wire.
         self._protocol.send_batches(batches, self._host.now())
         self._flush()
         if self._refusing is not None and self._refusing.refused:
@@ -532,14 +589,17 @@ class StreamHost(ConnectionOwner):
         first = refused[0].reason
         port, base = self._port, self._base_out
         if port is not None and base is not None:
+            # The port decides where refused messages go: to the dead letters of their route, or nowhere.
             for number, reason in refused:
                 port.refuse(base + number, base + number, reason)
         self._counters.messages_refused += len(refused)
         self._counters.messages_out -= len(refused)
         refused.clear()
         if self._on_refused is not None:
+            # Once a conversation: a peer that refuses everything would fill the log.
             tell, self._on_refused = self._on_refused, None
             tell(first)
+        # A refusal may have been all that later confirmations waited for.
         if not self.ended:
             self._take_confirmations()
             if not self._connection.writing:

@@ -14,6 +14,7 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
     """Return the context of a listener."""
     if options.certificate is None:
         raise ValueError("a tls listener needs tls.certificate (and tls.key)")
+    # ``authorities`` alone does not make the server ask for a certificate; ``verify_mode`` does.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=options.authorities)
     context.load_cert_chain(options.certificate, options.key)
     if options.require_client_certificate:
@@ -25,6 +26,7 @@ def client_context(options: TlsOptions) -> ssl.SSLContext:
     """Return the context of a dialler."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=options.authorities)
     if options.verify == "none":
+        # In this order: Python refuses CERT_NONE while names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if options.certificate is not None:
@@ -47,7 +49,9 @@ async def handshake(
     """
     connected.setblocking(False)
     try:
-        connected.getpeername()  # raises if the peer has reset it; ``wrap_socket`` would lose the socket then
+        # Raises if the peer has reset the connection.  ``wrap_socket`` finds that out only after it has
+        # detached our socket, so nobody could close the descriptor.
+        connected.getpeername()
         wrapped = context.wrap_socket(
             connected,
             server_side=server_side,
@@ -73,6 +77,7 @@ async def handshake(
     except OSError as error:  # ssl.SSLError is one
         wrapped.close()
         raise ConnectionLost(f"TLS handshake failed: {error}") from None
+    # Cancelled, or a KeyboardInterrupt: nobody else has a reference to the socket.
     except BaseException:
         wrapped.close()
         raise

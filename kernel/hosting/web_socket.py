@@ -1,9 +1,37 @@
 """WebSocket (RFC 6455): a wire over another wire, and the handshake that begins it.
 
-The bytes of the conversation are the payload of binary messages.  The borders between messages have no
-meaning, so a stream protocol does not need to know about WebSocket.  Text messages are read as their UTF-8
-bytes.  A ping is answered with a pong, and a close with a close.  wsproto (extra ``web``) reads and writes
-the frames.
+Payload
+    The bytes of the conversation are the payload of binary messages.  The borders between messages have no
+    meaning, so a stream protocol does not need to know about WebSocket.  Text messages are read as their
+    UTF-8 bytes.  wsproto (extra ``web``) reads and writes the frames; it does no input or output, as our
+    protocols.
+
+Two queues of output
+    A frame has to be written whole before the next one, and a frame that wsproto has made cannot be taken
+    back.  So ``send`` takes buffers out of the caller's queue one frame at a time, and keeps the frame in
+    ``_encoded`` until the inner wire has taken it.  What is left in the caller's queue is not in any frame
+    yet.  Answers to pings go into ``_encoded`` directly: RFC 6455 allows control frames between the frames of
+    messages.
+
+Three kinds of end
+    ==========================  ==========================================================================
+    a close frame of the peer   is answered with a close frame; ``at_end`` is true after the last payload
+    the inner wire ends         ``receive`` returns ``b""``: the protocol decides whether something is missing
+    a fault of the peer         ``ConnectionAbortedError``, which the connection reports as a lost connection
+    ==========================  ==========================================================================
+
+    ``shut_down`` sends a close frame and does not shut down the socket, because the peer's answer to it is
+    the end that ``closing_wire.py`` waits for.
+
+Limits
+    A message of the peer may come in any number of frames, of which each is passed on as it comes, so nothing
+    is collected here.  ``web.max_message`` counts anyway, as the RFC provides (status 1009).  A peer that
+    sends pings and does not read is disconnected at ``UNREAD_CONTROL_BYTES``.
+
+Handshake
+    It is HTTP: a request with the path, the subprotocols and, from a browser, the origin, and one answer.  It
+    is written once for tasks and for threads (``waiting.py``).  A client may send its first frames together
+    with its request, and a server with its answer; they are kept in ``_early``.
 """
 
 from __future__ import annotations
@@ -75,7 +103,7 @@ class WebSocketWire:
 
     @property
     def has_early_data(self) -> bool:
-        """Whether something came together with the handshake, for which the descriptor will not become readable."""
+        """Whether something came with the handshake, for which the descriptor does not become readable."""
         return bool(self._early)
 
     def fileno(self) -> int:
@@ -97,8 +125,10 @@ class WebSocketWire:
             payload = self._payload(self._ws.events())
         except (LocalProtocolError, RemoteProtocolError) as error:
             raise ConnectionAbortedError(f"WebSocket: {error}") from None
+        # TLS has ended with these bytes, so there will be no further call for the end.
         if self._inner.at_end:
             self._at_end = True
+            # With at_end set, None would mean that there is more to wait for.
             return payload or b""
         return payload
 
@@ -114,12 +144,15 @@ class WebSocketWire:
                     raise ConnectionAbortedError(
                         f"WebSocket: a message of more than {self._max_message} bytes (web.max_message)"
                     )
+                # The limit is one of messages, which may consist of many events.
                 if event.message_finished:
                     self._message_size = 0
+                # An empty message is allowed, but ``b""`` would be taken for the end.
                 if fragment:
                     fragments.append(fragment)
             elif isinstance(event, Ping):
                 self._send_control(event.response())
+            # RFC 6455, section 5.5.1: a close is answered with a close, once.
             elif isinstance(event, CloseConnection) and not self._at_end:
                 self._at_end = True
                 self._answer_close(event)
@@ -141,6 +174,8 @@ class WebSocketWire:
         """Write a control frame now, or with what is sent next."""
         self._encoded.append(self._ws.send(event))
         if (
+            # ``_encoded`` may also have one frame of messages, of about ``FRAME_BYTES``, which is not the
+            # fault of pings.
             not self._inner.send(self._encoded)
             and sum(map(len, self._encoded)) > UNREAD_CONTROL_BYTES + FRAME_BYTES
         ):
@@ -152,6 +187,7 @@ class WebSocketWire:
         What was removed from ``buffers`` may still wait here, in a frame.
         """
         inner, encoded = self._inner, self._encoded
+        # Everything older has to be written before the next frame is made.
         while inner.send(encoded):
             if not buffers:
                 return True
@@ -162,6 +198,7 @@ class WebSocketWire:
                     fragments.append(first[:FRAME_BYTES])
                     if self._begun is None:
                         self._begun = first
+                    # A view: slicing bytes would copy the rest once for each frame.
                     buffers[0] = memoryview(first)[FRAME_BYTES:]
                     size += FRAME_BYTES
                 else:
@@ -177,6 +214,7 @@ class WebSocketWire:
     def shut_down(self) -> None:
         """Send a close frame.  When the peer answers it, ``receive`` returns the end."""
         try:
+            # 1000.  The inner wire stays open, so that the answer can arrive.
             self._send_control(CloseConnection(CloseReason.NORMAL_CLOSURE))
         except LocalProtocolError:  # the peer has closed first, and was answered
             self._inner.shut_down()
@@ -225,12 +263,15 @@ class WebHandshake:
         host = address.authority if address.host else f"localhost:{address.port}"
         await _write(inner, ws.send(Request(host=host, target=address.path, subprotocols=offered)), waits)
         events = await _events(inner, ws, waits)
+        # What follows the answer in the same read are frames of the conversation.
         answer = events.pop(0)
         if isinstance(answer, (RejectConnection, RejectData)):
             status = f"status {answer.status_code}" if isinstance(answer, RejectConnection) else "an error"
             raise ConnectionResetError(f"the server answers with {status}")
         if not isinstance(answer, AcceptConnection):
             raise ConnectionResetError(f"the server answers with {type(answer).__name__}")
+        # RFC 6455, section 4.1, lets a server choose none.  Our protocol would then be one that the server
+        # has not agreed to.
         if offered and answer.subprotocol is None:
             raise ConnectionResetError(f"the server speaks none of {', '.join(offered)}")
         return events
@@ -239,6 +280,7 @@ class WebHandshake:
         try:
             events = await _events(inner, ws, waits)
         except RemoteProtocolError as error:  # the request is not one for a WebSocket
+            # wsproto has prepared an answer with the status, so that an HTTP client sees why.
             if isinstance(error.event_hint, RejectConnection):
                 await _write(inner, ws.send(error.event_hint), waits)
             raise
@@ -249,6 +291,7 @@ class WebHandshake:
         if refusal:
             await _write(inner, ws.send(RejectConnection(status_code=refusal)), waits)
             raise ConnectionResetError(why)
+        # Our order decides, not that of the client.
         chosen = next((each for each in self._options.subprotocols if each in request.subprotocols), None)
         await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)), waits)
         return events + list(ws.events())  # a client may send frames before it has our answer
@@ -261,6 +304,8 @@ class WebHandshake:
             return 404, f"it asks for {path!r}, and {self._address.path!r} is here"
         if options.subprotocols and not set(options.subprotocols) & set(request.subprotocols):
             return 400, f"it speaks none of {', '.join(options.subprotocols)}"
+        # Only browsers send it, and a page cannot forge it.  The check protects users of browsers from
+        # foreign pages that use their access to this listener (RFC 6455, section 10.2).
         origin = dict(request.extra_headers).get(b"origin", b"").decode("latin-1")
         if origin and options.origins and origin not in options.origins:
             return 403, f"it comes from {origin}, which is none of web.origins"

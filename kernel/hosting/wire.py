@@ -32,7 +32,7 @@ class Wire(Protocol):
 
     @property
     def has_early_data(self) -> bool:
-        """Whether ``receive`` has something from a handshake, for which the descriptor will not become readable."""
+        """Whether ``receive`` has something for which the descriptor does not become readable."""
         ...
 
     def fileno(self) -> int:
@@ -100,12 +100,15 @@ class PlainWire:
         sock = self.connected
         try:
             while buffers:
+                # One buffer is the usual case, and needs no list.
                 if len(buffers) == 1:
                     sent = sock.send(buffers[0])
                 else:
+                    # Several buffers go out without being joined, so that large bodies are not copied.
                     sent = sock.sendmsg([buffers[at] for at in range(min(len(buffers), BUFFERS_A_CALL))])
                 drop_sent(buffers, sent, self._begun)
         except (BlockingIOError, InterruptedError):
+            # What was sent was removed by then, so the next call continues behind it.
             return False
         return True
 
@@ -150,21 +153,27 @@ class TlsWire:
                     break
                 received.append(data)
                 size += len(data)
+                # The rest of a decrypted record is in OpenSSL and no longer in the socket.
                 if size >= most and self.connected.pending():
                     most = size + self.connected.pending()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return b"".join(received) if received else None
+        # A peer that closes its socket without close_notify.  A protocol with frames of its own notices
+        # whether something is missing, so this counts as a plain end.
         except ssl.SSLEOFError:
             pass
         except OSError:
+            # With data, return it first.  The next call finds the error again.
             if not received:
-                raise  # with data, return it: the next call finds the end again
+                raise
         return b"".join(received)
 
     def send(self, buffers: deque[Buffer]) -> bool:
         """Write as much as the socket takes."""
         try:
             while buffers:
+                # A TLS record has at most 16 KiB of payload.  Small buffers are joined, since each call makes
+                # a record of its own, with its header and its encryption.
                 if len(buffers) > 1 and len(buffers[0]) < 16384:
                     joined = b"".join(buffers)
                     buffers.clear()
@@ -181,7 +190,9 @@ class TlsWire:
         """
         try:
             self.connected.unwrap()
-        except OSError:  # it wants the peer's close_notify now; we do not wait for that
+        except OSError:
+            # ``unwrap`` has sent ours and now wants the peer's close_notify.  RFC 8446 lets both sides close
+            # on their own, so we do not wait for it.
             pass
         self.connected.shutdown(socket.SHUT_WR)
 
@@ -210,5 +221,6 @@ def drop_sent(buffers: deque[Buffer], sent: int, begun: list[Buffer]) -> None:
                 begun.append(first)
             buffers[0] = memoryview(first)[sent:]
             return
+    # An empty buffer is sent as 0 bytes, so the loop above does not remove it.
     while buffers and not len(buffers[0]):
         buffers.popleft()

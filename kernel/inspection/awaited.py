@@ -22,7 +22,7 @@ class Awaited:
         self._waiting.append((number, time))
 
     def do_not_measure(self, number: int) -> None:
-        """Do not measure this request: it was repeated, and an answer could belong to either (Karn's rule)."""
+        """Do not measure this request: an answer could be to its repetition (Karn's algorithm, RFC 6298)."""
         for at, (each, _) in enumerate(self._waiting):
             if each >= number:
                 if each == number:

@@ -1,6 +1,7 @@
-"""Checks for engines that are an end: a sink, which takes messages out of the kernel, and a source, which brings them in.
+"""Checks for engines that are an end: a sink takes messages out of the kernel, a source brings them in.
 
-A file, a database, a web hook, a sensor: nothing of the kernel's is on the other side.  An engine's test says how to plan
+A file, a database, a web hook, a sensor: nothing of the kernel's is on the other side.  An engine's test says
+how to plan
 the engine, and how to see or to make what is on the other side::
 
     @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
@@ -108,7 +109,7 @@ def takes_bodies_of_all_sizes(subject: SinkSubject) -> None:
 
 
 def loses_nothing_when_it_is_replaced(subject: SinkSubject) -> None:
-    """At least once: a sink that is removed in the middle leaves what it has not confirmed to its successor."""
+    """At least once: a sink that is removed leaves what it has not confirmed to its successor."""
     kernel = subject.kernels(subject.plan(), _route_to_sink(high=10_000))
     app = kernel.open("app", "native")
     total = 0

@@ -1,4 +1,4 @@
-"""The parts of the fixture ``kernel_factory`` (``pytest_plugin.py``), which can also be imported from here."""
+"""The parts of the fixture ``kernel_factory``, which can also be imported from here."""
 
 from __future__ import annotations
 

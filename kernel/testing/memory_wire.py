@@ -1,7 +1,8 @@
 """Memory wire: two ends of a stream without a socket, on a clock that stands still, with faults on order.
 
-A :class:`SimulatedHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher, and
-a clock that only ``run`` moves.  Nothing in here waits, so hours of heartbeats take milliseconds and every
+A :class:`SimulatedHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher,
+and a clock that only ``run`` moves.  Nothing in here waits, so hours of heartbeats take milliseconds and
+every
 run is the same::
 
     host = SimulatedHost()

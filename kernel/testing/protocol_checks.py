@@ -155,7 +155,10 @@ def random_chunks(subject: ProtocolSubject) -> None:
 
 
 def sizes_are_counted(subject: ProtocolSubject) -> None:
-    """A batch's size is that of its bodies, and its width that of each, or 0: water marks and encoders depend on it."""
+    """A batch's size is that of its bodies, and its width that of each body, or 0.
+
+    Water marks and encoders depend on both.
+    """
     _, server = subject.opened()
     for batch in server.receive_data(subject.sent()[0], 0.0):
         sizes = [sum(map(len, body)) if batch.multipart else len(body) for body in batch.bodies]
@@ -287,7 +290,7 @@ def closing_is_understood(subject: ProtocolSubject) -> None:
 
 
 def sending_when_closed_is_refused(subject: ProtocolSubject) -> None:
-    """``send_batches`` on a closed conversation raises a ``ProtocolError``, rather than lose messages in silence."""
+    """``send_batches`` raises a ``ProtocolError`` after the end, and does not lose messages in silence."""
     client, server = subject.opened()
     client.close("done", 0.0)
     carry(client, server, 0.0)
