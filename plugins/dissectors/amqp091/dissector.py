@@ -28,6 +28,7 @@ def measure(data: bytes, at: int) -> int:
     """Return the size in bytes of the frame or protocol header at ``at``, or 0 if more bytes are needed."""
     if data[at] == frames.PROTOCOL_HEADER[0] and frames.PROTOCOL_HEADER.startswith(data[at : at + 4]):
         return len(frames.PROTOCOL_HEADER)
+    # A wrong type shows at once.  The end octet can be checked only when the whole frame is there.
     if data[at] not in _TYPES:
         raise RemoteProtocolError(f"unknown frame type {data[at]}")
     if len(data) < at + _HEAD:
@@ -42,6 +43,8 @@ def find_boundary(data: bytes) -> int:
     """Return the offset where a frame certainly begins, or -1."""
     if data.startswith(frames.PROTOCOL_HEADER[:5]):
         return 0
+    # Bytes of a message may look like the beginning of a frame.  So each candidate has to prove itself in
+    # ``_begins``.
     for match in _CANDIDATE.finditer(data):
         if _begins(data, match.start()):
             return match.start()
@@ -53,14 +56,18 @@ def _begins(data: bytes, at: int) -> bool:
         (*frames.frame_header.unpack_from(data, at),) if len(data) >= at + _HEAD else (0, 0, 0)
     )
     end = at + frames.OVERHEAD + size
+    # The frame must lie whole in the segment, so that its end octet can be checked.
     if not kind or size > _PLAUSIBLE_SIZE or end > len(data) or data[end - 1] != frames.END:
         return False
+    # Method and content header have known octets behind the frame header.
     if kind == frames.METHOD:
         return data[at + _HEAD : at + _HEAD + 4] in frames.METHODS
     if kind == frames.HEADER:
         return data[at + _HEAD : at + _HEAD + 4] == _BASIC + b"\0\0"
     if kind == frames.HEARTBEAT:
         return not channel and not size
+    # A body may have any octets.  It counts only if the segment ends with it, or another frame begins behind
+    # it.
     return end == len(data) or _begins(data, end)
 
 
@@ -92,14 +99,17 @@ class Confirms:
     def see(self, sender: int, channel: int, method: Method, time: float) -> None:
         """Process a method."""
         name = method.name
-        # Messages before confirm.select-ok are counted already, and with no-wait there is none.
+        # Counting begins with confirm.select and not with its answer: a publisher need not wait for it, and
+        # with no-wait there is none.
         if name == "confirm.select":
             self._channels.setdefault(channel, _Publisher(self.durations))
+        # Numbers begin again with the next confirm.select on the channel.
         elif name in ("channel.close", "channel.close-ok"):
             self._channels.pop(channel, None)
         elif name in _ANSWERS:
             self.acks += 1
             publisher = self._channels.get(channel)
+            # A client's acknowledgements are for deliveries, and have nothing to do with confirms.
             if publisher is not None and sender == SERVER:
                 tag = method.delivery_tag  # type: ignore[attr-defined]
                 if getattr(method, "multiple", False):
@@ -115,7 +125,6 @@ class Confirms:
             publisher.awaited.sent(publisher.count, time)
 
 
-_HEAD = frames.frame_header.size
 _CONTENT_HEADER = 12
 """Class, weight and size of the body."""
 _COUNTED = {
@@ -191,6 +200,7 @@ class AmqpDissector(FramedDissector):
     # ------------------------------------------------------------------ frames
 
     def _method(self, sender: int, channel: int, payload: bytes, frame: Frame, time: float) -> list[Line]:
+        # Methods are short.  Only a frame beyond ``MAX_KEPT``, or with a gap in it, is not whole.
         if not frame.whole:
             raise RemoteProtocolError(
                 f"a method of {frame.size - frames.OVERHEAD} bytes, not all of which are there"
@@ -199,11 +209,13 @@ class AmqpDissector(FramedDissector):
         self._methods += 1
         self._channels += method.name == "channel.open"
         unfinished = self._contents.pop((sender, channel), None)
+        # A method in the middle of a content ends it (section 4.2.6).
         lines = [] if unfinished is None else [_incomplete(channel, unfinished)]
         self._confirms.see(sender, channel, method, time)
         if method.has_content:
             self._contents[sender, channel] = Content(method)
             return lines
+        # A method with content gets its line with the last body frame, so that the line has the size.
         return [*lines, Line(method.name, {"channel": channel, **facts_of(method)})]
 
     def _header(self, sender: int, channel: int, payload: bytes, time: float) -> list[Line]:
@@ -230,6 +242,7 @@ class AmqpDissector(FramedDissector):
         counted = _COUNTED[content.method.name]
         self._messages[counted] += 1
         self._bytes[counted] += content.got
+        # Only what a client sends is published; a server's messages are not confirmed.
         if sender == CLIENT:
             self._confirms.published(channel, time)
         return [_of_message(channel, content.method, {"bytes": content.got, **content.properties})]

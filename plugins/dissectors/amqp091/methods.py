@@ -35,9 +35,13 @@ def facts_of(method: Method) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for field in method.__struct_fields__:
         value = getattr(method, field)
+        # The length helps to see an empty password, and tells little else.
         if field in _SECRET:
             facts[field] = f"({len(value)} bytes)"
+        # 0 is a fact (a delivery tag, a message count).  An empty text, an empty table and False are left
+        # out.
         elif field not in _SILENT and (value or (isinstance(value, int) and not isinstance(value, bool))):
+            # ``global_`` has its underscore only because of Python.
             facts[field.rstrip("_")] = readable(value)
     return facts
 
@@ -47,6 +51,7 @@ def properties_of(raw: bytes) -> dict[str, Any]:
     try:
         values = decode_properties(raw)
     except _FAULTS as error:
+        # The message is shown all the same: its size is known.
         return {"properties": f"malformed: {error}"}
     return {name: readable(value) for name, value in values.items()}
 

@@ -55,9 +55,11 @@ class BackendDissector(FramedDissector):
             return 1 + data[at]
         if len(data) < at + _HEADER:
             return 0
+        # The top bit of the eight-byte size tells a control frame from a message.
         if data[at + 1] < 0x80:
             return _HEADER + int.from_bytes(data[at + 1 : at + _HEADER], "big")
         kind, size = data[at + 1] & 0x7F, int.from_bytes(data[at + 2 : at + _HEADER], "big")
+        # A limit of the protocol.  It also shows that these bytes are no frame, when the position is wrong.
         if kind != Control.PARTS and size > CONTROL_LIMIT:
             raise RemoteProtocolError(f"a control frame of {size} bytes (type {kind})")
         return _HEADER + size
@@ -68,6 +70,7 @@ class BackendDissector(FramedDissector):
         long = data[0] == LONG
         kind = data[1] & 0x7F if long and data[1] >= 0x80 else 0
         if not kind or kind == Control.PARTS:
+            # Bodies are never looked at: the frame need not be whole.
             self._message(side, frame.size - (_HEADER if long else 1), time)
             if not kind:
                 return []
@@ -79,7 +82,9 @@ class BackendDissector(FramedDissector):
                 Line("PARTS", {"parts": len(parts), "bytes": frame.size - _HEADER}),
             ]
         self._controls += 1
+        # Messages before a control frame have their line first: the frame may change the envelope.
         before = self.end_of_segment(sender)
+        # Types of later versions are shown with their number.
         if kind not in _CONTROLS:
             return [*before, Line(f"control {kind}", {"bytes": frame.size - _HEADER})]
         if not frame.whole:
@@ -98,8 +103,12 @@ class BackendDissector(FramedDissector):
 
     def lost(self, sender: int) -> list[Line]:
         """Forget what is valid only if everything was seen."""
+        # The frame that changed the envelope may be in the gap.  The known numbers are kept, although one of
+        # them may have been given anew there.
         self._sides[sender].envelope = None
         self._sides[sender].counted = False
+        # A CONFIRM counts from the beginning of the conversation.  If one message was missed, nobody knows
+        # which message it means, in either direction.
         for side in self._sides:
             side.awaited.forget()
         return []
@@ -113,6 +122,7 @@ class BackendDissector(FramedDissector):
             "bytes_out": out.bytes,
             "bytes_in": back.bytes,
             "control_frames": self._controls,
+            # A table row has one direction: the one with more messages.
             **(out if out.messages >= back.messages else back).awaited.durations.facts("confirm"),
             **self.own_figures(),
         }
@@ -138,6 +148,7 @@ class BackendDissector(FramedDissector):
             facts = {"number": number} if payload else {"number": "none"}
         elif control is Control.CONFIRM:
             count = int.from_bytes(payload, "big")
+            # A CONFIRM is for what the other side has sent.
             self._sides[1 - sender].awaited.answered_up_to(count, time)
             facts = {"count": count}
         elif control in _TEXT:
@@ -146,10 +157,12 @@ class BackendDissector(FramedDissector):
 
     def _learn(self, side: _Side, payload: bytes) -> dict[str, Any]:
         number = int.from_bytes(payload[:NUMBER], "big")
+        # Before decoding: if that fails, the number has no envelope at the receiver either.
         side.envelopes.pop(number)
         if len(payload) <= NUMBER:
             return {"number": number, "forgotten": True}
-        side.envelope = None  # in case it cannot be decoded
+        # In case it cannot be decoded, which raises an error.
+        side.envelope = None
         side.envelope = decode_envelope(payload[NUMBER:])
         side.envelopes.put(number, side.envelope)
         return {"number": number, **_of_envelope(side.envelope)}
@@ -163,7 +176,8 @@ def _forget(side: _Side, control: Control, number: bytes) -> None:
     if control is Control.ENVELOPE and len(number) == NUMBER:
         side.envelopes.pop(int.from_bytes(number, "big"))
     elif control is Control.ENVELOPE:
-        side.envelopes = Latest(ENVELOPES)  # it may be any of them
+        # The number itself was not captured: it may be any of them.
+        side.envelopes = Latest(ENVELOPES)
 
 
 def _of_envelope(envelope: Envelope | None) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def fault_of(packet: PGM, data: bytes, cut: int) -> str:
     if packet.type not in TYPES:
         return "an unknown type"
     if not cut:
+        # A packet that was not captured whole cannot be checked.  RFC 3208, 8: a checksum of 0 means that
+        # there is none, which is allowed for all packets except data.
         if packet.chksum and not is_intact(data):
             return "a wrong checksum"
         if not packet.chksum and packet.type in (4, 5):
@@ -50,9 +52,11 @@ def fault_of(packet: PGM, data: bytes, cut: int) -> str:
 def _fault_of_body(packet: PGM, cut: int) -> str:
     body = packet.payload
     expected = BODIES.get(packet.type)
+    # scapy makes ``Raw`` of a body that is too short.  An SPMR has no body of its own, so it may be empty.
     if expected is not None and not isinstance(body, expected) and (expected is not SPMR or len(body)):
         return "" if cut else "shorter than its header"
     for name in _FAMILIES:
+        # An address of another family has no known length, so what follows it cannot be found.
         if body.fields.get(name, 1) not in (1, 2):
             return f"an address of family {body.fields[name]}"
     if packet.present:
@@ -67,11 +71,13 @@ def _fault_of_body(packet: PGM, cut: int) -> str:
 
 def _fault_of_options(packet: PGM) -> str:
     body = packet.payload
+    # RFC 3208, 9.1: OPT_LENGTH is the first option, and has the length of all of them.
     if body.fields.get("length_type") or body.fields.get("length_len", 4) != 4:
         return "options that do not begin with OPT_LENGTH"
     options = options_of(body)
     if any(option.len < 4 for option in options):
         return "an option of less than four bytes"
+    # The last option has OPT_END set, and all of them fill what OPT_LENGTH has announced.
     if 4 + sum(map(len, options)) != body.fields.get("total") or not options or not options[-1].last:
         return "options without an end"
     return ""
@@ -110,6 +116,7 @@ class PgmDissector:
         name = _session_name(packet, kind)
         session = self._sessions.get(name)
         if fault:
+            # A malformed packet makes no session: its TSI may be part of the damage.
             if session is not None:
                 session.malformed += 1
             return Line(
@@ -118,6 +125,7 @@ class PgmDissector:
         if session is None:
             session = Session()
             self._sessions.put(name, session)
+        # Packets of receivers go the other way, so their addresses say nothing about the source.
         if kind not in UPSTREAM:
             session.source, session.group = datagram.source, datagram.destination
         session.see(kind, packet, datagram.time)
@@ -125,6 +133,8 @@ class PgmDissector:
 
 
 def _session_name(packet: PGM, kind: str) -> str:
+    # RFC 3208, 8: a session (TSI) is the GSI and the port of the source, which is the destination port of
+    # packets to the source.
     port = packet.dport if kind in UPSTREAM else packet.sport
     return tsi_text(packet.gsi + port.to_bytes(2, "big"))
 

@@ -1,10 +1,12 @@
 """PGM as layers of scapy: headers of all types, and option extensions (RFC 3208, 8, 9, 11.8, 14.7 and 15.4).
 
-Written from the RFC, and independent of ``plugins.protocols.pgm``: what one of them writes is a test of the
-other. Lengths, checksum and the bits that tell of options are filled in where they were left at None, and may
-be set to anything else.  ``PGM() / ODATA(sqn=1) / b"data"`` is a packet; ``PGM(raw)`` reads one, of which
-less than the header raises ``struct.error``, and a body that is no body of its type is ``Raw``, as everywhere
-in scapy.
+Written from the RFC, and independent of ``plugins.protocols.pgm``, so that each tests the other.
+
+``PGM() / ODATA(sqn=1) / b"data"`` makes a packet.  Lengths, checksum and the bits about options are filled in
+where they are None; a test may set them to anything else.
+
+``PGM(raw)`` reads a packet.  Less than a header raises ``struct.error``.  A body that does not fit its type
+becomes ``Raw``, as everywhere in scapy.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ MOST_OPTIONS = 64
 
 
 def _nla(name: str) -> list[Any]:
-    """Return the fields of a network-layer address; of an unknown family it has no bytes."""
+    """Return the fields of a network-layer address.  An address of an unknown family has no bytes."""
     family = f"{name}_afi"
     return [
         ShortEnumField(family, 1, _FAMILIES),
@@ -198,17 +200,18 @@ _FIXED = {
 def _next_option(
     packet: Packet, options: list[Any], current: Packet | None, rest: bytes
 ) -> type[Packet] | None:
-    """Return the class of the next option: that of its type, if it has the length that this one always has."""
+    """Return the class of the next option: that of its type if the length fits, else ``OptOther``."""
     if (current is not None and current.last) or len(rest) < 4:
         return None
     kind, length = rest[0] & 0x7F, rest[1]
+    # The only option here whose length varies: a list of sequence numbers.
     if kind == 0x02 and length % 4 == 0:
         return OptNakList
     return _FIXED.get((kind, length), OptOther)
 
 
 def ended(*options: Option) -> list[Option]:
-    """Return these options, of which the last says that it is (OPT_END)."""
+    """Return these options, with OPT_END set in the last one."""
     if options:
         options[-1].last = 1
     return list(options)
@@ -218,15 +221,17 @@ def ended(*options: Option) -> list[Option]:
 
 
 def _has_options(packet: Packet) -> bool:
-    """Whether option extensions follow: as the header says; of a body without one, if it has any."""
+    """Whether option extensions follow.  The header tells it; for a body without a header, its options do."""
     header = packet.underlayer
+    # While a packet is being read, the bit in the header decides.  While one is being made, it may be None;
+    # then the options themselves do.
     if isinstance(header, PGM) and header.present is not None:
         return bool(header.present)
     return bool(packet.fields.get("options"))
 
 
 def _options() -> list[Any]:
-    """Return the fields of OPT_LENGTH and of what it announces."""
+    """Return the fields of OPT_LENGTH and of the options that follow it."""
     return [
         ConditionalField(ByteField("length_type", 0), _has_options),
         ConditionalField(ByteField("length_len", 4), _has_options),
@@ -313,7 +318,7 @@ class POLR(Packet):
 
 
 class ACK(Packet):
-    """Acknowledgement of PGMCC's acker, which RFC 3208 does not have: as OpenPGM writes it."""
+    """Acknowledgement of the acker of PGMCC.  It is not in RFC 3208; the layout is OpenPGM's."""
 
     name = "ACK"
     fields_desc = [IntField("highest", 0), XIntField("bitmap", 0), *_options()]
@@ -358,7 +363,10 @@ class PGM(Packet):
         if self.network_significant is None:
             head[5] |= 2 * any(option.type in NETWORK_SIGNIFICANT for option in options)
         if self.tsdu is None:
+            # The TSDU length counts the data behind the options.
             head[14:16] = len(body.payload).to_bytes(2, "big")
+        # RFC 3208, 8: the checksum is over the whole packet with 0 in its place.  A result of 0 is written as
+        # 0xFFFF, because 0 means that there is no checksum.
         if self.chksum is None:
             head[6:8] = b"\0\0"
             head[6:8] = (checksum(bytes(head) + payload) or 0xFFFF).to_bytes(2, "big")
@@ -371,7 +379,7 @@ class PGM(Packet):
 
 
 def options_of(body: Packet) -> list[Option]:
-    """Return a packet's options; scapy puts ``Raw`` where it could not read one."""
+    """Return a packet's options, without those that scapy could not read (``Raw``)."""
     return [option for option in body.fields.get("options") or [] if isinstance(option, Option)]
 
 

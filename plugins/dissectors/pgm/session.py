@@ -45,11 +45,13 @@ class Session:
         if kind in self._counts:
             self._counts[kind] += 1
         body = packet.payload
+        # The sequence number of a parity packet is that of its group, so it would look like a repetition.
         if packet.parity:
             self._parity += 1
         elif isinstance(body, ODATA):
             self._data(kind, body.sqn, packet.tsdu, time)
-        elif kind in ("NAK", "NCF") and isinstance(body, NAK):  # else it was cut off
+        # If it is no ``NAK``, it was cut off.
+        elif kind in ("NAK", "NCF") and isinstance(body, NAK):
             self._request(kind, body, time)
         for option in options_of(body):
             if option.type in (0x0E, 0x0F):
@@ -65,6 +67,7 @@ class Session:
             "bytes": self._bytes,
             "asked": self._asked,
             "repaired": self._repaired,
+            # Of all receivers together: numbers that at least one of them has requested.
             "loss_percent": round(100 * self._asked / self._numbers, 2) if self._numbers else 0.0,
             "missing": self._watch.missing,
             "duplicates": self._duplicates,
@@ -79,10 +82,12 @@ class Session:
         if seen is not Seen.AGAIN:
             self._bytes += size
             self._numbers += 1
+        # RDATA that repeats a number is a repair, and no duplicate: another receiver may have needed it.
         elif kind == "ODATA":
             self._duplicates += 1
         if kind == "RDATA":
             asked = self._requests.get(number)
+            # Only the first repair is measured, from the first NAK on.
             if asked is not None and not asked.repaired:
                 asked.repaired = True
                 self._repaired += 1
@@ -91,6 +96,7 @@ class Session:
     def _request(self, kind: str, request: Packet, time: float) -> None:
         for number in numbers_of(request):
             asked = self._requests.get(number)
+            # An NCF may come without its NAK, which another link carried.  It counts as the request then.
             if asked is None:
                 self._requests.put(number, _Asked(time))
                 self._asked += 1

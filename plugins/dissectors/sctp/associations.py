@@ -31,12 +31,16 @@ class _Sender:
         self.chunks += 1
         seen = self.watch.see(chunk.tsn)
         number = self.watch.unwrapped(chunk.tsn)
+        # Karn's rule: the acknowledgement of a chunk that was sent twice may belong to either, so it is not
+        # measured.
         if seen is Seen.AGAIN:
             self.again += 1
             self.awaited.do_not_measure(number)
             return True
         self.bytes += len(chunk.data)
         self.messages += bool(chunk.flags & ENDING)
+        # A number that fills a gap was sent before others, and the times are kept in the order of the
+        # numbers.
         if seen is Seen.NEW:
             self.awaited.sent(number, time)
         return False
@@ -115,7 +119,8 @@ class Associations:
     ) -> tuple[Association, int]:
         """Return the association and the sender of a packet; ``initial`` is its INIT chunk, if it has one."""
         association, sender = self._find(source, destination, tag, initial)
-        if self._all.get(association.name) is None:  # it had been removed, and its tag was still known
+        # It had been removed, and its tag was still known: tags are remembered for longer.
+        if self._all.get(association.name) is None:
             self._all.put(association.name, association)
         return association, sender
 
@@ -123,6 +128,8 @@ class Associations:
         self, source: Endpoint, destination: Endpoint, tag: int, initial: Init | None
     ) -> tuple[Association, int]:
         if initial is not None:
+            # The tag in an INIT is the one that packets to its sender will have.  If it is known already,
+            # this INIT is a repetition of the same association.
             known = self._by_tag.get((destination[1], source[1], initial.tag))
             if known is not None:
                 return known[0], CLIENT  # a retransmitted INIT
@@ -132,7 +139,11 @@ class Associations:
         known = self._by_tag.get((source[1], destination[1], tag))
         if known is not None:
             return known
+        # Neither an INIT nor a known tag: the association is older than the capture, or a packet of it comes
+        # from another address.  Addresses and ports decide.
         association = self._by_ends.get(_ends(source, destination)) or self._new(source, destination)
+        # The tag then tells association and sender of all packets in this direction, also from other
+        # addresses.
         sender = CLIENT if source == association.client else SERVER
         self._by_tag.put((source[1], destination[1], tag), (association, sender))
         return association, sender

@@ -1,8 +1,8 @@
 """SCTP in captures: a line for each chunk, and for each association its retransmissions and times.
 
-Chunks are decoded one by one with the decoder of ``plugins.protocols.sctp``, so that a damaged one hides no
-other. A wrong checksum is reported and counted, but hides nothing: at its sender, a packet whose checksum the
-hardware computes has none.
+Chunks are decoded one by one with the decoder of ``plugins.protocols.sctp``, so that a damaged chunk does not
+hide the others.  A packet with a wrong checksum is decoded, too, and counted: if the hardware computes the
+checksum, a capture at the sender has packets without one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ class SctpDissector:
         if len(data) < HEADER.size + _CHUNK.size:
             return [Line("malformed", {"why": f"{len(data)} bytes; a packet has 16 at least"}, "sctp")]
         source, destination, tag, _ = HEADER.unpack_from(data)
+        # A packet that was not captured whole cannot be checked.
         intact = datagram.cut > 0 or is_intact(data)
         found = list(_chunks(data, datagram.cut))
         first = found[0] if found else None
+        # RFC 9260, 6.10: an INIT is the only chunk of its packet.
         initial = first if isinstance(first, Init) and not first.is_ack else None
         association, sender = self._associations.of(
             (datagram.source, source), (datagram.destination, destination), tag, initial
@@ -64,6 +66,7 @@ class SctpDissector:
 
 
 def _chunk(kind: int, flags: int, whole: bytes) -> Chunk:
+    # ``decode_data`` reads a chunk together with its header, and appends it to a list.
     if kind not in (Type.DATA, Type.I_DATA):
         return chunks.decode(kind, flags, whole[_CHUNK.size :])
     found: list[Chunk] = []
@@ -72,13 +75,14 @@ def _chunk(kind: int, flags: int, whole: bytes) -> Chunk:
 
 
 def _chunks(packet: bytes, cut: int) -> Iterator[Chunk | str]:
-    """Yield the chunks of a packet, and the faults of what is none."""
+    """Yield the chunks of a packet, and a text for each chunk that is malformed."""
     at, end = HEADER.size, len(packet)
     while at < end:
         if end - at < _CHUNK.size:
             yield f"{end - at} bytes where a chunk should be"
             return
         kind, flags, length = _CHUNK.unpack_from(packet, at)
+        # Where the next chunk begins is not known any more, so the packet ends here.
         if length < _CHUNK.size or at + length > end:
             yield "not captured whole" if cut else f"a chunk {kind} of {length} bytes in {end - at}"
             return
@@ -86,4 +90,5 @@ def _chunks(packet: bytes, cut: int) -> Iterator[Chunk | str]:
             yield _chunk(kind, flags, packet[at : at + length])
         except RemoteProtocolError as error:
             yield str(error)
+        # Chunks are padded to four bytes (RFC 9260, 3.2).
         at += length + -length % 4

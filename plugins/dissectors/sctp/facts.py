@@ -70,7 +70,10 @@ def facts_of(chunk: Chunk) -> dict[str, Any]:
 def _of_data(chunk: Data) -> dict[str, Any]:
     flags = "".join(letter for bit, letter in _FLAGS if chunk.flags & bit)
     facts: dict[str, Any] = {"tsn": chunk.tsn, "stream": chunk.stream}
+    # I-DATA (RFC 8260) has a message identifier instead of a stream sequence number.
     facts["mid" if chunk.interleaved else "ssn"] = chunk.number
+    # RFC 8260, 2.1: one field is the payload protocol identifier in the first fragment, and the fragment's
+    # number in the others.
     if chunk.interleaved and not chunk.flags & BEGINNING:
         facts["fsn"] = chunk.fsn
     else:
@@ -85,6 +88,7 @@ def _of_others(chunk: Listed | Plain) -> dict[str, Any]:
         facts: dict[str, Any] = {what: [_named(parameter, names) for parameter in chunk.parameters]}
     else:
         facts = {"bytes": len(chunk.value)} if chunk.value else {}
+    # RFC 9260, 3.3.7 and 3.3.13, T bit: the verification tag is that of the packet which is answered.
     if chunk.kind in (Type.ABORT, Type.SHUTDOWN_COMPLETE) and chunk.flags & REFLECTED:
         facts["tag_reflected"] = True
     return facts

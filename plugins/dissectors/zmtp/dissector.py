@@ -37,7 +37,9 @@ def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
     """Return the facts of a command, without passwords."""
     if name in ("READY", "INITIATE"):
         return dict(_metadata(data))
-    if name == "HELLO" and data and len(data) > data[0] + 1:  # PLAIN; CURVE's is encrypted
+    # HELLO of PLAIN (24/ZMTP-PLAIN) has two short strings that fill it exactly.  That of CURVE is encrypted
+    # and has other lengths.
+    if name == "HELLO" and data and len(data) > data[0] + 1:
         user, password = data[1 : 1 + data[0]], data[1 + data[0] :]
         if len(password) == 1 + password[0]:
             return {"username": user.decode(errors="replace"), "password": "(not shown)"}
@@ -46,6 +48,7 @@ def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
     if name == "ERROR" and data:
         return {"reason": data[1 : 1 + data[0]].decode(errors="replace")}
     if name == "PING" and len(data) >= 2:
+        # 37/ZMTP: the time to live is in tenths of a second.
         return {"ttl_seconds": int.from_bytes(data[:2], "big") / 10}
     return {"bytes": len(data)} if data else {}
 
@@ -102,10 +105,13 @@ class ZmtpDissector(FramedDissector):
         side = self._sides[sender]
         if not side.greeted:
             size = self._measure_greeting(sender, data, at)
+            # A greeting was found, or its version is not certain yet.  Otherwise this side speaks version 1,
+            # which has no greeting: a frame follows.
             if size or side.offered is None or not side.greeted:
                 return size
         if self._version() == 1:
             return _measure_version_1(data, at)
+        # 23/ZMTP: the reserved bits are zero.  Another value mostly means that the position is wrong.
         if data[at] & _RESERVED:
             raise RemoteProtocolError(f"a frame with flags {data[at]:#04x}")
         if not data[at] & LONG:
@@ -120,6 +126,7 @@ class ZmtpDissector(FramedDissector):
             return [self._greeting(side, frame.data)]
         version = self._version()
         head, flags = _head_of(frame.data, version)
+        # In versions 1 and 2 the first frame is the identity; in version 3 it is metadata of READY.
         if version < 3 and not side.identified:
             side.identified = True
             return [Line("identity", {"identity": frame.data[head:].decode(errors="replace")})]
@@ -137,9 +144,10 @@ class ZmtpDissector(FramedDissector):
         return [Line("messages", facts)]
 
     def lose(self, sender: int, count: int | None, time: float) -> list[Line]:
-        """Skip what was not captured. If that is the greeting, version 3 is assumed."""
+        """Skip what was not captured.  If that is the greeting, version 3 is assumed."""
         side = self._sides[sender]
         if not side.greeted:
+            # Without the greeting nothing tells the version.
             side.greeted = side.identified = True
         return super().lose(sender, count, time)
 
@@ -168,9 +176,12 @@ class ZmtpDissector(FramedDissector):
     def _measure_greeting(self, sender: int, data: bytes, at: int) -> int:
         """Return the size of the greeting once it is certain; 0 and ``greeted`` if this version has none."""
         side, there = self._sides[sender], len(data) - at
+        # 37/ZMTP, "Detecting ZMTP 1.0 and 2.0 Peers": a peer of version 1 begins with the length of its
+        # identity.  It is one if the first octet is not 0xFF, or if the lowest bit of the tenth is 0.
         if data[at] != 0xFF or (there >= _SIGNATURE and not data[at + 9] & 1):
             side.offered, side.greeted = 1, True
             return 0
+        # The byte behind the signature tells the version.  It never comes if the other side is of version 1.
         if there <= _SIGNATURE:
             return _VERSION_1_GREETING if self._version() == 1 and there == _SIGNATURE else 0
         side.offered = 3 if data[at + _SIGNATURE] >= 3 else 2 if data[at + _SIGNATURE] else 1
@@ -179,6 +190,7 @@ class ZmtpDissector(FramedDissector):
             return _VERSION_1_GREETING
         if version == 2:
             return _VERSION_2_GREETING
+        # Behind it comes either the rest of the 64 bytes, or what an older version of the other side demands.
         certain = self._sides[1 - sender].offered is not None or there >= _GREETING
         return _GREETING if certain else 0
 
@@ -190,14 +202,16 @@ class ZmtpDissector(FramedDissector):
         if len(data) == _VERSION_2_GREETING:
             side.type = _TYPES[data[11]] if data[11] < len(_TYPES) else str(data[11])
             return Line("greeting", {"version": "2.0", "type": side.type})
-        side.identified = True  # the signature counts as an identity of no bytes
+        # To a peer of version 1 the signature is a frame: an identity of no bytes.
+        side.identified = True
         return Line("greeting", {"version": "1.0"})
 
     # ------------------------------------------------------------------ what frames say
 
     def _command(self, sender: int, frame: Frame, head: int) -> list[Line]:
         name, data = split(frame.data[head:])
-        if name == "MESSAGE":  # of a mechanism that encrypts
+        # A mechanism that encrypts (CURVE) has its messages in commands of this name.
+        if name == "MESSAGE":
             return self._message(sender, frame, head, more=False)
         self._commands += 1
         facts = facts_of_command(name, data)
@@ -207,6 +221,7 @@ class ZmtpDissector(FramedDissector):
 
     def _message(self, sender: int, frame: Frame, head: int, more: bool) -> list[Line]:
         side, body = self._sides[sender], frame.data[head:]
+        # Before ZMTP 3.1 (37/ZMTP) a subscription is a message: 1 or 0, and the topic.
         if side.type in _SUBSCRIBERS and not more and body[:1] in (b"\0", b"\1"):
             name = "subscribe" if body[0] else "cancel"
             return [*self.end_of_segment(sender), Line(name, {"topic": body[1:].decode(errors="replace")})]
@@ -222,6 +237,7 @@ class ZmtpDissector(FramedDissector):
 
 def _measure_version_1(data: bytes, at: int) -> int:
     """Return the size of a frame of 1.0: its length counts the flags."""
+    # 13/ZMTP: the length counts the flags, so that a length of 0 is wrong.
     head, size = 1, data[at]
     if size == 0xFF:
         if len(data) < at + 9:
@@ -235,6 +251,7 @@ def _measure_version_1(data: bytes, at: int) -> int:
 def _head_of(data: bytes, version: int) -> tuple[int, int]:
     """Return the offset of a frame's body, and its flags."""
     if version == 1:
+        # Length and flags: 1 + 1 bytes, or 9 + 1.
         head = 10 if data[0] == 0xFF else 2
         return head, data[head - 1] if len(data) >= head else 0
     return (9 if data[0] & LONG else 2), data[0]
