@@ -1,4 +1,7 @@
-"""Exchange: a name to publish to, with the bindings from it (``bindings``) and the bindings to it (``incoming``)."""
+"""Exchange: a name to publish to, the bindings from it (``bindings``) and the bindings to it (``incoming``).
+
+The virtual host checks, tells the store and clears the routes; an exchange only holds its bindings.
+"""
 
 from __future__ import annotations
 

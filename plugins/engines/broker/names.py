@@ -1,4 +1,4 @@
-"""Names that the broker chooses: random, so that two of them are never equal by chance."""
+"""Names that the broker chooses: with 128 random bits, so that no two of them are equal."""
 
 from __future__ import annotations
 

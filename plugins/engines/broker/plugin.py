@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_kind_groups() -> list[KindGroup[Any]]:
-    """Let other plugins bring types of exchange and front ends."""
+    """Let other plugins register types of exchange and front ends."""
     return [EXCHANGE_TYPES, FRONT_ENDS]
 
 
 @hookimpl
 def register_engines() -> list[EngineKind]:
-    """Offer the broker."""
+    """Offer the broker, kind ``broker``.  Kind ``amqp`` is the short form, of the AMQP front end."""
     return [
         EngineKind(
             name="broker",
@@ -45,7 +45,7 @@ def register_engines() -> list[EngineKind]:
 
 @hookimpl
 def register_apis() -> list[ApiKind]:
-    """Offer the broker without a socket."""
+    """Offer clients of a broker in the same kernel, without a socket."""
     return [
         ApiKind(
             name="broker-client",
@@ -58,9 +58,11 @@ def register_apis() -> list[ApiKind]:
 
 
 def _create_client(setup: ApiSetup) -> BrokerClient:
+    # Imported here and in ``_create``: the module of a plugin is imported also if nobody uses it.
     from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
     from plugins.engines.broker.local.client import BrokerClient
 
+    # The broker may be made later than its client.  Whoever comes first makes the entry.
     key = running_broker_key(setup.options.broker)
     running: RunningBroker = setup.rendezvous.setdefault(key, RunningBroker())
     return BrokerClient(running, setup.name, setup.options)
@@ -70,6 +72,8 @@ def _create(setup: EngineSetup) -> Engine:
     from plugins.engines.broker.host.codecs import codecs_of
     from plugins.engines.broker.host.engine import BrokerEngine
 
+    # The options of a listener depend on its protocol, so they are read here and not with those of the
+    # engine.  The engine makes the front ends, since they need it.
     kinds = setup.kinds(FRONT_ENDS)
     front_ends = []
     for number, listener in enumerate(setup.options.listeners):

@@ -1,1 +1,1 @@
-"""Federation: a link makes a broker of this kernel (downstream) receive messages of a broker elsewhere (upstream)."""
+"""Federation: links by which a broker of this kernel (downstream) gets messages of another one (upstream)."""

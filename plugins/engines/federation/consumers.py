@@ -1,6 +1,11 @@
-"""Consumers of a federation link: one for each federated exchange and queue.
+"""Consumers of a federation link: one for each federated exchange and queue, each on a channel of its own.
 
-They stop while nothing is wanted here.
+A consumer consumes while its messages are wanted here: for an exchange, while it exists here; for a queue,
+while it is empty and has consumers.  Between that it is cancelled, and its channel stays open.
+
+Two facts decide together whether it may begin: what is wanted, which the broker here reports, and whether
+the queue upstream is declared, which the session knows.  ``look`` is called whenever one of them may have
+changed, and does nothing if nothing follows.
 """
 
 from __future__ import annotations
@@ -25,8 +30,7 @@ if TYPE_CHECKING:
     from plugins.engines.federation.session import FederationSession
 
 _ENVELOPES = 1024
-"""Envelopes that are remembered in the form in which they are handed on; the table is emptied when it is
-full."""
+"""How many envelopes are remembered in the form in which they are passed on.  A full table is cleared."""
 
 LOW_PRIORITY = {"x-priority": -1}
 """The priority of a link's consumer: local consumers are served first, and a broker can tell a link by it."""
@@ -56,6 +60,7 @@ class LinkConsumer(Consumer):
         )
         self._thing = name
         self._consuming = self._has_consumed = False
+        """Whether it consumes now, and whether it has consumed since its channel was opened."""
         self._closing = False
         """Whether the channel was closed here and the server has not answered yet."""
         self._passed_on: dict[tuple[Envelope, bool], Envelope | None] = {}
@@ -67,7 +72,7 @@ class LinkConsumer(Consumer):
 
     @abstractmethod
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope | None:
-        """Return the envelope under which messages are handed on; None: they may not pass the link."""
+        """Return the envelope under which messages are passed on; None: they may not pass the link."""
 
     def deleted(self, queue: str) -> None:
         """A queue here was deleted."""
@@ -76,6 +81,8 @@ class LinkConsumer(Consumer):
         """Start or stop, if what is wanted has changed."""
         if not self.is_open or self.wanted == self._consuming:
             return
+        # To consume from a queue that is not declared yet would cost the channel (404).  ``declared`` of the
+        # session looks again.
         if not self._consuming and not self.session.is_there(self._queue):
             return
         self._consuming = not self._consuming
@@ -83,17 +90,23 @@ class LinkConsumer(Consumer):
             self._has_consumed = True
             super().opened()
         else:
+            # Messages that the upstream has sent before it reads this are passed on all the same: at most the
+            # prefetch.  Without an answer to wait for, the consumer may begin again at once.
             self.send(basic.Cancel(consumer_tag=self.tag, nowait=True))
 
     def start(self) -> None:
         """Open the channel again as soon as its close has been answered."""
+        # Until then the number of the channel is in use (AMQP 0-9-1, channel.close-ok).  To open it would be
+        # a fault that ends the connection.
         if not self._closing:
             super().start()
 
     def opened(self) -> None:
         """Start to consume, if messages are wanted and it does not consume yet."""
+        # An earlier refusal is over if nothing is wanted any more.  Otherwise ``kernel status`` would show
+        # the link as refused until the queue is consumed from again.
         if not self.wanted:
-            self.refusal = ""  # nothing is asked for, so nothing is refused
+            self.refusal = ""
         self.look()
 
     def received(self, method: Method) -> None:
@@ -103,9 +116,11 @@ class LinkConsumer(Consumer):
         super().received(method)
 
     def delivered(self, event: Delivered) -> None:
-        """Messages have arrived: hand them on."""
+        """Pass on messages that have arrived, under an envelope with one more step in its trace."""
         self.works()
         batch = event.batch
+        # Envelopes are compared by identity.  A batch mostly has the envelope of the one before, so that the
+        # headers are decoded and changed once for many batches.
         known = batch.envelope, event.redelivered
         if known not in self._passed_on:
             if len(self._passed_on) >= _ENVELOPES:
@@ -114,6 +129,7 @@ class LinkConsumer(Consumer):
         envelope = self._passed_on[known]
         last = event.first_delivery_tag + len(batch.bodies) - 1
         if envelope is None:
+            # Acknowledged in its turn and not at once: an acknowledgement covers all messages before it.
             self.session.stopped(len(batch.bodies))
             batch = UNWANTED
         else:
@@ -158,7 +174,7 @@ class QueueConsumer(LinkConsumer):
 
     @property
     def wanted(self) -> bool:
-        """Whether the queue here is empty and has consumers."""
+        """Whether the queue here is empty and a consumer has room."""
         state = self.session.federation.queues[self._thing]
         return state is not None and state.wants_more
 
@@ -167,15 +183,23 @@ class QueueConsumer(LinkConsumer):
 
         If it is this one, unacked messages go back to the queue of the upstream.
         """
+        # Without acknowledgements the upstream has forgotten the messages: nothing can go back.
         if self.subscription.no_ack:
-            return  # without acknowledgements the upstream has forgotten them: nothing can go back
+            return
+        # The broker here confirms messages for a queue that does not exist, since nobody wants them.  If
+        # these confirmations reached the upstream as acknowledgements, up to ``prefetch`` messages would be
+        # lost.  ``lost`` ends the subscription, so that they are ignored.  Closing the channel makes the
+        # upstream requeue what is unacknowledged.
         if queue == self._thing and self.is_open and self._has_consumed:
             self.lost()
             self._closing = True
             self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "the queue is deleted")
 
     def pass_on(self, envelope: Envelope, redelivered: bool) -> Envelope:
-        """Return the envelope with one more step in its trace, addressed to the queue whatever exchange it came from."""
+        """Return the envelope with one more step in its trace, addressed to the queue.
+
+        The exchange and key under which the message was published are kept in its headers.
+        """
         step = {**self.session.step(), "queue": self._thing, "redelivered": redelivered}
         headers = with_queue_step(_headers(envelope), step, envelope.exchange, envelope.key)
         return _changed(envelope, "", self._thing, headers)

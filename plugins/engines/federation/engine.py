@@ -1,9 +1,13 @@
 """Engine: a federation link.
 
-It is the client of the upstream, and has a port whose route leads to the broker here.
+It is a client of the upstream broker, and has a port whose route leads to the broker here (downstream).
+Messages go that way.  What is wanted goes the other way: the topology observers of the broker here report
+which exchanges and queues exist, how they are bound, and whether consumers have room.  The link declares
+and consumes upstream accordingly.
 
-What of the upstream's messages is wanted it hears from the broker's topology observers; so broker and link
-may live in different threads.
+Observers report states and not changes, so a report that comes late, or twice, does no harm.  They call from
+the broker's thread; the link posts what follows to its own.  So broker and link may live in different
+threads.  Decision 8 has the reasons.
 """
 
 from __future__ import annotations
@@ -45,9 +49,13 @@ class Federation:
         self.queues: dict[str, QueueState | None] = dict.fromkeys(options.queues)
         self.broker_is_there = False
         self.as_they_are: set[str] = set()
-        """What exists upstream with other arguments; it is used as it is (``declaring queue 'orders'``)."""
+        """What exists upstream with other arguments, by the descriptions of its declarations.
+
+        An example is ``declaring queue 'orders'``.  It is used as it is.  This outlives connections, so that
+        each new one is not refused again.
+        """
         self.messages_stopped = 0
-        """Messages that may not pass: they have been here before, or have passed too many links."""
+        """Messages that were not passed on: they have been here before, or have passed too many links."""
         self.link = Link(name, _purpose(options), options, self._make_session)
         self._named = trio.Event()
 
@@ -55,7 +63,7 @@ class Federation:
         return f"<Federation {self.name}, {self.link}>"
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Keep the link up until cancelled."""
+        """Keep the link connected until cancelled."""
         self.host = self.link.host = host
         self.port = host.port(self.name, self)
         observers: TopologyObservers = host.rendezvous.setdefault(
@@ -66,6 +74,7 @@ class Federation:
             observers.add(observer)
         task_status.started(str(self.link.dialling.addresses[0]))
         try:
+            # The name of the broker here is part of the names of everything that is declared upstream.
             await self._named.wait()
             await self.link.run(host)
         finally:
@@ -73,11 +82,11 @@ class Federation:
                 observers.remove(observer)
 
     def pending(self) -> bool:
-        """Nothing has to be written before the engine ends."""
+        """Return False: nothing has to be written before the engine ends."""
         return False
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of this moment."""
+        """Return the present counters."""
         return {
             **msgspec.structs.asdict(self.link.counters),
             "messages_stopped": self.messages_stopped,
@@ -96,7 +105,7 @@ class Federation:
         session = connection.session if connection is not None else None
         return session if isinstance(session, FederationSession) else None
 
-    # Reports of the broker come in its thread; what follows from them is done in this thread.
+    # The broker's thread calls the observers.  Each posts its state to the thread of this engine.
 
     def _make_observers(self) -> list[TopologyObserver]:
         def observer(what: Any, name: str, take: Callable[..., None]) -> TopologyObserver:
@@ -110,6 +119,7 @@ class Federation:
 
     def _on_broker(self, _: str, state: BrokerState | None) -> None:
         self.broker_is_there = state is not None
+        # The broker has stopped.  Its exchanges and queues are reported as absent, too.
         if state is None:
             return
         if not state.cluster_name:
@@ -127,10 +137,11 @@ class Federation:
         appeared = (self.queues[name] is None) != (state is None)
         self.queues[name] = state
         session = self._session()
-        if (
-            session is not None and state is None
-        ):  # deleted, or its broker has gone and may come back without it
+        # The queue was deleted, or its broker has stopped and may come back without it.
+        if session is not None and state is None:
             session.deleted(name)
+        # What a queue wants changes with every few messages.  Only when it appears or disappears is there
+        # something to declare upstream.
         if session is not None and not appeared:
             session.look()
             self.link.finish()
@@ -149,7 +160,7 @@ class Federation:
         """Never called: ``check_plan`` refuses routes that lead here."""
 
     def on_writable(self) -> None:
-        """The broker has room again: read on."""
+        """The broker has room again: send it what has arrived meanwhile."""
         session = self._session()
         if session is not None:
             session.inbound.going = True

@@ -1,4 +1,4 @@
-"""What can be set for a federation link."""
+"""The options of a federation link."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class FederationOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A link from a broker elsewhere (upstream) to one of this kernel (downstream), to which a route must lead."""
+    """A link from a broker elsewhere (upstream) to one of this kernel (downstream).
+
+    A route must lead from the link to the downstream broker.
+    """
 
     broker: str
     """The engine of kind ``amqp`` that is downstream; it needs a ``cluster_name``.  Its ``vhost`` is the one

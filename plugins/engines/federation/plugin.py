@@ -1,4 +1,4 @@
-"""What this folder adds to the kernel."""
+"""The federation plugin: links between brokers, as engines."""
 
 from __future__ import annotations
 

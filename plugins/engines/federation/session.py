@@ -1,4 +1,17 @@
-"""Session: one connection of a federation link, from login to its end."""
+"""Session: one connection of a federation link, from login to its end.
+
+Channel 1 declares, as in every session of the AMQP client.  Each consumer has a channel of its own after it,
+so that a refusal of one does not disturb the others.
+
+What is declared is a function of the state of the broker here (``_requests``).  Whenever that state changes,
+the requests for the difference are made, unless earlier ones are on their way: then ``_changed`` remembers
+it, and the next requests are made when those are confirmed.  If a request is refused, the server closes
+channel 1, and it is not known which of the later requests were carried out.  So everything is declared
+again: a declaration of what exists with the same properties changes nothing.
+
+Requests and what they lead to are told apart.  ``_asked`` has the queues whose declaration was sent, so that
+it is not sent twice; ``_there`` those whose declaration was confirmed, so that they can be consumed from.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +46,7 @@ class FederationSession(Session):
         self.here = federation.here
         self.upstream = Place(self.options.upstream_name, self.options.vhost)
         self._changed = False
+        """Whether something has changed here since the last requests were made."""
         self._logged_in = False
         self._asked: set[str] = set()
         """Queues whose declaration was sent upstream."""
@@ -54,7 +68,10 @@ class FederationSession(Session):
 
     @property
     def stops_reading(self) -> bool:
-        """Whether to stop reading: nothing else slows an upstream that wants no acknowledgements."""
+        """Whether to stop reading: nothing else slows down an upstream that waits for no acknowledgements.
+
+        With acknowledgements the prefetch does, and the socket is read, for heartbeats and closes.
+        """
         return self.options.no_ack and not self.inbound.going
 
     def step(self) -> dict[str, str]:
@@ -70,6 +87,8 @@ class FederationSession(Session):
         name = event.server_properties.get("cluster_name")
         if isinstance(name, str) and name:
             self.upstream = Place(name, self.options.vhost)
+        # A broker that is its own upstream would send each message to itself.  Names are all that tells them
+        # apart, so two brokers with the same name are refused, too.
         if self.upstream == self.here:
             text = f"broker {self.here.cluster!r} is its own upstream: each needs a cluster_name of its own"
             self.connection.close(ReplyCode.NOT_ALLOWED, text)
@@ -90,7 +109,8 @@ class FederationSession(Session):
     def is_gone(self, queue: str) -> None:
         """A queue upstream was deleted: declare it again, and its bindings."""
         self._forget(queue)
-        self._changed = True  # declarations on their way were made before this was known
+        # Requests that are on their way were made before this was known, and do not declare it.
+        self._changed = True
 
     def _forget(self, queue: str) -> None:
         self._asked.discard(queue)
@@ -103,8 +123,11 @@ class FederationSession(Session):
 
     def changed(self) -> None:
         """Exchanges, queues or bindings here have changed."""
+        # Consumers that are not wanted any more stop at once, before the requests are answered.
         self.look()
         self._changed = True
+        # A connection that is closing, or has not logged in, takes no requests.  The next one declares
+        # everything.
         if self._logged_in and not self.ended:
             self.declarations.declare()
 
@@ -113,13 +136,18 @@ class FederationSession(Session):
         self._there = set(self._asked)
         for each in self._exchanges:
             each.declared()
+        # Opens the channels of consumers that wait for this, which then look themselves.
         super().declared()
         self.look()
         if self._changed:
             self.declarations.declare()
 
     def declaration_refused(self, what: str, code: int) -> None:
-        """Handle a refusal: use what exists with other arguments as it is, and declare again what has been deleted."""
+        """Handle a refusal.
+
+        What exists with other properties is used as it is: it is declared passively from now on.  What was
+        used as it is and has been deleted since is declared with our properties again.
+        """
         if code == ReplyCode.PRECONDITION_FAILED:
             self.federation.as_they_are.add(what)
         elif code == ReplyCode.NOT_FOUND:
@@ -131,16 +159,19 @@ class FederationSession(Session):
 
     def _requests(self, _: str) -> list[Request]:
         self._changed = False
+        # The channel is new, or was closed by a refusal: nothing is known about earlier requests.
         if not self.declarations.up:
             self._asked.clear()
         requests: list[Request] = []
         for each in self._exchanges:
             state = self.federation.exchanges[each.name]
+            # Without its broker the exchange is absent, too.  But then it may come back with the broker, and
+            # what waits upstream is for its queues: nothing is deleted.
             if not self.federation.broker_is_there:
                 each.leave()
             elif each.queue not in self._asked:
                 each.forget()
-            if state is None:  # deleted, or its broker has gone
+            if state is None:
                 requests += each.removal()
                 self._forget(each.queue)
             else:

@@ -1,9 +1,16 @@
 """Trace: the headers that say where a message, or a binding, has been.
 
-They are RabbitMQ's, so that both can be mixed.
+They have RabbitMQ's format, so that brokers of both kinds can be federated with each other.
 
 ``x-received-from`` (messages): a table for each link that was passed, the last first.  ``x-bound-from``
-(bindings): the same for brokers that pass on a binding to their upstreams, with the hops that are left.
+(bindings): a table for each broker that has passed the binding on to its upstream, the last first, with the
+hops that are left.
+
+Two rules keep messages from circulating, with any topology of links: a message does not come to a virtual
+host that is in its trace, and not over more than ``max_hops`` links.  Bindings are passed on by the same rules.
+That only saves traffic: most messages that would be stopped are not sent in the first place.
+
+Clients may write these headers.  So every value is checked for its type, and wrong ones are ignored.
 """
 
 from __future__ import annotations
@@ -56,6 +63,8 @@ def wanted_upstream(
     wanted = set()
     for binding in bindings:
         steps = steps_of(binding.arguments, BOUND_FROM)
+        # A binding of a client here may be followed over as many links as this link allows.  One that a
+        # downstream broker has made goes on with one hop less than that one was given.
         hops = max_hops
         if steps:
             left = steps[0].get("hops")
@@ -67,6 +76,7 @@ def wanted_upstream(
         step = {
             "cluster-name": here.cluster,
             "vhost": here.vhost,
+            # RabbitMQ's name for its exchange; nobody looks it up.
             "exchange": f"{here.vhost}:{exchange} A",
             "hops": hops,
         }
@@ -80,17 +90,23 @@ def with_exchange_step(headers: Mapping[str, Any], step: Mapping[str, Any]) -> d
 
 
 _SAME_QUEUE = ("uri", "virtual_host", "queue")
+"""The fields of a step that say from which queue a message came."""
 
 
 def with_queue_step(
     headers: Mapping[str, Any], step: Mapping[str, Any], exchange: str, key: str
 ) -> dict[str, Any]:
-    """Return the headers of a message that was moved from a queue; they count how often it was there."""
+    """Return the headers of a message that was moved from a queue; they count how often it was there.
+
+    Unlike between exchanges, nothing stops a message that comes to a queue again: it moves to where a
+    consumer is free.  So there is one step for each queue, with a count, and the trace stays short.
+    """
     steps = steps_of(headers, RECEIVED_FROM)
     moved = dict(headers)
     if not steps:
         moved |= {"x-original-exchange": exchange, "x-original-routing-key": key}
-    if "CC" in moved:  # the upstream has delivered it to those queues already
+    # The upstream has delivered the message to the queues of these keys already.
+    if "CC" in moved:
         moved["x-original-cc"] = moved.pop("CC")
     visits = 0
     others = []

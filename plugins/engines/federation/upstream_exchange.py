@@ -1,9 +1,21 @@
 """Upstream exchange: what a link declares upstream for one exchange, and how it follows the bindings here.
 
-The upstream has a durable queue for the link, which keeps what the link has not acknowledged, and an internal
-exchange that leads to it; the bindings wanted here are made between the federated exchange and that internal
-one.  Which there are from before nobody can ask over AMQP, so a new connection makes the internal exchange
-anew.  Meanwhile a second one leads to the queue: at no moment is something wanted and not bound.
+The upstream has a durable queue for the link, which keeps what the link has not acknowledged.  An internal
+fanout exchange (A) leads to it.  The bindings that are wanted here are made upstream from the federated
+exchange to A:
+
+    publishers ──► federated exchange ══ wanted bindings ══► A ──► queue ──► link
+
+Bindings may have changed while the link was away, and AMQP has no way to ask which bindings exist.  So each
+new connection makes A anew, without the old bindings.  Meanwhile a second internal exchange (B) leads to the
+queue with all wanted bindings, so that no message is missed.  While both exist, no message comes twice: a
+queue gets one copy of a message, however many ways lead to it.
+
+The states of an object, for one connection:
+
+    ``_bound`` is None     it is not known what is bound: the next requests make everything anew
+    ``_bound`` is a set    these bindings exist, or are on their way: the next requests make the difference
+    ``_removing``          the exchange was deleted here, and what belongs to it upstream is being deleted
 """
 
 from __future__ import annotations
@@ -24,12 +36,13 @@ class UpstreamExchange:
     """One federated exchange on one connection."""
 
     def __init__(self, name: str, here: Place, options: FederationOptions, as_they_are: set[str]) -> None:
-        """``as_they_are``: what only has to exist, with whatever arguments (``declaring exchange 'feed'``)."""
+        """``as_they_are``: what is declared passively, since it exists with other properties."""
         self.name = name
         self.queue = queue_name(name, here, options.vhost)
         self._options = options
         self._as_they_are = as_they_are
         self._bound: frozenset[BindingState] | None = None
+        """The bindings that were asked for on this connection; None: not known."""
         self._asked = self._removing = False
         """Whether something was declared on this connection, and whether it is being deleted."""
 
@@ -38,13 +51,16 @@ class UpstreamExchange:
         self._bound = None
 
     def leave(self) -> None:
-        """Leave what is declared as it is."""
+        """Leave what is declared as it is: the broker here has stopped, and may come back."""
         self._bound = None
         self._asked = self._removing = False
 
     def removal(self) -> list[Request]:
         """Return the requests that delete everything that this connection may have made for the link."""
         self._bound = None
+        # Deleted only if this connection has declared it.  An exchange that never existed here, as far as
+        # this connection knows, may be one that its broker will declare later: its messages wait upstream.
+        # The deletion is repeated until it is confirmed, in case another request is refused before it.
         self._removing = self._asked
         if not self._asked:
             return []
@@ -65,6 +81,7 @@ class UpstreamExchange:
         if before is None:
             return self._anew(state, wanted)
         inner = self._inner("A")
+        # New bindings first, so that a changed one is replaced without a gap.
         return [
             *(self._bind(each, inner) for each in wanted - before),
             *(self._unbind(each, inner) for each in before - wanted),
@@ -76,6 +93,7 @@ class UpstreamExchange:
             self._declare(state),
             self._declare_queue(),
             *self._make_inner(interim, wanted),
+            # From here until A is bound again, messages come through B alone.  A's bindings go with it.
             _delete(first),
             *self._make_inner(first, wanted),
             _delete(interim),
@@ -95,6 +113,7 @@ class UpstreamExchange:
 
     def _declare_queue(self) -> Request:
         what = f"declaring queue {self.queue!r}"
+        # Durable, whatever the exchange is: it keeps messages while the link is disconnected.
         limits = {"x-expires": self._options.expires, "x-message-ttl": self._options.message_ttl}
         arguments: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         return what, queue.Declare(
@@ -105,6 +124,7 @@ class UpstreamExchange:
         )
 
     def _make_inner(self, inner: str, wanted: Iterable[BindingState]) -> list[Request]:
+        # The queue is bound last: what the new exchange gets before that reaches the queue by the other one.
         declare = exchange.Declare(
             exchange=inner, type="fanout", durable=True, internal=True, arguments=PURPOSE
         )
@@ -129,7 +149,7 @@ class UpstreamExchange:
 
 
 def queue_name(name: str, here: Place, upstream_vhost: str) -> str:
-    """Return the name of the link's queue upstream, which is RabbitMQ's."""
+    """Return the name of the link's queue upstream.  RabbitMQ names its own by the same rule."""
     part = "" if here.vhost == upstream_vhost else f":{here.vhost}:{name}"
     return f"federation: {name} -> {here.cluster}{part}"
 

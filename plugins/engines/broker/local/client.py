@@ -1,7 +1,12 @@
 """Client: the application's half of its access to a broker in the same process.
 
-No socket, no encoding: a call appends to a deque that the broker's thread reads, and bodies are shared, not
-copied.  A client belongs to the thread that opened it.
+No socket, no encoding: a call appends a command to a deque that the broker's thread reads, and bodies are
+shared, not copied.  A client belongs to the thread that opened it.
+
+There are two kinds of calls.  ``_tell`` appends a command and returns (publish, acknowledge).  ``_ask`` also
+waits for the answer (declare, consume, get).  All commands of a client are in one deque, so the broker
+carries them out in the order of the calls.  ``session.py`` has the other half, and says which thread writes
+what.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_PREFETCH = 1000
 _MOST_COMMANDS = 10_000
-"""Commands that may wait for the broker's thread before a publish does."""
+"""How many commands may wait for the broker's thread before ``publish`` waits, too."""
 
 
 class QueueState(NamedTuple):
@@ -52,12 +57,13 @@ class Delivery(NamedTuple):
 class BrokerClient:
     """Declares, publishes, consumes and acknowledges.  What the broker refuses raises a ``BrokerError``.
 
-    ``publish`` does not wait for the broker; ``wait_confirmed`` does.  All others wait until the broker has
-    done it.
+    ``publish``, ``ack``, ``reject`` and ``close`` do not wait for the broker.  All other methods wait until
+    the broker has answered, up to ``timeout`` of the options.  ``publish`` does, too, if publishers have to
+    wait.
     """
 
     def __init__(self, running: RunningBroker, name: str, options: BrokerClientOptions) -> None:
-        """Connect; ``KernelError`` if there is no such broker, or the user or virtual host is not there."""
+        """Connect; ``KernelError`` if the broker, the user or the virtual host does not exist."""
         self.name = name
         self.closed = False
         self._timeout = options.timeout
@@ -80,7 +86,9 @@ class BrokerClient:
         answer, shared = Answer(), self._shared
 
         def begin() -> None:
+            # In the broker's thread: the session and everything that it uses belongs to it.
             try:
+                # The engine may have stopped since ``RunningBroker.wait`` returned it.
                 if not engine.running:
                     raise ConnectionLost(f"broker {options.broker!r} has stopped")
                 session = LocalSession(engine, self.name, options.vhost, options.user, shared)
@@ -114,7 +122,7 @@ class BrokerClient:
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> QueueState:
-        """Declare a queue; an empty name has the broker invent one.  Returns when the store has it."""
+        """Declare a queue; for an empty name the broker chooses one.  Returns when the store has it."""
 
         def declare(session: LocalSession, now: float) -> QueueState:
             session.login.require("configure", "queue", name, session.vhost.name)
@@ -127,6 +135,7 @@ class BrokerClient:
                 auto_delete=auto_delete,
                 arguments=arguments or {},
             )
+            # So that expired messages, and those that consumers take now, are not counted.
             queue.process(now)
             return QueueState(queue.name, queue.backlog.count, queue.consumer_count)
 
@@ -161,7 +170,7 @@ class BrokerClient:
     def bind(
         self, queue: str, exchange: str, key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
-        """Have an exchange lead to a queue."""
+        """Bind a queue to an exchange.  If the binding exists, nothing changes."""
 
         def bind(session: LocalSession, now: float) -> None:
             _require_both(session, queue, exchange)
@@ -173,7 +182,7 @@ class BrokerClient:
     def unbind(
         self, queue: str, exchange: str, key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
-        """Take a binding away; one that is not there is no fault."""
+        """Remove a binding.  It is no error if it does not exist."""
 
         def unbind(session: LocalSession, now: float) -> None:
             _require_both(session, queue, exchange)
@@ -183,7 +192,7 @@ class BrokerClient:
         self._ask(unbind)
 
     def purge(self, queue: str) -> int:
-        """Remove what waits in a queue; return how many messages that were."""
+        """Remove the ready messages of a queue; return how many there were."""
 
         def purge(session: LocalSession, now: float) -> int:
             session.login.require("read", "queue", queue, session.vhost.name)
@@ -192,7 +201,7 @@ class BrokerClient:
         return int(self._ask(purge))
 
     def delete_queue(self, queue: str) -> int:
-        """Delete a queue; return how many messages were in it."""
+        """Delete a queue; return how many messages were ready."""
 
         def delete(session: LocalSession, now: float) -> int:
             session.login.require("configure", "queue", queue, session.vhost.name)
@@ -219,10 +228,12 @@ class BrokerClient:
         """Publish messages under one envelope: its ``exchange``, ``key``, ``persistent`` ...
 
         Returns at once, unless publishers have to wait (an alarm, a full route, a slow disk).  ``mandatory``:
-        messages that no queue and no route wants make ``wait_confirmed`` raise.
+        messages that no queue and no route takes make ``wait_confirmed`` raise.
         """
         self._check()
         shared = self._shared
+        # Both figures may be stale by what the broker's thread does just now.  Then a few messages more are
+        # published, or the look inside ``_wait`` finds that there is no need to wait.
         if shared.waits or len(shared.commands) >= _MOST_COMMANDS:
             self._wait(self._may_publish, "publish")
         if not bodies:
@@ -232,17 +243,20 @@ class BrokerClient:
         self._tell(partial(_take, batch, mandatory))
 
     def wait_confirmed(self, timeout: float | None = None) -> None:
-        """Wait until the broker has taken the responsibility for all that was published: queues, disk and routes have it.
+        """Wait until queues, disk and confirming routes have all messages that were published.
 
-        Raises the first refusal since the last call; the messages that were not refused are confirmed all the same.
+        Raises the first refusal since the last call; the messages that were not refused are confirmed all the
+        same.
         """
         self._check()
         shared = self._shared
         self._wait(lambda: shared.told >= self._published, "confirm", timeout)
+        # All messages are decided and none is on its way, so the broker's thread writes neither of these now.
         refused, self._refused = shared.refused - self._refused, shared.refused
         refusal, shared.refusal = shared.refusal, None
         if refusal is not None:
             raise refusal
+        # Without an error: a queue with x-overflow = reject-publish took only a part.
         if refused:
             raise PreconditionFailed(f"{refused} messages were refused: a queue is full")
 
@@ -259,8 +273,8 @@ class BrokerClient:
     ) -> str:
         """Subscribe to a queue; return the consumer's tag.
 
-        ``prefetch``: how many messages may be unacknowledged; 0: any number.  ``auto_ack``: a delivery is an
-        acknowledgement.
+        ``prefetch``: how many messages may be unacknowledged; 0: any number.  ``auto_ack``: a delivery counts
+        as acknowledged when it is made.
         """
         tag = tag or f"{self.name}.{queue}"
 
@@ -273,17 +287,23 @@ class BrokerClient:
         return tag
 
     def cancel(self, tag: str) -> None:
-        """End a subscription.  What was delivered and is not acknowledged stays so."""
+        """End a subscription.  Messages that it has unacknowledged stay unacknowledged."""
         self._ask(lambda session, now: session.stop_consumer(tag, now))
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
-        """Return the next delivery; None if there is none within so many seconds."""
+        """Return the next delivery; None if there is none within ``timeout`` seconds (None: wait for ever).
+
+        Raises ``NotFound`` if the queue of a consumer was deleted; that consumer has ended.
+        """
         if not self._ready:
             self._collect(timeout)
         return self._ready.popleft() if self._ready else None
 
     def receive_many(self, timeout: float | None = None) -> list[Delivery]:
-        """Return all deliveries that there are, waiting for the first; empty if there is none in time."""
+        """Return all deliveries that have arrived; wait up to ``timeout`` seconds for the first.
+
+        Raises ``NotFound`` as ``receive`` does.
+        """
         self._collect(0.0 if self._ready else timeout)
         found = list(self._ready)
         self._ready.clear()
@@ -305,34 +325,39 @@ class BrokerClient:
         return found
 
     def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
-        """Acknowledge.  Returns at once."""
+        """Acknowledge deliveries.  Returns at once.
+
+        A delivery that is not unacknowledged ends the session, as AMQP closes a channel: a later call raises
+        ``ConnectionLost``.
+        """
         for first, last in _ranges(deliveries):
             self._tell(partial(_acknowledge, first, last))
 
     def reject(self, deliveries: Delivery | Iterable[Delivery], *, requeue: bool) -> None:
-        """Give messages back to their queue, or away: dropped, or to its dead-letter exchange.
+        """Reject deliveries: requeue them, or drop them (to the dead-letter exchange if there is one).
 
-        Returns at once.
+        Returns at once.  An unknown delivery has the same effect as with ``ack``.
         """
         for first, last in _ranges(deliveries):
             self._tell(partial(_reject, first, last, requeue))
 
     def close(self) -> None:
-        """Leave: what is not acknowledged goes back to its queues, exclusive queues are deleted."""
+        """Disconnect: unacknowledged messages return to their queues, exclusive queues are deleted."""
         if not self.closed:
             self.closed = True
+            # Without ``_check``, which would find the client closed.
             if not self._shared.lost and not self._reason:
                 self._tell(lambda session, now: session.end("closed by the application"), check=False)
 
     # For the kernel
 
     def kernel_closed(self, reason: str) -> None:
-        """Called by the kernel, from any thread: wake whoever waits."""
+        """Called by the kernel, from any thread: wake the application if it waits."""
         self._reason = reason
         self._shared.bell.set()
 
     def dispose(self) -> None:
-        """Called by the kernel at its very end."""
+        """Called by the kernel when it has ended."""
         self.closed = True
 
     # Between the threads
@@ -341,6 +366,8 @@ class BrokerClient:
         if check:
             self._check()
         shared = self._shared
+        # First append, then look at the flag; the session clears the flag, then looks at the deque (decision
+        # 17).  So either it sees this command, or this thread sees the flag cleared and posts.
         shared.commands.append(command)
         if not shared.signalled:
             shared.signalled = True
@@ -365,10 +392,12 @@ class BrokerClient:
         bell = self._shared.bell
         deadline = None if timeout is None else time.monotonic() + timeout
         while not done():
-            # Cleared before the look: whatever changes after it sets the event again.
+            # Cleared before the second look: a change after it sets the event again.  A change between the
+            # first look and the clearing is found by the second.
             bell.clear()
             if done():
                 return True
+            # ``done`` came first: an answer counts although the broker has ended since.
             self._check_alive()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -381,7 +410,7 @@ class BrokerClient:
         return not shared.waits and len(shared.commands) < _MOST_COMMANDS
 
     def _collect(self, timeout: float | None) -> None:
-        """Take what has arrived, and wait for it if nothing has."""
+        """Move what has arrived to ``_ready``; wait up to ``timeout`` seconds if nothing has."""
         self._check()
         arrived = self._shared.arrived
         if not arrived and not self._wait_until(lambda: bool(arrived), timeout):
@@ -390,6 +419,7 @@ class BrokerClient:
         while arrived:
             consumer, tag, redelivered, batch = arrived.popleft()
             if batch is None:
+                # What arrived before the end of the queue is in ``_ready``, and the next call returns it.
                 self._has_taken(size)
                 raise NotFound(f"the queue of consumer {consumer!r} was deleted")
             size += counted_size(batch)
@@ -401,6 +431,7 @@ class BrokerClient:
         self._has_taken(size)
 
     def _has_taken(self, size: int) -> None:
+        # One command for all that was collected.  It opens the window for as much.
         if size:
             self._tell(lambda session, now: session.has_taken(size, now))
 
@@ -429,7 +460,7 @@ def _reject(first: int, last: int, requeue: bool, session: LocalSession, now: fl
 
 
 def _ranges(deliveries: Delivery | Iterable[Delivery]) -> list[tuple[int, int]]:
-    """Return the tags as ranges: a thousand that follow each other are one."""
+    """Return the tags as ranges of consecutive tags, for each of which one command is enough."""
     if isinstance(deliveries, Delivery):
         return [(deliveries.tag, deliveries.tag)]
     ranges: list[tuple[int, int]] = []
@@ -448,7 +479,7 @@ def _require_both(session: LocalSession, queue: str, exchange: str) -> None:
 
 
 def _nothing() -> None:
-    """A client that ends leaves nothing else behind."""
+    """No front end counts this client, so none has to be told of its end."""
 
 
 __all__ = ["BrokerClient", "BrokerError", "Delivery", "Envelope", "QueueState"]

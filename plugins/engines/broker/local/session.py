@@ -3,6 +3,14 @@
 The application's half (``client.py``) appends commands to a deque and posts ``work`` once; this half appends
 deliveries to another deque and sets an event.  A command is a callable with this session and the time, so
 that publishes, acknowledgements and declarations are done in the order in which the application called.
+
+The session is a client of the broker like one over a socket.  Instead of encoding it appends to
+``Shared.arrived``.  The window counts the bytes that the application has not collected, as it counts the
+bytes that a socket has not taken.
+
+Between the threads (``Shared``): nothing is locked.  A deque's ``append`` and ``popleft`` are atomic, each
+plain field has one writer, and the broker's thread sets the event after every change.  The application
+clears the event before it looks, so it cannot miss a change (decision 17 has the proof for such orders).
 """
 
 from __future__ import annotations
@@ -25,10 +33,10 @@ if TYPE_CHECKING:
     from plugins.engines.broker.host.engine import BrokerEngine
 
 WINDOW_BYTES = 1024 * 1024
-"""Bodies that wait for the application before the queues hand over no more."""
+"""How many bytes of bodies may wait for the application before the queues deliver no more."""
 
 _MOST_A_TURN = 1000
-"""Commands that are done before others have their turn."""
+"""How many commands are carried out before other clients have their turn."""
 
 Command: TypeAlias = "Callable[[LocalSession, float], Any]"
 Arrived: TypeAlias = "tuple[str, int, bool, Batch | None]"
@@ -37,12 +45,15 @@ deleted."""
 
 
 def counted_size(batch: Batch) -> int:
-    """Return what messages count in the window."""
+    """Return how many bytes of the window messages take, as ``Receiver.deliver`` counts them."""
     return max(batch.size, LEAST_PER_MESSAGE * len(batch.bodies))
 
 
 class Answer:
-    """What came of a command that the application waits for."""
+    """The result of a command that the application waits for.
+
+    The broker's thread sets ``value`` or ``error`` first, and ``done`` last.
+    """
 
     __slots__ = ("done", "error", "value")
 
@@ -53,29 +64,33 @@ class Answer:
 
 
 class Shared:
-    """What both halves use.  Each field has one writer, but for ``signalled``, as in a pipe (decision 17)."""
+    """What both halves use.  Each field has one writer, with two exceptions.
+
+    The application sets ``signalled`` and the session clears it, as in a pipe (decision 17).  The session
+    sets ``refusal``; the application clears it while none of its messages is on its way.
+    """
 
     __slots__ = ("arrived", "bell", "commands", "lost", "refusal", "refused", "signalled", "told", "waits")
 
     def __init__(self) -> None:
         self.commands: deque[Command] = deque()
-        """From the application."""
+        """What the application asks for, in order."""
         self.signalled = False
-        """Whether the broker's thread knows that there are commands."""
+        """Whether ``work`` was posted and has not begun yet."""
         self.arrived: deque[Arrived] = deque()
-        """From the broker."""
+        """Deliveries that the application has not collected."""
         self.bell = Event()
         """Set by the broker's thread after each of the following has changed."""
         self.told = 0
-        """Messages whose publication has been decided: confirmed or refused."""
+        """How many of the published messages are confirmed or refused."""
         self.refused = 0
         """How many of those were refused."""
         self.refusal: BrokerError | None = None
-        """Why the first of them was, since the application was told last; None: queues were full."""
+        """The first error since the application was told last.  None: no error, but queues may be full."""
         self.waits = False
         """Whether publishers have to wait."""
         self.lost = ""
-        """Why there is no broker any more; empty: there is."""
+        """Why the session has ended; empty: it has not."""
 
 
 class LocalSession(Publisher):
@@ -86,7 +101,7 @@ class LocalSession(Publisher):
     unwritten = 0
 
     def __init__(self, engine: BrokerEngine, name: str, vhost: str, user: str, shared: Shared) -> None:
-        """Log in; ``BrokerError`` if the user or the virtual host is not there."""
+        """Log in; ``BrokerError`` if the user or the virtual host does not exist."""
         found = engine.broker.vhost(vhost)
         login = engine.users.log_in(user, loopback=True) if user else _anybody(name)
         if login is None:
@@ -103,9 +118,9 @@ class LocalSession(Publisher):
         self._window = Window(WINDOW_BYTES)
         self.receiver = Receiver(self._window, self._on_deliveries, self._on_cancelled)
         self._untaken = 0
-        """Bytes that were given to the application and that it has not taken."""
+        """Bytes of deliveries that the application has not collected."""
         self._unsafe: deque[tuple[int, Answer]] = deque()
-        """Answers that wait for the store, and for what it has to reach."""
+        """Answers that wait for the store, each behind the group that has to be safe."""
         self._ended = False
 
     def __repr__(self) -> str:
@@ -113,25 +128,28 @@ class LocalSession(Publisher):
 
     @property
     def unacked_bytes(self) -> int:
-        """About how many bytes the bodies have that the application has not acknowledged."""
+        """An estimate of the octets of the bodies that the application has not acknowledged."""
         return self.receiver.unacked.estimated_size()
 
     @property
     def confirming(self) -> bool:
-        """Whether the application waits to be told of what it has published."""
+        """Whether messages that the application has published are not decided yet."""
         return self._counted.told < self._counted.published
 
     # Commands
 
     def work(self) -> None:
-        """Do what the application has asked for.  Posted by it."""
+        """Carry out the commands of the application, which posts this."""
         shared, now = self._shared, self._engine.host.now()
+        # Cleared before the deque is looked at; ``BrokerClient._tell`` appends before it looks at the flag.
         shared.signalled = False
         if self._ended:
             return
         self._engine.is_busy(self)
         commands = shared.commands
         for _ in range(_MOST_A_TURN):
+            # Not ``while commands``: a pop takes the deque's lock, which the order above needs without the
+            # interpreter's lock (decision 17), and its length does not.
             try:
                 command = commands.popleft()
             except IndexError:
@@ -140,14 +158,20 @@ class LocalSession(Publisher):
             if self._ended:
                 break
         else:
+            # There may be more.  With the flag set, the application need not post.
             shared.signalled = True
             self._engine.host.soon(self.work)
         self._engine.finish_turn(now)
 
     def answer(self, answer: Answer, operation: Command, now: float) -> None:
-        """Do something that the application waits for, and tell it when the store has what follows from it."""
+        """Carry out an operation that the application waits for.
+
+        It is told at once, or when the store has the definitions that the operation has changed.
+        """
         store = self.vhost.store
         version = store.definition_version
+        # Errors of the kernel and the broker are answers.  Any other exception is a fault in the broker, and
+        # ends its engine.
         try:
             answer.value = operation(self, now)
         except KernelError as error:
@@ -159,7 +183,7 @@ class LocalSession(Publisher):
             self._shared.bell.set()
 
     def take(self, batch: Batch, mandatory: bool, now: float) -> None:
-        """Publish."""
+        """Publish a batch."""
         self.published = True
         count = len(batch.bodies)
         self.messages_in += count
@@ -171,10 +195,11 @@ class LocalSession(Publisher):
             self.publish(batch, now, mandatory=mandatory)
         except BrokerError as error:
             self._refuse(error)
+            # Refused messages are counted, too: ``wait_confirmed`` waits until all are decided.
             self._counted.add(count, 0, 0)
 
     def on_unroutable(self, batch: Batch) -> None:
-        """It was published all the same, to nobody: the application is told."""
+        """Note for ``wait_confirmed`` that mandatory messages went nowhere.  They count as confirmed."""
         envelope = batch.envelope
         text = f"no queue for messages to exchange '{envelope.exchange}' with key '{envelope.key}'"
         self._refuse(NotFound(text))
@@ -201,7 +226,7 @@ class LocalSession(Publisher):
         self.vhost.subscribe(consumer, now)
 
     def stop_consumer(self, tag: str, now: float) -> None:
-        """End a subscription; what was handed over is delivered first."""
+        """End a subscription; what its queue has delivered reaches the application first."""
         consumer = self.receiver.consumers.get(tag)
         if consumer is not None:
             self._deliver()
@@ -218,25 +243,27 @@ class LocalSession(Publisher):
             self.end(refusal.text)
 
     def has_taken(self, size: int, now: float) -> None:
-        """The application has taken deliveries: the queues may hand over more."""
+        """The application has collected deliveries: the queues may deliver as much again."""
         self._untaken -= size
         self._window.refill(WINDOW_BYTES - self._untaken, now)
 
     # The broker's end of a turn
 
     def finish(self, now: float) -> None:
-        """Give the application what this turn brought."""
+        """Pass on to the application what this turn brought."""
         self.published = False
         if self._ended:
             return
         self._deliver()
         shared, store, counted = self._shared, self.vhost.store, self._counted
         unsafe = self._unsafe
+        # ``demand`` never returns less than before, so the answers are in the order of their groups.
         while unsafe and unsafe[0][0] <= store.safe:
             unsafe.popleft()[1].done = True
             shared.bell.set()
         if counted.told < counted.published:
             self._confirm()
+        # Routes make a client busy that waits for them (``confirming``).  The store has to be asked.
         if unsafe or (counted.told < counted.published and counted.waits_for(self.feed.confirmed)[1]):
             store.when_safe(self._on_safe)
 
@@ -260,6 +287,7 @@ class LocalSession(Publisher):
             if not accepted:
                 shared.refused += last - before
             before = last
+        # Last: the application looks at the refusals when it sees that all messages are decided.
         if counted.told != shared.told:
             shared.told = counted.told
             shared.bell.set()
@@ -271,6 +299,7 @@ class LocalSession(Publisher):
         self._engine.is_busy(self)
 
     def _on_cancelled(self, consumer: Consumer) -> None:
+        # What the queue delivered before it was deleted comes before the news of its end.
         self._deliver()
         self._shared.arrived.append((consumer.tag, 0, False, None))
         self._shared.bell.set()
@@ -278,7 +307,7 @@ class LocalSession(Publisher):
     # From the broker
 
     def hold_back(self) -> None:
-        """The routes are full, or the disk is behind."""
+        """The routes are full, or the disk is behind: the next ``publish`` waits."""
         self._shared.waits = True
 
     def go_on(self) -> None:
@@ -292,18 +321,19 @@ class LocalSession(Publisher):
         self._shared.waits = True
 
     def unblock(self) -> None:
-        """The last alarm is over; if the routes are still full, the next publish is held back again."""
+        """The last alarm was lifted.  If the routes are still full, the next publish is held back again."""
         self.go_on()
 
     def hang_up(self, reason: str) -> None:
-        """End: the broker stops, or an operator wants it."""
+        """End the session: the broker stops, or an operator wants it."""
         self.end(reason)
 
     def end(self, reason: str) -> None:
-        """It is over, whoever wants it."""
+        """End the session: by the application, by an error, or by ``hang_up``."""
         if self._ended:
             return
         self._ended = True
+        # In this order: without its consumers, nothing that is requeued is delivered to this session again.
         now = self._engine.host.now()
         for consumer in list(self.receiver.consumers.values()):
             self.vhost.unsubscribe(consumer, now)
@@ -356,7 +386,7 @@ class LocalSession(Publisher):
 
 
 def _anybody(name: str) -> Login:
-    """Return a login that may do everything: who is in this process needs no permission."""
+    """Return a login that may do everything: code in this process needs no permission."""
     from plugins.engines.broker.host.passwords import Password
 
     return Login(name, Account(Password(), from_anywhere=False, everywhere=Permissions()))

@@ -1,4 +1,8 @@
-"""Default: every queue is bound to the default exchange by its name, without anybody binding it."""
+"""Default: every queue is bound to the default exchange by its name (AMQP 0-9-1, 3.1.3.1).
+
+There are no binding objects for this.  ``Routes`` looks up queues itself when a message is published to the
+default exchange.  This matcher is asked if the default exchange is the alternate exchange of another one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DefaultMatcher:
-    """The queues of the virtual host, by name."""
+    """The queues of the virtual host, by name: the dictionary of the virtual host itself."""
 
     looks_at: ClassVar[LooksAt] = "key"
 

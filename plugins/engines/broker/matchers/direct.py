@@ -1,4 +1,4 @@
-"""Direct: the key of the message is the key of the binding."""
+"""Direct: a message matches a binding if their keys are equal."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ class DirectMatcher:
     looks_at: ClassVar[LooksAt] = "key"
 
     def __init__(self) -> None:
+        # The inner dictionaries serve as sets that keep the order of the bindings.
         self._by_key: dict[str, dict[Binding, None]] = {}
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
-        """Any key will do."""
+        """Accept any key."""
 
     def add(self, binding: Binding) -> None:
-        """Take a binding."""
+        """Add a binding."""
         self._by_key.setdefault(binding.key, {})[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding."""
+        """Remove a binding."""
         bindings = self._by_key[binding.key]
         del bindings[binding]
+        # Clients choose the keys, so an empty entry for each key that was ever used would add up.
         if not bindings:
             del self._by_key[binding.key]
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
-        """Return the destinations bound with just this key."""
+        """Return the destinations that are bound with this key."""
         return [binding.destination for binding in self._by_key.get(key, ())]

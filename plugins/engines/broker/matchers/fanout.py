@@ -1,4 +1,4 @@
-"""Fanout: everything goes everywhere."""
+"""Fanout: every message matches every binding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plugins.engines.broker.contract import LooksAt
 
 
 class FanoutMatcher:
-    """Bindings, whatever their key."""
+    """All bindings, whatever their keys."""
 
     looks_at: ClassVar[LooksAt] = "key"
 
@@ -18,16 +18,16 @@ class FanoutMatcher:
         self._bindings: dict[Binding, None] = {}
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
-        """Any key will do."""
+        """Accept any key."""
 
     def add(self, binding: Binding) -> None:
-        """Take a binding."""
+        """Add a binding."""
         self._bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding."""
+        """Remove a binding."""
         del self._bindings[binding]
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
-        """Return every destination."""
+        """Return the destinations of all bindings."""
         return [binding.destination for binding in self._bindings]

@@ -1,4 +1,8 @@
-"""Headers: the headers of the message against those of the binding, all of them or any (``x-match``)."""
+"""Headers: a message matches a binding if it has all, or any, of the headers that the binding names.
+
+``x-match`` of the binding says which (AMQP 0-9-1, 3.1.3.4).  Arguments that begin with ``x-`` are not
+compared, except with RabbitMQ's extensions ``all-with-x`` and ``any-with-x``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ FORMS = ("all", "any", "all-with-x", "any-with-x")
 
 
 class HeadersMatcher:
-    """Bindings with what each asks for."""
+    """The bindings, and for each whether it asks for all, and the headers that it names."""
 
     looks_at: ClassVar[LooksAt] = "headers"
 
@@ -21,7 +25,7 @@ class HeadersMatcher:
         self._bindings: dict[Binding, tuple[bool, list[tuple[str, Any]]]] = {}
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
-        """Refuse an ``x-match`` that nobody knows."""
+        """Refuse a value of ``x-match`` that is not defined, with RabbitMQ's text."""
         form = arguments.get("x-match", "all")
         if not isinstance(form, str):
             raise PreconditionFailed(f"Invalid x-match field type {type(form).__name__}; expected longstr")
@@ -31,7 +35,7 @@ class HeadersMatcher:
             )
 
     def add(self, binding: Binding) -> None:
-        """Take a binding."""
+        """Add a binding."""
         form = binding.arguments.get("x-match", "all")
         with_x = form.endswith("-with-x")
         wanted = [
@@ -42,11 +46,12 @@ class HeadersMatcher:
         self._bindings[binding] = form.startswith("all"), wanted
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding."""
+        """Remove a binding."""
         del self._bindings[binding]
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
-        """Return the destinations whose wishes the headers fulfil."""
+        """Return the destinations of the bindings that the headers match."""
+        # A binding that names no header matches every message with ``all``, and none with ``any``.
         return [
             binding.destination
             for binding, (every, wanted) in self._bindings.items()
@@ -55,11 +60,11 @@ class HeadersMatcher:
 
 
 def _has(headers: Mapping[str, Any], name: str, value: object) -> bool:
-    """Whether a header is there with the value; a binding without a value asks for its presence only."""
+    """Whether the message has the header with this value.  None (a void field): with any value."""
     if name not in headers:
         return False
     if value is None:
         return True
     found = headers[name]
-    # In a field table true and 1 are of different types, in Python they are equal.
+    # In a field table, true and 1 are of different types.  In Python they are equal.
     return bool(found == value) and isinstance(found, bool) == isinstance(value, bool)

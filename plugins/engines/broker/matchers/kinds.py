@@ -1,4 +1,4 @@
-"""The types of exchange that can be declared: ours, each a line here, and those that plugins bring."""
+"""The types of exchange that can be declared: the built-in ones, and those of plugins."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ EXCHANGE_TYPES: dict[str, Callable[[], Matcher]] = {
 
 
 ExchangeTypes: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], Matcher]]
-"""How to make a matcher of each type that plugins bring, from the arguments of an exchange's declaration."""
+"""The types of plugins: for each, what makes a matcher from the arguments of an exchange's declaration."""
 
 
 def make_matcher(kind: str, arguments: Mapping[str, Any], others: ExchangeTypes) -> Matcher:
-    """Return a matcher of an exchange type, or refuse the type.  ``others``: types that are not ours."""
+    """Return a matcher of an exchange type, or refuse the type.  ``others``: the types of plugins."""
+    # First the built-in types: no plugin can replace them.
     ours = EXCHANGE_TYPES.get(kind)
     if ours is not None:
         return ours()

@@ -1,4 +1,7 @@
-"""Topic: the key's words against patterns with ``*`` (one word) and ``#`` (any number of words)."""
+"""Topic: bindings are patterns of words with ``*`` (one word) and ``#`` (any number of words, also none).
+
+AMQP 0-9-1, section 3.1.3.3.  The cost of a look-up in the trie does not depend on the number of bindings.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,18 @@ class TopicMatcher:
         self._trie: WordTrie[Destination] = WordTrie()
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
-        """Any key will do."""
+        """Accept any key."""
 
     def add(self, binding: Binding) -> None:
-        """Take a binding."""
+        """Add a binding."""
+        # The trie counts equal entries: several bindings may have the same pattern and destination, and
+        # differ in their arguments.
         self._trie.add(_pattern_of(binding.key), binding.destination)
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding."""
+        """Remove a binding."""
         self._trie.remove(_pattern_of(binding.key), binding.destination)
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
-        """Return the destinations whose pattern the key fits."""
+        """Return the destinations of the patterns that the key matches."""
         return self._trie.find(words_of(key))
