@@ -1,7 +1,8 @@
 """The committer: threads that encode, write and synchronise.  The engine's thread never waits for a disk.
 
 Everything that was submitted while a turn was running is committed and synchronised together in the next turn
-(group commit): the slower the disk, the larger the groups.
+(group commit): the slower the disk, the larger the groups.  A turn may have several commits, because a commit
+has a limited size, and one synchronisation for all of them.
 
 Three threads work here:
 
@@ -10,8 +11,16 @@ Three threads work here:
 * ``_beside`` has one thread that writes a commit while the next one is encoded;
 * ``_syncer`` has one thread that synchronises, with ``fsync = "interval"``, while more is written.
 
+Encoding and writing overlap because both leave the interpreter's lock to the other: Arrow and zlib while they
+work on buffers, the system while it writes.  There is one commit ahead and no more; ``BufferPool`` keeps two
+buffers for that.
+
 Order of the counters: ``_committed`` is the number of messages that were written, ``_durable`` of those that
 were synchronised; both only grow, and ``_durable <= _committed``.
+
+Errors: a full disk is waited for, in ``_write``, and everything behind it waits, too.  Any other exception
+ends the committer.  It closes the journal and calls ``fail``; nothing that was not synchronised before is
+called durable.  What was submitted and not written is lost here, but was not confirmed.
 """
 
 from __future__ import annotations
@@ -74,7 +83,10 @@ class Committer:
         fail: Callable[[BaseException], Any],
         warn: Callable[[str], Any] = lambda _: None,
     ) -> None:
+        # For ``statistics``, which the engine's thread calls at any time.  Each is changed by one thread at a
+        # time.
         self.commits = self.syncs = self.deleted = 0
+        # Replaced as a whole, so that other threads never see numbers that do not belong together.
         self.progress = Progress(0, 0, "")
         self._writer = writer
         self._options = options
@@ -83,9 +95,13 @@ class Committer:
         self._warn = warn
         self._warned = ""
         self._queue: SimpleQueue[list[Stamped] | None] = SimpleQueue()
+        # Besides None in the queue: it cuts the waiting for space on a full disk short, which does not look
+        # into the queue.
         self._stopping = threading.Event()
         self._committed = self._durable = 0
         self._full = ""
+        # Due at once: retention is applied at the start, and the first messages do not wait for a whole
+        # interval.
         self._sync_due = self._keep_due = time.monotonic()
         self._beside = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-syncer")
@@ -122,13 +138,15 @@ class Committer:
                 while self._turn():
                     pass
                 if self._syncing is not None:
-                    self._syncing.result()  # raises the exception of the other thread
+                    # Raises the exception of the other thread: it must not be overlooked at the end.
+                    self._syncing.result()
             finally:
+                # The threads end first, since they use the writer.
                 self._beside.shutdown()
                 self._syncer.shutdown()
                 self._writer.close()
-            # Not after a failure: after a failed fsync the system may drop the pages, and the next fsync
-            # succeeds although their data is lost.
+            # ``close`` has synchronised everything.  Not after a failure: after a failed fsync the system may
+            # drop the pages, and what was written since the last success may be lost.
             self.progress = Progress(self._committed, self._committed, self._full)
         except BaseException as error:
             self._fail(error)
@@ -136,11 +154,15 @@ class Committer:
     def _turn(self) -> bool:
         """Commit everything that waits, and synchronise if it is due; return False at the end."""
         batches, going = self._next()
+        # Also without batches, when only a synchronisation or housekeeping is due.
         if not self._commit(batches):
             return False
         now = time.monotonic()
         if self._options.fsync == "batch":
             self._sync()
+        # The other thread synchronises, so that writing goes on meanwhile.  With ``fsync = "batch"`` that
+        # would gain nothing: nothing is confirmed before the sync, and the next commit gets larger while this
+        # thread waits.
         elif self._unsynced() and (now >= self._sync_due or self._writer.unsynced() >= _SYNC_BYTES):
             self._sync_beside(now)
         if now >= self._keep_due:
@@ -151,6 +173,7 @@ class Committer:
         """Wait for batches or for the next due time; return all waiting batches, and False at the end."""
         batches: list[Stamped] = []
         try:
+            # Waits for the first item only.  Whatever else is in the queue by then goes into the same turn.
             item = self._queue.get(timeout=self._timeout())
             while item is not None:
                 batches += item
@@ -178,14 +201,18 @@ class Committer:
         Return False if the committer was stopped while the disk was full.
         """
         options = self._options
+        # The commit that was encoded last.  The next one begins where it ends, which is known although it may
+        # not be written yet.
         record_batch: EncodedRecordBatch | None = None
         behind: Future[bool] | None = None
         parts = list(chunks(batches, min(options.batch_rows, _MOST_ROWS), options.batch_bytes))
         for number, part in enumerate(parts):
             record_batch = self._writer.encode(part, after=record_batch)
+            # Commits are written in order, one at a time: ``append_encoded`` is for one thread.
             if behind is not None and not behind.result():
                 return False
-            if number == len(parts) - 1:  # nothing remains to be encoded meanwhile: write it in this thread
+            # Nothing remains to be encoded meanwhile, and waking the other thread would cost time.
+            if number == len(parts) - 1:
                 return self._write(record_batch)
             behind = self._beside.submit(self._write, record_batch)
         return True
@@ -199,19 +226,23 @@ class Committer:
             try:
                 entry = self._writer.append_encoded(record_batch)
             except DiskFull as error:
+                # Told once, not with each attempt.
                 if not self._full:
                     self._full = str(error)
                     self._tell()
+                # The same commit is tried again: a ``DiskFull`` has left the journal unchanged.
                 if self._stopping.wait(self._options.retry):
                     return False
                 continue
             self._full = ""
             self.commits += 1
             self._committed += entry.rows
-            self._tell()  # now, not at the end of the turn: the engine may take more messages meanwhile
+            # Now, not at the end of the turn: the engine may take more messages meanwhile.
+            self._tell()
             return True
 
     def _sync(self) -> None:
+        # Read before the synchronisation: what another thread writes meanwhile may not be covered by it.
         committed = self._committed
         if self._writer.sync():
             self.syncs += 1
@@ -225,12 +256,14 @@ class Committer:
             if not self._syncing.done():
                 self._sync_due = now + _NOT_YET
                 return
-            self._syncing.result()  # raises the exception of the other thread
+            # Raises the exception of the other thread, which ends the committer.
+            self._syncing.result()
         self._sync_due = now + self._options.fsync_interval
         self._syncing = self._syncer.submit(self._sync)
 
     def _tell(self) -> None:
         with self._telling:
+            # With ``never`` messages count as safe when the operating system has them.
             durable = self._committed if self._options.fsync == "never" else self._durable
             self.progress = Progress(self._committed, durable, self._full)
             self._report(self.progress)
@@ -239,12 +272,17 @@ class Committer:
         """Begin a new segment if it is time, and delete the segments that retention does not keep."""
         self._keep_due = now + HOUSEKEEPING
         try:
+            # Also without messages, or a quiet journal would never let retention delete its last rows.
             self._writer.roll_if_due()
         except DiskFull:
-            pass  # the next commit will report it
+            # The old segment is still appended to.  The next commit reports the full disk.
+            pass
         try:
+            # Read from the directory and not from the writer: compaction, another process, changes the
+            # segments, too.
             found = expired(self._writer.path, self._options.keep, int(time.time() * 1e6))
-        except JournalError as error:  # a consumer's position cannot be read: delete nothing until it can
+        except JournalError as error:
+            # A consumer's position cannot be read.  Until it can, nothing is deleted: the rows may be unread.
             if str(error) != self._warned:
                 self._warned = str(error)
                 self._warn(f"nothing is deleted: {error}")
@@ -277,6 +315,8 @@ def _parts(batch: Any, most_rows: int, most_bytes: int) -> Iterator[Any]:
     """Halve a batch until each part fits into one commit."""
     count = len(batch.bodies)
     if count > 1 and (count > most_rows or batch.size > most_bytes):
+        # Halves, not parts of ``most_rows``: the bodies may have very different sizes, and the limit of bytes
+        # counts, too.
         yield from _parts(batch.slice(0, count // 2), most_rows, most_bytes)
         yield from _parts(batch.slice(count // 2, count), most_rows, most_bytes)
     else:

@@ -61,6 +61,8 @@ def compact(
     ``JournalBusy``.
     """
     with compaction_lock(journal):
+        # First finish a move to Parquet that was killed: its rows must not get into one segment with others,
+        # or they could not be deleted any more.
         finish_move(journal)
         remove_superseded(journal)
         done = []
@@ -70,20 +72,27 @@ def compact(
                 done.append(_compact(journal, group, compression, on_rows))
             except Damaged as damage:
                 on_damage(damage)
+                # The loop goes on with them: one bad commit must not keep its neighbours from being
+                # compacted.
                 groups += filter(_is_worth_it, _beside(damage, journal, group))
             except FileNotFoundError:
-                pass  # retention has deleted some of them meanwhile
+                # Retention, in the writer's process, has deleted some of them meanwhile.
+                pass
         return done
 
 
 def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
-    """Return groups of neighbouring segments, of at most ``segment_bytes`` each, that are worth compacting."""
+    """Return groups of neighbouring segments that are worth compacting.
+
+    Each has at most ``segment_bytes``.
+    """
     groups: list[list[Segment]] = []
     size = 0
     for segment in JournalReader(journal).sealed():
         last = segment.last()
         if last is None:
             continue
+        # A compacted segment stands for all offsets from its first to its last row, so it must not have gaps.
         is_neighbour = groups and groups[-1][-1].end == segment.name.base
         if not is_neighbour or size + last.stop > segment_bytes:
             groups.append([])
@@ -99,7 +108,10 @@ def merge(record_batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     indices = []
     for record_batch in record_batches:
         column = record_batch.column("envelope")
+        # Each commit has a dictionary of its own.  The merged one has each envelope once, and the rows get
+        # its numbers.
         rows = [tuple(row.values()) for row in column.dictionary.to_pylist()]
+        # Envelope by envelope, not row by row; ``take`` then translates the whole column.
         mapped = pa.array([numbers.setdefault(row, len(numbers)) for row in rows], pa.int32())
         indices.append(mapped.take(column.indices))
     columns = {
@@ -128,6 +140,7 @@ def _is_worth_it(group: list[Segment]) -> bool:
     last = segment.last()
     assert last is not None
     rows = last.end - segment.name.base
+    # One segment alone is worth it if merging its commits gains much, or compressing them.
     small = rows / len(segment) < ROWS / 4 and last.stop / len(segment) < BYTES / 16
     return (len(segment) > 1 and small) or not last.flags & COMPRESSED
 
@@ -135,6 +148,7 @@ def _is_worth_it(group: list[Segment]) -> bool:
 def _compact(
     journal: Path, group: list[Segment], compression: str | None, on_rows: Callable[[int], object]
 ) -> Compacted:
+    # Higher than each generation in the group: readers prefer the highest one with the same base.
     name = SegmentName(group[0].name.base, max(segment.name.generation for segment in group) + 1)
     disk = Disk()
     created = group[0].header.created
@@ -143,9 +157,12 @@ def _compact(
         entries = _write_data(disk, name.data_path(journal), group, RecordBatchEncoder(compression), on_rows)
         write_index(journal, header, entries, disk)
     except BaseException:
+        # If the index could be put in place, readers use the new segment already, and its data must stay.
+        # Also for Ctrl-C, hence ``BaseException``.
         if not name.index_path(journal).exists():
             name.data_path(journal).unlink(missing_ok=True)
         raise
+    # From here on the new segment counts.  A crash leaves old segments, which ``remove_superseded`` deletes.
     before = sum(map(_size, group))
     for segment in group:
         segment.name.index_path(journal).unlink(missing_ok=True)
@@ -171,10 +188,12 @@ def _write_data(
             ts = merged.column("ts").cast(pa.int64())
             envelopes = len(merged.column("envelope").dictionary)
             encoded = encoder.encode_stored(merged, first, ts[0].as_py(), ts[-1].as_py(), envelopes)
+            # Before the write, which moves the position.
             entries.append(encoded.entry._replace(position=data.position))
             data.write(encoded.data)
             encoder.reuse(encoded)
             on_rows(merged.num_rows)
+        # Before the index is written: an index makes the rows valid.
         data.sync()
     finally:
         data.close()

@@ -50,12 +50,16 @@ class DataFile:
 
     def append(self, record_batch: EncodedRecordBatch) -> None:
         """Write a commit.  After an ``OSError`` the file may have some of it: the caller calls ``cut``."""
+        # ``lead`` is how far behind a page boundary the commit begins in the file.  Its pages are aligned in
+        # memory only if it was encoded for the same distance.
         data, lead = record_batch.data, self.position % PAGE
         first = -lead % PAGE
         last = first + (len(data) - first) // PAGE * PAGE
         if self._direct is None or record_batch.lead != lead or last - first < DIRECT_FROM or self._is_slow():
             self._file.write(data)
         else:
+            # The pages at both ends are shared with the neighbouring commits, so they go through the cache.
+            # The whole pages between are written around it.
             self._file.write(data[:first])
             self._write_direct(self._direct, data[first:last])
             self._file.write(data[last:])
@@ -85,10 +89,15 @@ class DataFile:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            self._close_direct()  # this file system or disk does not support it, or wants larger pages
-            self._file.write(pages)  # over the pages that were written before the error
+            # This file system or disk does not support it, or wants larger pages.  It is not asked again for
+            # this segment.
+            self._close_direct()
+            # At the same position, over the pages that were written before the error.
+            self._file.write(pages)
             return
         self._file.passed(len(pages))
+        # The speed is measured over many commits: a single one says little about a disk with a cache of its
+        # own.
         self._bytes += len(pages)
         self._seconds += time.perf_counter() - began
 
@@ -96,6 +105,7 @@ class DataFile:
         """Return whether direct writes are slower than the cache at present."""
         if self._bytes >= _MEASURED_BYTES:
             if self._bytes < _SLOW * self._seconds:
+                # Later on the disk is tried again: it may have been slow because of somebody else.
                 self._direct_again = self.position + _CACHED_WHEN_SLOW
             self._bytes, self._seconds = 0, 0.0
         return self.position < self._direct_again

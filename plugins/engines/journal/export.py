@@ -49,6 +49,7 @@ def export_parquet(
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal written
+        # A generator: pyarrow takes one table at a time, so that a large journal needs little memory.
         for table in _combined(reader.stored(start, stop, on_damage=on_damage), selection, on_rows):
             written += table.num_rows
             yield from _with(derived, table).to_batches()
@@ -62,6 +63,7 @@ def export_parquet(
         file_options=parquet.make_write_options(compression=compression),
         partitioning=dataset.partitioning(pa.schema([schema.field(name) for name in by]), flavor="hive"),
         basename_template=f"{start:020d}-{stop:020d}-{{i}}.parquet",
+        # File names contain the offsets, so an export that is repeated replaces its own files and no others.
         existing_data_behavior="overwrite_or_ignore",
         max_partitions=100_000,
         max_rows_per_file=_FILE,
@@ -84,7 +86,9 @@ def _combined(
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for stored in record_batches:
+        # Selected while the envelopes are still a dictionary, which is decided once per envelope.
         wanted = flat(selection.of(stored), ROWS)
+        # All rows that were read, selected or not, for the progress bar.
         on_rows(stored.num_rows)
         if wanted.num_rows:
             waiting.append(wanted)

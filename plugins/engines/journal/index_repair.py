@@ -44,11 +44,17 @@ def repair(journal: Path, segment: Segment, disk: Disk) -> Repaired:
     The caller holds the writer's lock.  The index is written only if something changes.
     """
     lost: list[Damaged] = []
+    # These are the entries that are whole, and those that could be rebuilt from the data up to the last whole
+    # one.
     entries = segment.entries(lost.append)
     raw = segment.raw_entries()
+    # What is in the result and not in the file was rebuilt.
     replaced = len(set(entries) - set(raw))
     stop = entries[-1].stop if entries else segment.header.data_start
     end = entries[-1].end if entries else segment.name.base
+    # Behind the last entry: a writer was killed between the data and the entry, or the index has lost its
+    # end.  These rows were not confirmed unless they were synchronised, but they are whole, and keeping them
+    # is always right.
     found = list(whole_commits(segment, end, stop))
     if found:
         stop, end = found[-1].stop, found[-1].end
@@ -68,11 +74,13 @@ def whole_commits(segment: Segment, offset: int, position: int) -> Iterator[Entr
     """
     with segment.data_path.open("rb") as file:
         file.seek(position)
+        # Only what is behind the last entry: usually nothing, or one commit.
         tail = pa.py_buffer(file.read())
     schema = segment.schema_bytes()
     at = 0
     while at < tail.size:
         entry = commit_at(tail, at, schema)
+        # The chain of offsets has to be unbroken, or two rows could have the same offset.
         if entry is None or entry.offset != offset:
             return
         yield entry._replace(position=position + at)
@@ -101,6 +109,7 @@ def create_missing_indexes(journal: Path, disk: Disk, *, compacted: bool) -> Non
             continue
         if not name.index_path(journal).exists():
             header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), 0)
+            # Not durable, and need not be: without it the next recovery does the same again.
             name.index_path(journal).write_bytes(encode_header(header))
             repair(journal, Segment(journal, name), disk)
 

@@ -25,6 +25,7 @@ def writer_lock(journal: Path) -> FileLock:
 
 def compaction_lock(journal: Path) -> FileLock:
     """Take the lock for compaction.  Raises ``JournalBusy`` if another compaction has it."""
+    # A lock of its own: compaction may run beside a writer, since it leaves the last segment alone.
     return _lock(journal / COMPACTION, "is compacting this journal; try again when it has finished")
 
 

@@ -20,6 +20,7 @@ def moment_of(text: int | str) -> Moment:
     """
     if isinstance(text, int) or text in ("earliest", "latest"):
         return text
+    # ``isdigit`` alone is true for digits of other scripts and superscripts, which ``int`` may refuse.
     if text.isascii() and text.isdigit():
         return int(text)
     try:
@@ -36,6 +37,7 @@ def offset_of(reader: JournalReader, moment: Moment) -> int:
     if isinstance(moment, int):
         return moment
     if isinstance(moment, datetime):
+        # ``timestamp()`` is a float of seconds.  It is exact to a microsecond only when it is rounded.
         return reader.row_at(round(moment.timestamp() * 1_000_000), _ignore_damage)
     bounds = reader.bounds()
     return bounds.end if moment == "latest" else bounds.earliest

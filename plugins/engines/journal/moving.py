@@ -76,6 +76,7 @@ def finish_move(journal: Path) -> None:
         return
     directory = Path(record["directory"])
     staging = _staging(journal, directory)
+    # The rows must not be deleted: the files with them cannot be found.
     if not staging.is_dir():
         raise JournalError(
             f"{staging} is missing, with rows that are to be deleted from {journal}: see {journal / _MOVED}"
@@ -83,12 +84,15 @@ def finish_move(journal: Path) -> None:
     for path in sorted(staging.rglob("*.parquet")):
         target = directory / path.relative_to(staging)
         target.parent.mkdir(parents=True, exist_ok=True)
+        # Repeated after a crash, it moves only what is still in the staging directory.  Names contain
+        # offsets, so nothing of another move is overwritten.
         path.replace(target)
-    # The rows are deleted from the journal next.  Without this a loss of power could undo the renames and keep
-    # the deletions, above all when the files are on another file system: nothing orders the two.
+    # The rows are deleted from the journal next.  Without this a loss of power could undo the renames and
+    # keep the deletions, above all when the files are on another file system: nothing orders the two.
     for target in {directory, *_directories_of(directory, staging)}:
         if target.is_dir():
             sync_directory(target)
+    # Whole segments up to ``stop``.  The last segment is the writer's, and never deleted.
     sealed = JournalReader(journal).summaries()[:-1]
     delete(journal, [segment for segment in sealed if segment.end <= record["stop"]])
     # The deletions before that of the record: otherwise the rows could come back and be in both.
@@ -98,6 +102,8 @@ def finish_move(journal: Path) -> None:
 
 
 def _staging(journal: Path, directory: Path) -> Path:
+    # In the target directory, so that a rename needs no copy.  The name is that of the journal, so that
+    # several journals can be moved into one directory.
     return directory.absolute() / f"_moving-{crc32(os.fsencode(journal.resolve())):08x}"
 
 

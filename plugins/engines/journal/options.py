@@ -88,5 +88,6 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     otherwise the engine fails there."""
 
     def __post_init__(self) -> None:
+        # A wrong time is reported when the topology is read, and not when the engine starts.
         for moment in (self.start, self.end):
             moment_of(moment)

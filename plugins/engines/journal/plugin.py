@@ -71,6 +71,7 @@ def has_pyarrow() -> bool:
 
 def _create_journal(setup: EngineSetup) -> Engine:
     need_pyarrow()
+    # Imported here: pyarrow takes long to import, and a kernel without a journal does not need it.
     from plugins.engines.journal.engine import JournalEngine
 
     return JournalEngine(setup.name, setup.options)

@@ -17,4 +17,6 @@ def write_position(journal: str | Path, consumer: str, next_offset: int) -> None
     """
     path = path_of(journal, consumer)
     path.parent.mkdir(exist_ok=True)
+    # Durable on return: retention may delete what all consumers have passed.  If the position fell back after
+    # a loss of power, the consumer would be told that rows are missing which it has read.
     replace_file(path, json.dumps({"next_offset": next_offset}).encode(), mode=FILE_MODE)

@@ -8,6 +8,9 @@ one began:
 * damaged entries with whole commits: the entries are rebuilt;
 * entries without whole commits: nothing is appended to such a segment; a new one begins at the offset after
   it.
+
+Rows are never deleted here.  What is cut off has no entry and is no whole commit, so it was never confirmed.
+Everything can be repeated: a crash during recovery leaves a state that the next recovery handles.
 """
 
 from __future__ import annotations
@@ -57,11 +60,16 @@ def recover(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, Recover
     end, read = segment.end, furthest(journal, EVERYTHING)
     if read <= end:
         return segment, recovered
+    # A loss of power has taken rows that were written and not synchronised, and that a reader had already
+    # seen.
     try:
-        segment.sync()  # before the next one begins: recovery looks at the last segment only
+        # Before the next one begins: recovery repairs the last segment only.
+        segment.sync()
         following = SegmentWriter.begin(disk, journal, SegmentName(read, 0), now)
     finally:
         segment.close()
+    # An empty segment would be between the others for ever, and its offsets are in no row.  The index first:
+    # a data file without an index is no segment.
     if not segment.entries:
         segment.name.index_path(journal).unlink()
         segment.name.data_path(journal).unlink()
@@ -73,7 +81,9 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
         with compaction_lock(journal):
             remove_superseded(journal)
     except JournalBusy:
-        pass  # the running compaction removes superseded segments itself
+        # The running compaction removes superseded segments itself.
+        pass
+    # Not for compacted segments: without the lock, such a data file may be one that is being written.
     create_missing_indexes(journal, disk, compacted=False)
     names = segment_names(journal)
     if not names:
@@ -81,12 +91,15 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
     segment = Segment(journal, names[-1])
     repaired = repair(journal, segment, disk)
     recovered = Recovered(repaired.adopted, repaired.replaced, max(repaired.behind, 0))
-    if not repaired.entries and repaired.behind < 0:  # not even its schema is there: the segment has no row
+    # Not even the schema is there, so the segment has no row.  It is begun again under the same name.
+    if not repaired.entries and repaired.behind < 0:
         segment.name.index_path(journal).unlink()
         return SegmentWriter.begin(disk, journal, segment.name, now), recovered
     if (
         repaired.lost
         or repaired.behind < 0
+        # The last commit of the index is checked in full: it is the one whose data a loss of power is most
+        # likely to have taken.  Earlier ones are checked when they are read.
         or (repaired.entries and not is_whole(segment, repaired.entries[-1]))
     ):
         return _after_damage(disk, journal, segment, repaired, now), recovered
@@ -109,6 +122,8 @@ def remove_superseded(journal: Path) -> None:
     """
     end = -1
     for name in segment_names(journal):
+        # Its rows are in a compacted segment that was finished, but the process was killed before it deleted
+        # the old ones.
         if name.base < end:
             name.index_path(journal).unlink()
             name.data_path(journal).unlink(missing_ok=True)
@@ -116,8 +131,11 @@ def remove_superseded(journal: Path) -> None:
             end = Segment(journal, name).end
     for path in journal.glob(f"*{DATA}"):
         compacted = segment_of(path)
+        # A compaction that was killed before its index was written: all its rows are still in the old
+        # segments.
         if compacted is not None and compacted.generation and not compacted.index_path(journal).exists():
             path.unlink()
+    # The beginning of a file that was to replace another (``replace_file``).
     for path in journal.glob(".*.new"):
         path.unlink()
 
@@ -125,6 +143,8 @@ def remove_superseded(journal: Path) -> None:
 def _after_damage(disk: Disk, journal: Path, segment: Segment, repaired: Repaired, now: int) -> SegmentWriter:
     """Begin a new segment after one whose data does not have everything that its index lists."""
     name = SegmentName(repaired.end, 0)
+    # The damaged segment has no row that can be read, so the new one would have the same name and overwrite
+    # it.
     if name.index_path(journal).exists():
         raise JournalError(
             f"{segment.data_path}: nothing of this segment can be read; move it away to continue without its rows"

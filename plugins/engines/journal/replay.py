@@ -11,6 +11,10 @@ Three activities share one object, all in the engine's thread:
 The position is an offset: everything before it was confirmed, or sent if the routes do not confirm.  It lags
 behind what was sent, never ahead of what was confirmed: after a crash messages may be replayed twice, but
 none is left out.
+
+Counting: the port confirms a number of messages, and the position is an offset.  The schedule has marks that
+say which offset is reached after how many messages.  They differ, because the selection leaves rows out and
+retention or damage may leave gaps.
 """
 
 from __future__ import annotations
@@ -51,12 +55,15 @@ class ReplayEngine:
         self._port: Port | None = None
         self._changed = trio.Event()
         self._bytes = self._damaged = 0
+        # Whether the routes take more.  ``port.send`` says no when a pipe is full, and ``on_writable`` is
+        # called when it has room again.
         self._has_room = True
         self._at_end = self._soon = False
         self._read_to = 0
         self._unconfirmed_start = 0
         """Messages that were sent before the routes began to confirm: they do not count in
         ``port.confirmed()``."""
+        # The position that is reached, and the one that the consumer's file has.
         self._position: int | None = None
         self._written: int | None = None
         self._writing = trio.Lock()
@@ -76,12 +83,16 @@ class ReplayEngine:
             if self._options.consumer is not None:
                 host.nursery.start_soon(self._write_positions)
             await self._read(reader, watch)
+            # The end is when everything was confirmed: the command ``replay`` reports that.
             while not self._is_done():
                 await self._wait_for_change()
         finally:
+            # The last position, also when the engine is cancelled: what was confirmed must not be replayed
+            # again.
             await self._write_position()
             if watch is not None:
                 watch.close()
+            # The timer would call into an engine that has ended.
             host.set_timer(None, self._pump, self)
 
     def pending(self) -> bool:
@@ -112,7 +123,7 @@ class ReplayEngine:
         self._pump()
 
     def on_confirmed(self, position: int) -> None:
-        """Move the consumer's position on: the first ``position`` messages that the port sent are confirmed."""
+        """Move the consumer's position on: the port's first ``position`` messages are confirmed."""
         self._advance(self._unconfirmed_start + position)
         self._changed.set()
 
@@ -143,6 +154,7 @@ class ReplayEngine:
         """Read up to the end, about one chunk ahead of what is sent."""
         while True:
             before = reader.offset
+            # One call at a time: a ``ReplayReader`` is for one thread at a time.
             chunk: Chunk = await in_thread(reader.read)
             self._read_to = chunk.offset
             for batches, end in chunk.record_batches:
@@ -151,9 +163,12 @@ class ReplayEngine:
             if chunk.at_end:
                 self._at_end = True
                 return
+            # Nothing new: wait until the writer changes the directory.  The watch was opened before the first
+            # read, so a change in between is not missed.
             if watch is not None and chunk.offset == before:
                 await trio.lowlevel.wait_readable(watch.fileno())
                 watch.drain()
+            # Read on when less than a chunk waits, so that sending does not wait for the disk.
             while self._schedule.waiting > CHUNK_ROWS or self._schedule.waiting_bytes > CHUNK_BYTES:
                 await self._wait_for_change()
 
@@ -162,6 +177,7 @@ class ReplayEngine:
         assert self._host is not None
         self._damaged += damage.stop - damage.start
         event = EngineEvent(engine=self._name, what="damaged", detail=str(damage))
+        # Events are reported in the engine's thread.
         self._host.post(partial(self._host.report, event))
 
     # ------------------------------------------------------------------ sending
@@ -175,6 +191,8 @@ class ReplayEngine:
         host, port, schedule = self._host, self._port, self._schedule
         if host is None or port is None or not self._has_room:
             return
+        # The port counts confirmations from where its routes began to confirm.  Routes can be changed while
+        # the replay runs.
         if not port.confirms:
             self._unconfirmed_start = schedule.sent
         batches = schedule.due(host.now(), _MESSAGES_PER_TURN)
@@ -182,9 +200,11 @@ class ReplayEngine:
             self._bytes += sum(batch.size for batch in batches)
             self._has_room = port.send(batches)
         # Also if nothing was sent: rows that the selection leaves out are done when all rows before them are.
+        # Without confirming routes, sent is done.
         self._advance(self._unconfirmed_start + port.confirmed() if port.confirms else schedule.sent)
         if self._has_room:
             due = schedule.next_due(host.now())
+            # More is due than one turn may send.  ``soon`` lets the other engines have theirs first.
             if due is not None and due <= host.now():
                 self._pump_soon(host)
             else:
@@ -192,6 +212,7 @@ class ReplayEngine:
         self._changed.set()
 
     def _pump_soon(self, host: Host) -> None:
+        # Asked for once, however often ``_pump`` is called meanwhile.
         if not self._soon:
             self._soon = True
             host.soon(self._on_soon)
@@ -225,8 +246,11 @@ class ReplayEngine:
 
     async def _write_position(self) -> None:
         consumer = self._options.consumer
+        # At the end of a cancelled engine, too: ``run`` calls this in its ``finally``.
         with trio.CancelScope(shield=True):
-            async with self._writing:  # the previous write may still be running
+            # The previous write may still be running in its thread.  Two of them could leave the older
+            # position.
+            async with self._writing:
                 position = self._position
                 if consumer is not None and position is not None and position != self._written:
                     await in_thread(write_position, self._path, consumer, position)

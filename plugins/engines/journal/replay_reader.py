@@ -57,7 +57,10 @@ class ReplayReader:
         That is for a consumer that goes on at its old position.  A replay that asks for an offset fails
         instead.
         """
+        # A known consumer continues at its position, and ``start`` does not count.
         self.offset = offset_of(self._reader, start) if known is None else known
+        # Kept between two calls of ``read``, so that a chunk that ends inside a segment does not open it
+        # again.
         self._record_batches: Iterator[Any] | None = None
         self._follow = follow
         self._end = offset_of(self._reader, end)
@@ -75,6 +78,8 @@ class ReplayReader:
         ``on_damage``.
         """
         if self._record_batches is None:
+            # The end as it is now.  What is added later is read with the next iterator, so each one comes to
+            # an end.
             if self._follow:
                 self._stop = self._reader.bounds().end
             self._record_batches = self._reader.stored(self.offset, self._stop, on_damage=self._on_damage)
@@ -85,6 +90,8 @@ class ReplayReader:
             if not self._may_miss or self._on_damage is None:
                 raise
             self._on_damage(Damaged(lost.journal, lost.start, lost.stop, "retention has deleted them"))
+            # Continue at the oldest row that is still there.  The empty entry has the position pass the lost
+            # rows.
             self._record_batches, self.offset = None, lost.stop
             record_batches.append(([], self.offset))
         return Chunk(record_batches, self.offset, not self._follow and self.offset >= self._end)
@@ -94,6 +101,7 @@ class ReplayReader:
     ) -> None:
         rows = size = 0
         for stored in stored_batches:
+            # Before the selection, which may leave out the last rows.
             self.offset = stored.column("offset")[-1].as_py() + 1
             batches = self._batches.of(self._selection.of(stored))
             record_batches.append((batches, self.offset))
@@ -101,5 +109,7 @@ class ReplayReader:
             size += sum(batch.size for _, batch in batches)
             if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
                 return
+        # The iterator is at its end.  Damaged or missing rows before ``_stop`` were reported; they count as
+        # read.
         self._record_batches = None
         self.offset = max(self._stop, self.offset)

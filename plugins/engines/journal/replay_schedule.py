@@ -14,7 +14,9 @@ _MICROSECONDS = 1_000_000
 
 
 class ReplaySchedule:
-    """A queue of batches, due at the intervals at which they were received, divided by ``speed`` (0: at once).
+    """A queue of batches, due at the intervals at which they were received.
+
+    The intervals are divided by ``speed``; 0: all batches are due at once.
 
     The first batch is due when it is first asked for; all other due times count from there.
     """
@@ -38,12 +40,17 @@ class ReplaySchedule:
         self._batches.extend(batches)
         self.waiting += sum(len(batch.bodies) for _, batch in batches)
         self.waiting_bytes += sum(batch.size for _, batch in batches)
+        # Also without batches: rows that were left out are done when all messages before them are.
         self._marks.append((self.sent + self.waiting, end))
 
     def due(self, now: float, most: int) -> list[Batch]:
-        """Return the batches that are due at ``now`` (seconds), up to the one that reaches ``most`` messages."""
+        """Return the batches that are due at ``now`` (seconds).
+
+        The batch that reaches ``most`` messages is the last one.
+        """
         batches: list[Batch] = []
         while self._batches and most > 0:
+            # Only whole batches are sent, so it may be more than ``most`` messages.
             due = self.next_due(now)
             if due is None or due > now:
                 break
@@ -63,8 +70,11 @@ class ReplaySchedule:
         if not self._speed:
             return now
         ts = self._batches[0][0]
+        # Counted from the first message that is sent, not from the start of the engine: reading ahead takes
+        # time.
         if self._began is None:
             self._began, self._first = now, ts
+        # From the beginning and not from the batch before: otherwise each delay would shift all that follows.
         return self._began + (ts - self._first) / _MICROSECONDS / self._speed
 
     def position(self, count: int) -> int | None:

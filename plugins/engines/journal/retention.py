@@ -21,6 +21,7 @@ def expired(journal: Path, keep: KeepOptions, now: int) -> list[SegmentInfo]:
 
     Raises ``JournalError`` if a consumer's position cannot be read.
     """
+    # The usual case, without reading the directory.
     if keep.bytes is None and keep.seconds is None and not keep.unread_only:
         return []
     segments = JournalReader(journal).summaries()
@@ -28,11 +29,14 @@ def expired(journal: Path, keep: KeepOptions, now: int) -> list[SegmentInfo]:
     unread = min(consumers, default=None)
     total = sum(segment.bytes for segment in segments)
     found: list[SegmentInfo] = []
+    # From the oldest on.  The first one that is to be kept ends the search: a gap in the middle would be
+    # taken for damage.
     for segment in segments[:-1]:
         if keep.for_consumers and unread is not None and segment.end > unread:
             break
         too_many = keep.bytes is not None and total > keep.bytes
         too_old = keep.seconds is not None and segment.max_ts < now - keep.seconds * _MICROSECONDS
+        # Without any consumer nothing has been read by all, so nothing is deleted.
         read = keep.unread_only and unread is not None and segment.end <= unread
         if not (too_many or too_old or read):
             break
@@ -48,6 +52,7 @@ def delete(journal: Path, segments: list[SegmentInfo]) -> None:
     may have left some of them, and readers would find their rows again.
     """
     for segment in segments:
+        # The old ones first: once the compacted segment has gone, readers would take them for valid.
         for name in [*_superseded(journal, segment), segment.name]:
             name.index_path(journal).unlink(missing_ok=True)
             name.data_path(journal).unlink(missing_ok=True)

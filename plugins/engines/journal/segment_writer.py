@@ -1,4 +1,10 @@
-"""Writes one segment: appends to its data file and to its index."""
+"""Writes one segment: appends to its data file and to its index.
+
+The order of writes is the format's promise: first the data, then the entry.  An entry is a single write of 64
+bytes, which is the moment at which its rows begin to exist for readers.  The order of the synchronisations is
+the same.  The system may still write the entry to the disk before the data, on its own; then a loss of power
+leaves an entry without a whole commit, which its CRC shows, and nothing of it was confirmed.
+"""
 
 from __future__ import annotations
 
@@ -68,16 +74,21 @@ class SegmentWriter:
         ``now`` is in microseconds since 1970 UTC.  Raises ``OSError``; then no file of the segment is left.
         """
         data_path, index_path = name.data_path(journal), name.index_path(journal)
-        data_path.unlink(missing_ok=True)  # of an attempt that was killed: without an index it has no rows
+        # An attempt that was killed may have left it.  Without an index it has no rows.
+        data_path.unlink(missing_ok=True)
         data = AppendedFile.create(disk, data_path, mode=FILE_MODE)
         index = None
         try:
+            # The data file is whole and on the disk before its index exists: an index is what makes it a
+            # segment.
             data.write(STORED_BYTES)
             data.sync()
             index = AppendedFile.create(disk, index_path, mode=FILE_MODE)
             header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), now)
             index.write(encode_header(header))
             index.sync()
+            # Both names at once.  Until then a loss of power may leave one file, both or none; each is
+            # harmless.
             disk.sync_directory(journal)
             file = DataFile(disk, data, data_path)
         except OSError:
@@ -94,11 +105,14 @@ class SegmentWriter:
 
         After an ``OSError`` the segment is unchanged.
         """
+        # The encoder has only guessed the position.
         entry = record_batch.entry._replace(position=self.position)
         try:
             self._data.append(record_batch)
             self._index.write(encode_entry(entry))
         except OSError:
+            # What was written of the commit, and then what was written of the entry.  If this fails as well,
+            # the error goes up and ends the engine; recovery does the same at the next start.
             self._data.cut(entry.position)
             self._index.cut(SIZE + SIZE * self.entries)
             raise
@@ -111,7 +125,10 @@ class SegmentWriter:
 
         They survive a power failure then.  May be called in another thread while this segment is appended to.
         """
+        # The syncer's thread may be here while the committer's rolls to the next segment and closes this one.
         with self._close_lock:
+            # Taken before the synchronisation.  ``position`` may be later than ``entries``, when a commit is
+            # just being appended; it is used for the cache and for the amount of unsynced bytes only.
             entries, position = self.entries, self.position
             if self._synced == entries:
                 return False
@@ -119,6 +136,7 @@ class SegmentWriter:
             self._data.sync()
             self._index.sync()
             self._synced, self._synced_position = entries, position
+            # Only what is on the disk: pages that still have to be written are not dropped.
             if position - _CACHED > self._uncached:
                 self._data.forget(self._uncached, position - _CACHED)
                 self._uncached = position - _CACHED

@@ -36,6 +36,7 @@ class Selection:
         keys, exchanges, engines = (
             envelopes.field(name).to_pylist() for name in ("key", "exchange", "engine")
         )
+        # The ports of a listener are named ``ENGINE/PEER``.
         return [
             self.fits(key)
             and self.exchange in (None, exchange)
@@ -49,6 +50,7 @@ class Selection:
             return stored
         column = stored.column("envelope")
         wanted = pa.array(self.wants(column.dictionary), pa.bool_())
+        # Decided once for each envelope of the commit; ``take`` gives each row the answer of its envelope.
         return stored if all(wanted.to_pylist()) else stored.filter(wanted.take(column.indices))
 
 

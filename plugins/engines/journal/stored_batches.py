@@ -31,18 +31,20 @@ class StoredBatches:
         self._of_dictionary: list[Envelope] = []
 
     def of(self, stored: pa.RecordBatch) -> list[TimedBatch]:
-        """Return the messages of a record batch: a batch for each sequence of rows with equal envelope and time."""
+        """Return the messages: a batch for each sequence of rows with equal envelope and time."""
         if not stored.num_rows:
             return []
         column = stored.column("envelope")
         stamps = stored.column("ts").cast(pa.int64())
         borders = _borders(column.indices, stamps)
+        # Only the rows at the borders are converted to Python objects, apart from the bodies.
         first = pa.array(borders, pa.int64())
         envelopes = self._table(column.dictionary)
         numbers, times = column.indices.take(first).to_pylist(), stamps.take(first).to_pylist()
         bodies = stored.column("body").to_pylist()
         parts = stored.column("parts")
         spans = zip(times, numbers, borders, [*borders[1:], len(bodies)], strict=True)
+        # No message has several parts: the usual case, in which a batch is a slice of the list of bodies.
         if parts.null_count == len(parts):
             batches = []
             for ts, number, start, stop in spans:
@@ -58,6 +60,7 @@ class StoredBatches:
 
     def _table(self, dictionary: pa.StructArray) -> list[Envelope]:
         """Return the envelopes of a dictionary.  Most batches have the dictionary of the previous one."""
+        # Arrow compares the buffers, which is much faster than converting the dictionary.
         if self._dictionary is None or not dictionary.equals(self._dictionary):
             self._dictionary = dictionary
             self._of_dictionary = [self._envelope(row) for row in dictionary.to_pylist()]
@@ -81,6 +84,7 @@ def _borders(*columns: pa.Array) -> list[int]:
     count = len(columns[0])
     changes = None
     for column in columns:
+        # Each row with the one before it, for the whole column at once.
         changed = compute.not_equal(column.slice(1), column.slice(0, count - 1))
         changes = changed if changes is None else compute.or_(changes, changed)
     return [0, *compute.add(compute.indices_nonzero(changes), 1).to_pylist()]
@@ -92,6 +96,7 @@ def _divided(bodies: list[bytes], sizes: Sequence[list[int] | None], envelope: E
     for body, size in zip(bodies, sizes, strict=True):
         multipart = size is not None
         message: Any = body if size is None else _split(body, size)
+        # A batch has either single-part or multi-part messages.
         if batches and batches[-1].multipart is multipart:
             batches[-1].bodies.append(message)  # type: ignore[attr-defined]
             batches[-1].size += len(body)

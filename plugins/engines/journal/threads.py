@@ -27,12 +27,16 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
             result.append(function(*arguments))
         except BaseException as error:
             failure.append(error)
+        # Also after a failure, or the caller would wait for ever.
         token.run_sync_soon(done.set)
 
     thread = threading.Thread(target=work, name=getattr(function, "__qualname__", "journal"), daemon=True)
     thread.start()
+    # A disk operation cannot be interrupted.  Without the shield a cancelled engine would close files that
+    # the thread still uses.
     with trio.CancelScope(shield=True):
         await done.wait()
+    # ``done`` is set by the thread itself, which has a few steps to go then.
     thread.join()
     if failure:
         raise failure[0]

@@ -15,6 +15,7 @@ class DirectoryWatch:
 
     def __init__(self, directory: Path) -> None:
         """Watch ``directory``.  Raises ``OSError``, also on a system without inotify."""
+        # Python's library has no inotify; the C library that the interpreter has loaded does.
         library = ctypes.CDLL(None, use_errno=True)
         if not hasattr(library, "inotify_init1"):
             raise OSError(
@@ -23,6 +24,8 @@ class DirectoryWatch:
         self._fd: int = library.inotify_init1(_NONBLOCK)
         if self._fd < 0:
             raise _last_error(directory)
+        # The index of the last segment is written with each commit, a new segment is created, and a compacted
+        # index is renamed into place.
         if library.inotify_add_watch(self._fd, os.fsencode(directory), _MODIFY | _MOVED_TO | _CREATE) < 0:
             error = _last_error(directory)
             os.close(self._fd)

@@ -2,6 +2,10 @@
 
 One process at a time may write a journal (``lock.py``), and one thread at a time may use a writer; ``encode``
 and ``sync`` may run in other threads than ``append_encoded``.  The writer knows nothing of engines and pipes.
+
+When ``append_encoded`` returns, the operating system has the bytes of the commit, and then its entry in the
+index.  If the process is killed now, nothing is lost.  After ``sync`` nothing is lost if the power fails,
+either.  A commit without an entry does not exist for readers.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from plugins.protocols.journal_format.names import SegmentName, segment_names
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch, RecordBatchEncoder
 from plugins.protocols.journal_format.segment import Segment
 
+# The disk, or the quota of this user.  Both may have space again later, without anybody's doing here.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MICROSECONDS = 1_000_000
 
@@ -74,10 +79,14 @@ class JournalWriter:
         self.path.mkdir(parents=True, exist_ok=True)
         self._clock = clock
         self._encoder = RecordBatchEncoder(settings.compression)
+        # Before recovery, which changes the last segment.
         self._lock = writer_lock(self.path)
         try:
             self._segment, self.recovered = recover(self.disk, self.path, self._now())
+            # Times must not decrease from row to row: readers find a time by bisection.  A clock may have
+            # been set back since the last writer.
             self._last_ts = self._committed_ts = _last_time(self.path)
+        # Also if this thread is interrupted: the lock would stay with the process.
         except BaseException as error:
             self._lock.release()
             if isinstance(error, OSError):
@@ -103,6 +112,8 @@ class JournalWriter:
         It never decreases.  With ``later`` it is greater than every time before, even if the clock stands
         still or goes back.
         """
+        # ``stamp`` is called in the engine's thread and hence ahead of the commits, so ``_committed_ts`` is
+        # kept separately.
         self._last_ts = max(self._last_ts + later, self._now())
         return self._last_ts
 
@@ -123,6 +134,8 @@ class JournalWriter:
         """
         if after is None:
             return self._encoder.encode(self.next_offset, batches, self._segment.position)
+        # The position is a guess that is right unless a new segment begins in between.  Only its distance
+        # from a page boundary matters: with a wrong one the commit is written through the cache.
         return self._encoder.encode(after.entry.end, batches, after.lead + after.entry.length)
 
     def append_encoded(self, record_batch: EncodedRecordBatch) -> Entry:
@@ -131,11 +144,13 @@ class JournalWriter:
         The memory of ``record_batch`` is reused afterwards: the caller must not use it any more.  Raises
         ``DiskFull`` and ``ValueError`` as ``append`` does; then it may be tried again.
         """
+        # Before anything is written, as the caller may go on after this error.
         if record_batch.entry.min_ts < self._committed_ts:
             raise ValueError(
                 f"{self.path}: rows of {record_batch.entry.min_ts} µs cannot follow one of {self._committed_ts} µs;"
                 " use the times of `stamp()`"
             )
+        # Before the check for space, because a new segment takes some of it.
         if self._is_due():
             self.roll()
         self._check_room(record_batch.entry.length)
@@ -144,6 +159,7 @@ class JournalWriter:
         except OSError as error:
             raise _as_full(error, self.path) from error
         self._committed_ts = entry.max_ts
+        # Only after a success.  A commit that failed is tried again from the same memory.
         self._encoder.reuse(record_batch)
         return entry
 
@@ -172,13 +188,16 @@ class JournalWriter:
         if not self._segment.entries:
             return False
         self._check_room(0)
-        self._segment.sync()  # before the next one begins: recovery looks at the last segment only
+        # Before the next one begins: recovery repairs the last segment only.  An error of the sync is no
+        # ``DiskFull``, whatever its number: trying again would not make the data safe.
+        self._segment.sync()
         try:
             following = SegmentWriter.begin(
                 self.disk, self.path, SegmentName(self.next_offset, 0), self._now()
             )
         except OSError as error:
             raise _as_full(error, self.path) from error
+        # Only now: until the next segment is there, commits go to this one.
         self._segment.close()
         self._segment = following
         return True

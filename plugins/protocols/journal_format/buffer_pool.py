@@ -28,10 +28,15 @@ class BufferPool:
     def take(self, size: int) -> memoryview:
         """Return ``size`` bytes that begin at a page boundary.  Their contents are undefined."""
         try:
+            # Two threads may be here: one takes, another gives back.  A list's ``pop`` and ``append`` are
+            # atomic.
             buffer = self._free.pop()
         except IndexError:
             buffer = None
+        # A buffer that is too small is dropped.  Sizes of commits are similar, so that is rare.
         if buffer is None or len(buffer) < size:
+            # Anonymous memory begins at a page boundary, which ``bytearray`` does not promise; direct I/O
+            # needs it.
             buffer = mmap.mmap(
                 -1, max(-size % PAGE + size, 1 << 20), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
             )
@@ -39,6 +44,7 @@ class BufferPool:
 
     def give_back(self, memory: memoryview) -> None:
         """Take back the buffer of which ``memory`` is any part.  Nobody may use it after this call."""
+        # A slice of a memoryview refers to the same object as the view that was given out.
         buffer = memory.obj
         if isinstance(buffer, mmap.mmap) and len(buffer) <= _LARGEST and len(self._free) < _FREE_BUFFERS:
             self._free.append(buffer)

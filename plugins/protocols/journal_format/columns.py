@@ -28,6 +28,7 @@ def offsets_from(first: int, rows: int) -> pa.Array:
     """Return the column of offsets ``first``, ``first + 1`` … for ``rows`` rows."""
     if rows > _PREPARED:
         return pa.array(range(first, first + rows), pa.int64())
+    # Imported when it is used: it takes long, and a reader of few rows never needs it.
     from pyarrow import compute
 
     return compute.add(_NUMBERS.slice(0, rows), pa.scalar(first, pa.int64()))
@@ -40,6 +41,7 @@ def filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], r
     """
     if len(values) == rows:  # each batch has one message
         numbers = array(code, values)
+    # All have the same value, as with one envelope: a repetition in C.
     elif values.count(values[0]) == len(values):
         numbers = array(code, values[:1]) * rows
     else:
@@ -60,6 +62,7 @@ class OffsetColumns:
         start, column = self._prepared
         if rows > _PREPARED:
             return offsets_from(first, rows)
+        # Offsets grow from commit to commit, so a prepared column serves several commits.
         if not start <= first <= start + _PREPARED - rows:
             start, column = self._prepared = (first, offsets_from(first, _PREPARED))
         return column.slice(first - start, rows)
@@ -74,6 +77,7 @@ class BodyColumns:
     def make(self, batches: Batches, rows: int) -> tuple[pa.Array, pa.Array]:
         """Return the columns ``parts`` and ``body`` of ``rows`` messages."""
         if any(batch.multipart for batch, _, _ in batches):
+            # Rare, and slow: a loop over the messages.
             return _with_parts(batches)
         fragments = [
             self._packed(bodies) if isinstance(bodies, PackedBodies) else pa.array(bodies, pa.binary())
@@ -89,6 +93,8 @@ class BodyColumns:
             # A width that is used for the second time gets a long column, of which later calls take slices.
             stops = _multiples(width, max(count + 1, _PREPARED) if before == width else count + 1)
             self._stops = (width, stops)
+        # Arrow's binary column is a buffer of bodies and a column of their ends.  For bodies of one width the
+        # ends are multiples of it, and a slice from 0 begins at the start of its buffer.
         ends = stops.slice(0, count + 1).buffers()[1]
         return pa.Array.from_buffers(pa.binary(), count, [None, ends, pa.py_buffer(bodies.octets())])
 

@@ -24,6 +24,7 @@ def find_check(data: pa.Buffer) -> int:
     dictionary = message_size(data, 0)
     # Arrow IPC: a message begins with four bytes of ones and four bytes with the size of its metadata.
     metadata_size = int.from_bytes(memoryview(data)[dictionary + 4 : dictionary + 8], "little")
+    # Only the metadata of the record batch is searched: a body may contain the same text.
     metadata = bytes(data.slice(dictionary, min(8 + metadata_size, data.size - dictionary)))
     at = metadata.find(MARK)
     if at < 0:
@@ -45,6 +46,7 @@ def message_size(data: pa.Buffer, position: int) -> int:
 def commit_crc(data: Any, check_at: int) -> int:
     """Return the CRC-32 of a commit, computed with zeros in place of its digits at ``check_at``."""
     view = memoryview(data)
+    # In three parts, so that the commit is not copied to put zeros in.
     crc = crc32(CHECK_ZEROS, crc32(view[:check_at]))
     return crc32(view[check_at + len(CHECK_ZEROS) :], crc)
 

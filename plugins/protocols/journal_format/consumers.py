@@ -21,9 +21,11 @@ _NAME = re.compile(r"[\w.@+-]{1,200}")
 def positions(journal: str | Path) -> dict[str, int]:
     """Return the next offset of each consumer.  A file that cannot be read raises ``JournalError``."""
     found: dict[str, int] = {}
+    # Not those that begin with a dot: they are being written.
     for path in sorted((Path(journal) / CONSUMERS).glob("[!.]*.json")):
         try:
             found[path.stem] = _read(path)
+        # The consumer was forgotten after the listing.
         except FileNotFoundError:
             continue
     return found

@@ -33,6 +33,7 @@ def stored_batches(stream: Any, columns: Sequence[str] | None = None) -> Iterato
 
     Only the stored columns that these need are decoded.
     """
+    # Without a copy: the columns are views of ``stream``, which lives as long as they do.
     return iter(ipc.open_stream(pa.py_buffer(stream), options=_options(columns)))
 
 
@@ -58,6 +59,7 @@ def _spread(values: pa.Array, indices: pa.Array) -> pa.Array:
     if values.null_count == len(values):
         return _repeated(None, values.type).slice(0, rows) if rows <= _MANY else pa.nulls(rows, values.type)
     if rows <= _MANY and _may_be_one(values):
+        # The first and the last are equal, so all of them may be.  One comparison of buffers decides it.
         shared = _repeated(values[0].as_py(), values.type)
         if values.equals(shared.slice(0, len(values))):
             return shared.slice(0, rows)
@@ -82,6 +84,7 @@ def _repeated(value: Any, kind: pa.DataType) -> pa.Array:
 def _options(columns: Sequence[str] | None) -> ipc.IpcReadOptions:
     if columns is None:
         return ipc.IpcReadOptions()
+    # Arrow does not even decompress what is not wanted.
     wanted = {"envelope" if name in _ENVELOPE_NAMES else name for name in columns}
     return ipc.IpcReadOptions(included_fields=sorted(STORED.get_field_index(name) for name in wanted))
 
@@ -92,13 +95,16 @@ def commit_at(data: pa.Buffer, position: int, schema: bytes) -> Entry | None:
     The index is not needed: a commit contains its own length and its own CRC.
     """
     try:
+        # The dictionary message, and then the record batch message behind it.
         length = message_size(data, position)
         length += message_size(data, position + length)
         commit = data.slice(position, length)
         check_at = find_check(commit)
         crc = commit_crc(commit, check_at)
+        # A slice beyond the end of the data is shorter.
         if commit.size != length or crc != written_crc(commit, check_at):
             return None
+        # The CRC is right, so this is a commit as it was written; only the rows are needed now.
         (record_batch,) = stored_batches(schema + commit.to_pybytes())
     except _BROKEN:
         return None
@@ -116,6 +122,7 @@ def entry_of(record_batch: pa.RecordBatch, position: int, length: int, crc: int,
         length=length,
         rows=record_batch.num_rows,
         crc=crc,
+        # Not known from here, and of no use for readers: the Arrow message says how it is compressed.
         flags=0,
         min_ts=ts["min"].as_py(),
         max_ts=ts["max"].as_py(),

@@ -39,6 +39,8 @@ def row_of(envelope: Any, source: Source = NOWHERE) -> tuple[Any, ...]:
     remaining = dict(envelope.properties)
     headers, content_type = remaining.get("headers"), remaining.get("content_type")
     sent = _sent(headers, remaining.get("timestamp"))
+    # Headers and the content type have columns of their own.  Whatever does not fit into its column stays
+    # among the properties.
     if isinstance(headers, Mapping):
         del remaining["headers"]
         headers = tagged_json.dumps(headers)
@@ -53,6 +55,7 @@ def row_of(envelope: Any, source: Source = NOWHERE) -> tuple[Any, ...]:
         source.route,
         _text("exchange", envelope.exchange, exact),
         _text("key", envelope.key, exact),
+        # Null is stored for an empty address, since most messages have none.
         _text("reply_to", envelope.reply_to, exact) or None,
         _number("priority", envelope.priority, 1 << 15, exact),
         envelope.persistent,
@@ -67,6 +70,8 @@ def row_of(envelope: Any, source: Source = NOWHERE) -> tuple[Any, ...]:
 def fields_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of an ``Envelope`` from ``row``, the values of its columns by name."""
     plain = json.loads(row["properties"] or "{}")
+    # Before ``from_plain``: these are fields of the envelope and no properties.  A property of this name
+    # would be in a ``$table``, as all names with ``$`` are.
     exact = plain.pop("$exact", {})
     properties = tagged_json.from_plain(plain)
     if row["headers"] is not None:
@@ -111,6 +116,7 @@ def _text(name: str, text: str, exact: dict[str, Any]) -> str:
     if _is_clean(text):
         return text
     exact[name] = text
+    # The column has something readable for queries; the exact text is what a replay sends.
     return text.encode("utf-8", "replace").decode()
 
 
@@ -118,6 +124,7 @@ def _number(name: str, number: int | None, limit: int, exact: dict[str, Any]) ->
     if number is None or -limit <= number < limit:
         return number
     exact[name] = number
+    # The nearest number that the column holds, for the same reason.
     return limit - 1 if number > 0 else -limit
 
 
@@ -128,9 +135,11 @@ def _sent(headers: Any, timestamp: Any) -> int | None:
     seconds).
     """
     moment = headers.get("timestamp_in_ms") if isinstance(headers, Mapping) else None
+    # Not ``isinstance``: True is an int.
     if type(moment) is int:
         return moment * 1000 if 0 <= moment * 1000 <= _LATEST else None
     if isinstance(timestamp, datetime):
+        # A time without a zone is UTC, as AMQP's timestamps are.
         aware = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
         return (aware - _EPOCH) // _MICROSECOND
     return None

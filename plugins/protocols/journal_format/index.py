@@ -2,6 +2,10 @@
 
 A batch is committed when its entry is in the index.  All numbers are little-endian.  The header and each
 entry have 64 bytes, so that none of them crosses a disk sector: a write of one is not torn.
+
+An entry repeats what the commit says about itself, and continues the entry before: ``offset`` and
+``position`` are sums over all entries before.  So a single entry can be checked, a missing one is noticed, and
+the entries of some rows are found by bisection.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ SIZE = 64
 COMPRESSED = 1
 """Flag of an entry: the buffers of its batch are compressed.  Its Arrow message says with which codec."""
 
+# 60 bytes each; ``_CHECK`` follows.
 _HEADER = Struct("<8sB3xIQIIq20x")
 _ENTRY = Struct("<QQIIIIqqII4x")
 _CHECK = Struct("<I")
@@ -94,6 +99,8 @@ def decode_header(raw: bytes) -> Header | None:
 
     The caller checks ``version``: any version is decoded.
     """
+    # Damage, and not an exception: the file name and the schema have what a reader needs
+    # (``Segment._read_header``).
     if len(raw) < SIZE or raw[:8] != MAGIC or _CHECK.unpack_from(raw, 60)[0] != crc32(raw[:60]):
         return None
     _, version, data_start, base, generation, schema_crc, created = _HEADER.unpack_from(raw)
@@ -111,6 +118,7 @@ def decode_entry(raw: bytes) -> Entry | None:
     try:
         if _CHECK.unpack_from(raw, 60)[0] != crc32(raw[:60]):
             return None
+    # Fewer than 64 bytes.
     except StructError:
         return None
     return Entry(*_ENTRY.unpack_from(raw))
@@ -121,5 +129,6 @@ def decode_entries(raw: bytes) -> Iterator[Entry | None]:
 
     An incomplete entry at the end is left out.
     """
+    # A writer may be in the middle of the last one.
     for at in range(0, len(raw) - SIZE + 1, SIZE):
         yield decode_entry(raw[at : at + SIZE])

@@ -14,6 +14,7 @@ CONSUMERS = "consumers"
 FILE_MODE = 0o644
 """Permissions of a journal's files: its readers run in other processes, also as other users."""
 
+# 20 digits, so that names sort as their offsets do.
 _NAME = re.compile(r"(\d{20})-(\d{4})\.index")
 
 
@@ -46,4 +47,6 @@ def segment_names(journal: Path) -> list[SegmentName]:
     except FileNotFoundError:
         return []
     names = [SegmentName(int(match[1]), int(match[2])) for match in found if match]
+    # The newest generation first: it is the one that counts, so that a reader can stop at the first of a
+    # base.
     return sorted(names, key=lambda name: (name.base, -name.generation))

@@ -87,12 +87,15 @@ class Packer:
         """Return the batch with packed bodies; or the same batch, if it has few, large or unequal bodies."""
         bodies: Any = batch.bodies
         width = batch.width
+        # ``width`` is 0 if the batch does not know that its bodies have one size.
         if not 0 < width <= LARGEST_PACKED or len(bodies) < WORTH_PACKING:
             return batch
         start, end = self._used, self._used + batch.size
+        # The rest of the buffer stays unused.  A batch in two buffers would be two columns.
         if end > len(self._memory):
             self._memory = self._buffer(batch.size)
             start, end = 0, batch.size
+        # Joined first: one call in C for all bodies, and then one copy.
         self._memory[start:end] = b"".join(bodies)
         self._used = end
         return Batch(
@@ -104,15 +107,16 @@ class Packer:
 
         The buffer is free again when the last reference to this view is gone.
         """
-        self._memory = memoryview(
-            b""
-        )  # may be the last reference to the previous view, and so free its buffer
+        # This may be the last reference to the previous view, and so free its buffer.
+        self._memory = memoryview(b"")
         try:
             buffer = self._free.pop()
         except IndexError:
             buffer = bytearray(_BUFFER_BYTES)
         if len(buffer) < size:
             buffer = bytearray(size)
+        # The buffer is lent: ``_give_back`` is called when the last view of it is gone, in whichever thread
+        # that happens.
         return lend(buffer, lambda: self._give_back(buffer))
 
     def _give_back(self, buffer: bytearray) -> None:

@@ -74,7 +74,10 @@ class JournalReader:
         for name in reversed(names):
             segment = self._open(name)
             if segment is None:
-                return self.bounds()  # compacted or deleted meanwhile
+                # Compacted or deleted after the listing: begin again with a new one.
+                return self.bounds()
+            # A new segment may be empty yet.  The end is then that of the one before, which is the same
+            # offset.
             if len(segment) or name is names[0]:
                 return Bounds(names[0].base, segment.end)
         return Bounds(names[0].base, names[0].base) if names else Bounds(0, 0)
@@ -89,6 +92,7 @@ class JournalReader:
             segment = self._open(name)
             if segment is None:
                 return self.segments()
+            # The generation before, which a compaction is about to delete.  The newest one comes first.
             if found and found[-1].name.base == name.base:
                 continue
             found.append(segment)
@@ -139,6 +143,8 @@ class JournalReader:
         while offset < stop:
             segment = self._segment_with(offset, stop)
             if segment is None:
+                # No segment has the row.  This is the end of the journal, or a gap, if there are later
+                # segments.
                 later = [name.base for name in segment_names(self.path) if name.base > offset]
                 # Look again after the listing: between the two looks the last segment may have grown, or a
                 # compaction may have replaced it.  Only then a gap is certain.
@@ -152,6 +158,8 @@ class JournalReader:
                 continue
             try:
                 for end, record_batch in segment.stored(offset, stop, columns, on_damage):
+                    # Noted before the batch is given out: if the segment disappears, reading goes on behind
+                    # it.
                     offset = end
                     yield record_batch
             except FileNotFoundError:
@@ -159,6 +167,7 @@ class JournalReader:
                     continue  # deleted or compacted after its index was read: find the rows' new segment
                 report = on_damage or raise_damage
                 report(Damaged(str(segment.data_path), offset, min(segment.end, stop), "the file is missing"))
+            # Damaged rows at the end of the segment were reported and are passed.
             offset = max(segment.end, offset)
 
     def offset_at(self, ts: int) -> int:
@@ -194,6 +203,7 @@ class JournalReader:
             last = segment.last()
             if last is not None and last.max_ts >= ts:
                 entries = segment.entries()
+                # Times never decrease from row to row, so the entries are sorted by ``max_ts``.
                 return entries[bisect_left(entries, ts, key=lambda entry: entry.max_ts)]
         return None
 
@@ -208,6 +218,9 @@ class JournalReader:
         if offset < names[0].base:
             raise OutOfRange(str(self.path), offset, min(names[0].base, stop))
         at = bisect_right(names, offset, key=lambda name: name.base)
+        # The last segment that begins at or before the offset.  While a compaction deletes the old segments,
+        # this may be one of them; its rows are the same.  It may also end before the offset, when a compacted
+        # segment that begins earlier has the row.
         for name in reversed(names[:at]):
             segment = self._open(name)
             if segment is None:

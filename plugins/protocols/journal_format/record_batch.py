@@ -85,6 +85,8 @@ class RecordBatchEncoder:
         """
         counts = [len(batch.bodies) for batch, _, _ in batches]
         indices, table = self._envelopes(batches, counts)
+        # A comparison with the sorted list costs little: there are as many times as batches, and sorting a
+        # sorted list is one pass.
         stamps = [ts for _, ts, _ in batches]
         if stamps != sorted(stamps):
             raise ValueError("the batches of a commit must be in the order of their times")
@@ -94,12 +96,15 @@ class RecordBatchEncoder:
             [
                 self._offsets.make(offset, rows),
                 filled("q", STORED.field("ts").type, stamps, counts, rows),
+                # Not ``safe``: the indices were just made from the table, and checking them would be a pass
+                # over all rows.
                 pa.DictionaryArray.from_arrays(indices, table, safe=False),
                 parts,
                 bodies,
             ],
             schema=STORED,
         )
+        # By identity: ``_envelopes`` returns the same table as long as the envelopes are the same.
         check_at = self._checks[1] if self._checks[0] is table else None
         encoded = self.encode_stored(
             record_batch, offset, stamps[0], stamps[-1], len(table), position, check_at=check_at
@@ -128,6 +133,7 @@ class RecordBatchEncoder:
         data = self._written(record_batch, lead)
         if check_at is None:
             check_at = find_check(pa.py_buffer(data))
+        # ``data`` has zeros in place of the digits, because the metadata was written so.
         crc = crc32(data)
         data[check_at : check_at + len(CHECK_ZEROS)] = b"%08x" % crc
         entry = Entry(
@@ -141,17 +147,21 @@ class RecordBatchEncoder:
 
     def _written(self, record_batch: pa.RecordBatch, lead: int) -> memoryview:
         """Return the two messages of a commit, ``lead`` bytes behind a page boundary, still without CRC."""
+        # The stream begins with the schema message, which is not part of the commit.  So the stream begins
+        # before the place that the commit needs.
         start = (lead - len(STORED_BYTES)) % PAGE
         wanted = record_batch.nbytes + _FRAMING
         while True:
             buffer = self._buffers.take(start + wanted)[start:]
             try:
                 size = self._write(record_batch, buffer)
-            except OSError:  # the buffer was too small: compression may enlarge data, but only a little
+            except OSError:
+                # The buffer was too small.  Compression may enlarge data, but only a little.
                 if len(buffer) > 2 * record_batch.nbytes + _SLACK:
                     raise
                 wanted *= 2
             else:
+                # Without the end marker: the stream in the file goes on with the next commit.
                 return buffer[len(STORED_BYTES) : size - _END_OF_STREAM]
 
     def _write(self, record_batch: pa.RecordBatch, buffer: memoryview) -> int:
@@ -173,6 +183,7 @@ class RecordBatchEncoder:
         numbers: dict[tuple[Any, Source], int] = {}
         indices: list[int] = []
         for batch, _, source in batches:
+            # One number for each batch, not for each message; ``filled`` repeats it.
             indices.append(numbers.setdefault((batch.envelope, source), len(numbers)))
         rows: list[tuple[Any, ...]] = []
         for pair in numbers:
@@ -181,6 +192,8 @@ class RecordBatchEncoder:
                 row = known[pair] = row_of(*pair)
             rows.append(row)
         last, table = self._table
+        # Most commits have the envelopes of the one before.  Then neither the table nor the search for the
+        # digits is needed.
         if rows != last:
             table = envelope_table(rows)
             self._table = (rows, table)

@@ -67,8 +67,10 @@ class Segment:
         """Read the header, the first and the last entry: enough for the bounds of the segment."""
         with self._index.open("rb") as file:
             header = self._read_header(file.read(SIZE))
+            # The file may grow between the reads.  ``_count`` is taken once, and everything is read up to it.
             self._first = file.read(SIZE)
             size = file.seek(0, SEEK_END)
+            # Whole entries only: a writer may be in the middle of one.  The header is not counted.
             self._count = max(size // SIZE - 1, 0)
             file.seek(self._count * SIZE)
             self._last = file.read(SIZE)
@@ -97,6 +99,7 @@ class Segment:
         """Return the last entry; None for an empty segment."""
         if not self._count:
             return None
+        # The last entry decides where the segment ends.  If it is damaged, the data tell.
         entry = decode_entry(self._last)
         return entry if entry is not None else next(reversed(self.entries()), None)
 
@@ -158,17 +161,22 @@ class Segment:
         ``FileNotFoundError`` if the data file is gone.
         """
         report = on_damage or raise_damage
+        # First the quick way.  If the entries are no unbroken chain, walk all of them.
         entries = self._entries_between(start, stop)
         if entries is None:
             entries = self.entries(report)
+        # The walk returns all entries, and the bisection may return one too many.
         wanted = [entry for entry in entries if entry.offset < stop and entry.end > start]
         prefix = self.schema_bytes()
         with self._data.open("rb", buffering=0) as file:
             for group in _groups(wanted):
+                # Arrow decodes streams, which begin with a schema message.  It is put in front of the commits
+                # that were read, so that they need not be copied.
                 buffer = pa.allocate_buffer(len(prefix) + group[-1].stop - group[0].position)
                 view = memoryview(buffer).cast("B")
                 view[: len(prefix)] = prefix
                 file.seek(group[0].position)
+                # The file may be shorter than the index says, after a loss of power.
                 size = _read_fully(file.readinto, view[len(prefix) :])
                 for entry, record_batch in self._decoded(group, buffer, prefix, size, columns, report):
                     first, end = max(start - entry.offset, 0), min(stop - entry.offset, entry.rows)
@@ -197,10 +205,12 @@ class Segment:
             commit = view[entry.position - start : min(entry.stop - start, size)]
             if len(commit) < entry.length:
                 report(self._damaged(entry, f"the file ends {entry.length - len(commit)} bytes too early"))
+            # Before anything is decoded: Arrow does not validate the buffers that it reads.
             elif commit_crc(commit, entry.check_at) != entry.crc:
                 report(self._damaged(entry, "the CRC does not agree"))
             else:
                 whole.append(entry)
+        # The usual case: all of them are one stream.
         if len(whole) == len(group):
             yield from zip(whole, stored_batches(buffer, columns), strict=True)
             return
@@ -212,6 +222,7 @@ class Segment:
         """Return the schema message of the data file; if it is damaged, the one that this version writes."""
         with self._data.open("rb") as file:
             raw = file.read(self.header.data_start)
+        # All journals of this format have the same schema.
         return raw if crc32(raw) == self.header.schema_crc else STORED_BYTES
 
     def _read_header(self, raw: bytes) -> Header:
@@ -222,6 +233,7 @@ class Segment:
             self.header_is_whole = False
             start = len(STORED_BYTES)
             return Header(self.name.base, self.name.generation, start, crc32(STORED_BYTES), 0)
+        # A later format may have another meaning for anything.
         if header.version > VERSION:
             raise UnknownVersion(
                 f"{self._index}: format {header.version}; this version reads up to format {VERSION}"
@@ -243,19 +255,24 @@ class Segment:
         prefix = self.schema_bytes()
         offset, position = self.name.base, self.header.data_start
         whole = deque(entry for entry in entries if entry is not None)
+        # A damaged entry says at least that there was a commit.
         trailing = next((at for at, entry in enumerate(reversed(entries)) if entry is not None), len(entries))
         number = 0
         while True:
+            # The walk has passed it: its rows were in a commit that was found in the data.
             while whole and whole[0].offset < offset:
                 whole.popleft()
             if not whole and not trailing:
                 return
             entry = whole[0] if whole and whole[0].offset == offset else None
+            # The data are asked even if there is an entry, when it does not begin where the one before ends:
+            # something is missing in between.
             if entry is None or entry.position != position:
                 rebuilt = commit_at(data, position, prefix)
                 if rebuilt is not None and rebuilt.offset == offset:
                     entry = rebuilt
             if entry is not None:
+                # Only entries behind the last whole one are counted.
                 trailing -= not whole
                 yield entry
                 offset, position = entry.end, entry.stop
@@ -268,6 +285,7 @@ class Segment:
                 if on_damage is not None:
                     on_damage(self._lost(offset, offset, number))
                 return
+            # For the report only.
             number += 1
 
     def _lost(self, start: int, stop: int, number: int) -> Damaged:
@@ -283,6 +301,7 @@ class Segment:
 
 
 def _mapped(path: Path) -> pa.Buffer:
+    # An empty file cannot be mapped.
     return pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
 
 

@@ -42,9 +42,8 @@ def to_text(plain: Any) -> str:
     text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
         text.encode()
-    except (
-        UnicodeEncodeError
-    ):  # lone surrogates, from bytes that were not UTF-8: escape everything beyond ASCII
+    except UnicodeEncodeError:
+        # Lone surrogates, from bytes that were not UTF-8.  Escape everything beyond ASCII.
         text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     return text
 
@@ -52,11 +51,13 @@ def to_text(plain: Any) -> str:
 def to_plain(value: Any) -> Any:
     """Return a value in which tags replace everything that JSON does not have."""
     if isinstance(value, Mapping):
+        # A name with ``$`` could be taken for a tag when it is read.
         if all(isinstance(name, str) and not name.startswith("$") for name in value):
             return {name: to_plain(item) for name, item in value.items()}
         return {"$table": [[to_plain(name), to_plain(item)] for name, item in value.items()]}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
+    # Before the loop: the usual types.  JSON has integers of any size.
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -73,6 +74,7 @@ def from_plain(value: Any) -> Any:
         return [from_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
+    # A tag is the only name of its object.
     if len(value) == 1:
         (tag, inner), *_ = value.items()
         read = _READERS.get(tag)

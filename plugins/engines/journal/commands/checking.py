@@ -29,6 +29,8 @@ def verify(journal: Path) -> int:
     segments = reader.segments()
     damage_report = DamageReport()
     rows = damaged_entries = 0
+    # Each segment has to begin where the one before ends.  The first may begin anywhere, as retention deletes
+    # from the front.
     end = segments[0].name.base
     with progress("verifying", segments[-1].end - end) as step:
         for segment in segments:
@@ -50,6 +52,7 @@ def verify(journal: Path) -> int:
                     )
                 else:
                     click.echo(f"{segment.name} was deleted or compacted while it was read")
+    # No damage: a writer was killed between the data and the index, or is just at work.
     behind = sum(entry.rows for entry in _behind(segments[-1]))
     if behind:
         click.echo(f"{behind} rows after the end of {segments[-1].data_path} are whole, but not in the index: "
@@ -72,6 +75,7 @@ def repair(journal: Path) -> int:
     """
     lost = 0
     disk = Disk()
+    # No writer may append while indexes are replaced: its descriptor would belong to the old file.
     with writer_lock(journal):
         create_missing_indexes(journal, disk, compacted=True)
         for name in segment_names(journal):
@@ -91,6 +95,7 @@ def _damaged_entries(segment: Segment) -> int:
     """Return how many entries are damaged or missing, and whether the header is."""
     raw = segment.raw_entries()
     damaged = raw.count(None)
+    # Entries that could be rebuilt and that the index does not have.
     missing = len(segment.entries()) - (len(raw) - damaged)
     return max(damaged, missing) + (not segment.header_is_whole)
 

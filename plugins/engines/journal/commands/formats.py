@@ -39,6 +39,7 @@ def as_csv(rows: pa.RecordBatch) -> bytes:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     for row in rows.to_pylist():
+        # CSV is text, and a body may be any bytes.
         row["body"] = row["body"].decode("utf-8", "backslashreplace")
         row["parts"] = None if row["parts"] is None else " ".join(map(str, row["parts"]))
         writer.writerow(_time(value) if isinstance(value, datetime) else value for value in row.values())

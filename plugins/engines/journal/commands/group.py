@@ -38,6 +38,7 @@ class JournalGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module_name, summary = COMMANDS[cmd_name]
+        # The modules of the commands import pyarrow at their head.
         if not has_pyarrow():
             return _without_pyarrow(cmd_name, summary)
         module = importlib.import_module(f"plugins.engines.journal.commands.{module_name}")

@@ -62,4 +62,5 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(escape(f"{value:,}" if isinstance(value, int) else value) for value in row.values()))
     console = Console(highlight=False)
+    # In a pipe rich would fold the table at 80 columns.
     (console if console.is_terminal else Console(highlight=False, width=200)).print(table)

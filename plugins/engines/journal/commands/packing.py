@@ -134,6 +134,7 @@ def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple
     reader = JournalReader(journal)
     with compaction_lock(journal):
         finish_move(journal)
+        # After ``finish_move``, which deletes segments.
         sealed = reader.sealed()
         if not sealed:
             click.echo("there is nothing to compact")
@@ -154,10 +155,14 @@ def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple
                     on_damage=damage_report,
                 )
             if damage_report.count:
+                # A damaged row is in no Parquet file, and deleting its segment would take the chance to
+                # repair it.
                 click.echo("kernel: some rows are damaged: nothing was removed from the journal", err=True)
                 return 1
             record_move(journal, directory, stop)
         finally:
+            # Once the move is recorded it is never undone: the next command finishes it, with the files in
+            # the staging directory.
             if not is_recorded(journal):
                 abandon_move(journal, directory)
         finish_move(journal)

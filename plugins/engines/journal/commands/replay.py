@@ -65,6 +65,7 @@ def replay(
         engines=(EnginePlan(name="journal", kind="journal-replay", options=options), _target(address, into)),
         routes=(RoutePlan(source="journal", targets=("target",), confirm=True),),
     )
+    # The route confirms, so the replay ends only when the other side has everything.
     with Kernel(plan) as kernel, progress("replaying", stop - first) as step:
         _watch(kernel, first, step)
         step(stop - first)
@@ -83,6 +84,7 @@ def _watch(kernel: Kernel, position: int, step: Any) -> None:
         state = states["journal"]
         if state.state == "ended":
             return
+        # The engine would be restarted; a command ends instead.
         if state.failures:
             raise click.ClickException(state.last_failure)
         time.sleep(_INTERVAL)
@@ -94,6 +96,7 @@ def _target(address: str, into: str | None) -> EnginePlan:
         if into is not None:
             raise click.BadParameter(f"{address} has no exchanges", param_hint="--into")
         return EnginePlan(name="target", kind="stream", options={"address": address})
+    # The registered ports of amqps and amqp.
     transport, port = ("tls", 5671) if url.scheme == "amqps" else ("tcp", 5672)
     options: dict[str, Any] = {
         "addresses": [f"amqp+{transport}://{url.hostname}:{url.port or port}"],

@@ -64,6 +64,7 @@ def tail(journal: Path, count: int, form: str, follow: bool, **filters: Any) -> 
     """Show the last messages; with --follow, also new ones."""
     reader, selection = JournalReader(journal), selection_of(**filters)
     watch = DirectoryWatch(journal) if follow else None
+    # The watch was opened before the end is read, so that no row is missed in between.
     end = reader.bounds().end
     _show(iter(_last(reader, selection, end, count)), form)
     while watch is not None:
@@ -94,6 +95,7 @@ def _rows(
     first = reader.bounds().earliest if start is None else start
     for stored in reader.stored(first, stop, on_damage=DamageReport()):
         wanted = selection.of(stored)
+        # A commit may have a million rows, and as text they take several times their memory.
         for at in range(0, wanted.num_rows, _AT_ONCE):
             yield flat(wanted.slice(at, _AT_ONCE), ROWS)
 
@@ -113,6 +115,8 @@ def _last(reader: JournalReader, selection: Selection, end: int, count: int) -> 
     missing = count
     for segment in reversed(reader.segments()):
         first = segment.name.base
+        # Without a selection the rows that are wanted can be counted; otherwise the whole segment has to be
+        # read.
         if selection.everything():
             first = max(first, min(end, segment.end) - missing)
         record_batches = list(_rows(reader, selection, first, min(segment.end, end)))
