@@ -76,8 +76,7 @@ class JournalReader:
             if segment is None:
                 # Compacted or deleted after the listing: begin again with a new one.
                 return self.bounds()
-            # A new segment may be empty yet.  The end is then that of the one before, which is the same
-            # offset.
+            # A new segment may still be empty.  Then the end is that of the last one with rows.
             if len(segment) or name is names[0]:
                 return Bounds(names[0].base, segment.end)
         return Bounds(names[0].base, names[0].base) if names else Bounds(0, 0)
