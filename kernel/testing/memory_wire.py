@@ -27,7 +27,9 @@ from kernel.dispatcher.port import Port
 from kernel.hosting.wire import drop_sent
 from kernel.pipes.mailbox import Mailbox
 
+# Far more turns than any test has.  Two engines that answer each other without end are found by it.
 _ROUNDS = 1_000_000
+# No open file has such a number, so a mistake with it cannot touch one.
 _first_descriptor = itertools.count(1_000_000)
 
 
@@ -78,16 +80,17 @@ class MemoryWire:
         """Write as much as the other end's capacity allows."""
         self._check()
         while buffers:
+            # What is on its way counts, as in the buffers of two sockets.
             room = self._capacity - self.peer._flying
             if room <= 0:
                 return False
             data = bytes(buffers[0][:room])
             drop_sent(buffers, len(data), self._begun)
-            if not data:
-                buffers.popleft()
-            self.written += len(data)
-            self.peer._flying += len(data)
-            self._host.after(self._delay, partial(self.peer._arrived.append, data))
+            # Of an empty buffer nothing arrives: the peer would take it for the end.
+            if data:
+                self.written += len(data)
+                self.peer._flying += len(data)
+                self._host.after(self._delay, partial(self.peer._arrived.append, data))
         return True
 
     def shut_down(self) -> None:
@@ -123,7 +126,8 @@ class SimulatedHost:
         self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[EngineEvent] = []
         self._mailbox = Mailbox()
-        self._mailbox.bell.close()  # nobody sleeps here
+        # Nobody sleeps here, and the checks for leaks count descriptors.
+        self._mailbox.bell.close()
         self._slot = self.dispatcher.add_thread("simulated", self._mailbox)
         self._clock = 0.0
         self._due: list[tuple[float, int, Callable[[], Any]]] = []
@@ -196,6 +200,8 @@ class SimulatedHost:
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call when the clock has moved so far."""
+        # The counter keeps the order of callbacks that are due at the same time, and keeps heapq from
+        # comparing callbacks.
         heapq.heappush(self._due, (self._clock + seconds, next(self._order), callback))
 
     def run(self, until: float | None = None) -> None:
@@ -209,6 +215,7 @@ class SimulatedHost:
             following = self._next()
             if until is None or following is None or following > until:
                 break
+            # A deadline may lie in the past: a timer may be set to a time that has gone by.
             self._clock = max(self._clock, following)
         else:
             raise AssertionError("the engines never come to rest")
@@ -226,6 +233,7 @@ class SimulatedHost:
         while self._due and self._due[0][0] <= self._clock:
             heapq.heappop(self._due)[2]()
             worked = True
+        # A copy, and a second look: a callback may set or cancel any timer.
         for key, (when, callback) in list(self._timers.items()):
             if when <= self._clock and self._timers.get(key) == (when, callback):
                 del self._timers[key]
@@ -233,6 +241,7 @@ class SimulatedHost:
                 worked = True
         for number, wire in list(self._wires.items()):
             for at, is_ready in enumerate(wire.ready()):
+                # Looked up anew for each direction: the first callback may have changed or ended the watch.
                 callback_of = self._watched.get(number)
                 if is_ready and callback_of is not None and callback_of[at] is not None:
                     callback_of[at]()  # type: ignore[misc]  # just tested
