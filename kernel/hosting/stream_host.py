@@ -525,8 +525,8 @@ class StreamHost(ConnectionOwner):
         if port is None or connection.ended:
             return
         self._withheld = False
-        # One busy connection must not keep the thread from its other engines; ``soon`` below goes on in the next
-        # turn.
+        # One busy connection must not keep the thread from its other engines; ``soon`` below goes on in the
+        # next turn.
         for _ in range(BATCHES_A_TURN):
             if connection.writing:
                 return

@@ -85,8 +85,8 @@ class WebSocketWire:
         self._max_message = max_message
         self._message_size = 0
         self._encoded: deque[Buffer] = deque()  # frames that the inner wire has not taken yet
-        # A buffer of which only a part was copied to a frame. The slice that is left does not keep a view that
-        # was lent (``drop_sent``).
+        # A buffer of which only a part was copied to a frame.  The slice that is left does not keep a view
+        # that was lent (``drop_sent``).
         self._begun: Buffer | None = None
         self._at_end = False
         self._early = early

@@ -23,6 +23,7 @@ class Awaited:
 
     def do_not_measure(self, number: int) -> None:
         """Do not measure this request: an answer could be to its repetition (Karn's algorithm, RFC 6298)."""
+        # Numbers ascend, so the search ends at the first that is not lower.
         for at, (each, _) in enumerate(self._waiting):
             if each >= number:
                 if each == number:

@@ -80,6 +80,8 @@ class CaptureFile:
         from scapy.error import Scapy_Exception
 
         try:
+            # Reads the header of the file, so that a wrong file is an error at once and not a capture without
+            # packets.
             reader = self._reader()
         except (Scapy_Exception, EOFError, OSError, zlib.error, ValueError) as error:
             raise CaptureError(f"{self._path} is no capture in pcap or pcapng format: {error}") from None
@@ -90,7 +92,8 @@ class CaptureFile:
                 link, at = _place(reader, facts)
             except EOFError:
                 break
-            except Exception as error:  # scapy may raise anything on forged input
+            except Exception as error:
+                # scapy may raise anything on forged input.  What was read before is still shown.
                 self._source.fault = self._source.fault or f"{type(error).__name__}: {error}"
                 break
             if begun is None:
@@ -109,7 +112,11 @@ class CaptureFile:
         magic = self._source.read(4)
         if not magic:
             raise EOFError("it is empty")
+        # A section header block begins a pcapng file.  All else is tried as pcap, which has four magic
+        # numbers.
         kind: Any = RawPcapNgReader if magic == b"\x0a\x0d\x0d\x0a" else RawPcapReader
+        # scapy's metaclass would open the file by its name and guess.  We have a file that is open already,
+        # maybe a pipe, and have read its first bytes.
         reader = kind.__new__(kind, self._source)
         kind.__init__(reader, self._path, self._source, magic)
         return reader
@@ -143,6 +150,7 @@ def _unpacked(file: BufferedReader) -> IO[bytes]:
     """
     import gzip
 
+    # ``peek`` does not move, which matters for a pipe.
     packed = file.peek(2)[:2] == b"\x1f\x8b"
     return gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[return-value]
 
@@ -159,11 +167,14 @@ class _Source:
         self._file = file
 
     def read(self, size: int) -> bytes:
+        # The size comes from the file. scapy would allocate what a damaged or forged record asks for.
         if size > _READ_MOST or size < 0:
             self.fault = f"a record of {size} bytes"
             raise OSError(self.fault)
         data = self._file.read(size)
         self.position += len(data)
+        # At a regular end scapy asks for the beginning of the next record and gets nothing.  Everything else
+        # that is short was cut off.
         if len(data) < size and (data or size not in _BEGINNINGS):
             self.short = True
         return data
@@ -172,7 +183,8 @@ class _Source:
         """Whether there is more to read."""
         try:
             return bool(self._file.read(1))
-        except Exception:  # a damaged gzip
+        except Exception:
+            # A damaged gzip file has something left, even if it cannot be read.
             return True
 
     def close(self) -> None:
@@ -182,6 +194,7 @@ class _Source:
 def _place(reader: Any, facts: Any) -> tuple[int, float]:
     """Return link type and time of a packet."""
     if hasattr(facts, "tsresol"):
+        # A simple packet block of pcapng has no time.
         ticks = 0 if facts.tshigh is None else (facts.tshigh << 32) + facts.tslow
         return facts.linktype, ticks / facts.tsresol
     return reader.linktype, facts.sec + facts.usec / (1e9 if reader.nano else 1e6)
@@ -213,10 +226,14 @@ class LiveCapture:
         begun: float | None = None
         while until is None or time.monotonic() < until:
             wait = None if until is None else max(until - time.monotonic(), 0.0)
+            # Not the blocking ``recv`` alone: on a silent interface it would never see the end of
+            # ``seconds``.
             if not select.select([self._socket.ins], [], [], wait)[0]:
                 return
             _, frame, at = self._socket.recv_raw(MOST)
-            if frame is None:  # on the loopback interface every packet is seen twice, going out and coming in
+            # On the loopback interface every packet is seen twice, going out and coming in.  scapy returns
+            # one of them without a frame.
+            if frame is None:
                 continue
             if begun is None:
                 begun = at
@@ -224,6 +241,7 @@ class LiveCapture:
 
     def close(self) -> None:
         """Stop capturing."""
+        # Before the socket is closed.  Reading the counters also sets them to 0 (packet(7)).
         self._dropped = _DROPS.unpack(self._socket.ins.getsockopt(_PACKET, _STATISTICS, _DROPS.size))[1]
         self._socket.close()
 
@@ -252,6 +270,7 @@ def _listen(interface: str) -> Any:
     for option in (socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE):
         try:
             opened.ins.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-        except PermissionError:  # without CAP_NET_ADMIN: what net.core.rmem_max allows
+        except PermissionError:
+            # SO_RCVBUFFORCE needs CAP_NET_ADMIN.  Without it the size stays within net.core.rmem_max.
             pass
     return opened

@@ -1,4 +1,11 @@
-"""A TCP connection, and the dissector that reads it once its protocol is recognised."""
+"""A TCP connection, and the dissector that reads it once its protocol is recognised.
+
+A conversation is undecided at first: chunks wait in ``_undecided`` while the first bytes of each sender are
+compared with what the dissectors know.  If the user has named the protocol of a port, it is decided from the
+beginning.  Otherwise it is decided by the bytes, and by the port when there are enough bytes to say that
+nobody knows them.  Then the chunks that waited are dissected, or the conversation is ignored.  It never
+changes its mind: a dissector that fails is not replaced, since it has read bytes that another one would miss.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,7 @@ from kernel.contracts.kinds import DissectorKind
 from kernel.inspection.recognition import RECOGNITION_BYTES, Recognition
 from kernel.inspection.tcp import Chunk, Segment, TcpConversation
 
+# Gaps count too: a connection of which only gaps were captured would otherwise wait for ever.
 UNDECIDED_CHUNKS = 8
 
 
@@ -28,6 +36,7 @@ class Conversation:
         self._undecided: list[Chunk] = []
         self._first = [b"", b""]
         ports = (self.tcp.server[1], self.tcp.client[1])
+        # The user's word comes before the bytes.
         if recognition.is_meant(*ports):
             self._decide(recognition.of_ports("stream", *ports))
 
@@ -40,6 +49,7 @@ class Conversation:
         """Yield lines for what still waits for bytes that will not arrive."""
         if not self.ignored:
             yield from self._read(self.tcp.finish(), time)
+            # The capture ends before there were enough bytes to decide.
             if self.kind is None and self._undecided:
                 self._guess()
                 yield from self._decided(time)
@@ -73,6 +83,7 @@ class Conversation:
         found = self._recognition.of_bytes("stream", first)
         if found is not None:
             self._decide(found)
+        # Nobody recognises these bytes, and more of them would not help.
         elif len(first) >= RECOGNITION_BYTES or len(self._undecided) >= UNDECIDED_CHUNKS:
             self._guess()
 
@@ -100,6 +111,8 @@ class Conversation:
             if chunk.data:
                 return self._dissector.receive(chunk.sender, chunk.data, time)
             return self._dissector.lose(chunk.sender, chunk.lost, time)
+        # A dissector is a plugin's, and reads bytes that anybody may have sent.  Its fault ends this
+        # conversation only.
         except Exception as error:
             self.ignored = True
             return [failed(error)]
@@ -119,10 +132,12 @@ def endpoint(address: str, port: int) -> str:
 
 def _client_and_server(segment: Segment, recognition: Recognition) -> tuple[tuple[str, int], tuple[str, int]]:
     source, destination = segment.source, segment.destination
+    # A SYN tells for certain: the client's has no ACK (RFC 9293, section 3.5).
     if segment.syn:
         from_client = segment.acknowledged is None
     elif recognition.is_known_port(destination[1]) != recognition.is_known_port(source[1]):
         from_client = recognition.is_known_port(destination[1])
     else:
-        from_client = source[1] >= destination[1]  # clients have ephemeral ports, which are high
+        # Neither port says anything.  Clients have ephemeral ports, which are high.
+        from_client = source[1] >= destination[1]
     return (source, destination) if from_client else (destination, source)

@@ -23,6 +23,8 @@ class Durations:
         """Add a duration."""
         self.count += 1
         self.longest = max(self.longest, seconds)
+        # The bucket is the exponent: a logarithm to the base WIDTH.  Durations of a microsecond to 11 days
+        # need about 570 buckets.
         bucket = round(log(min(max(seconds, _SHORTEST), _LONGEST) / _SHORTEST, WIDTH))
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
@@ -32,6 +34,7 @@ class Durations:
         for bucket in sorted(self._buckets):
             left -= self._buckets[bucket]
             if left <= 0:
+                # The middle of a bucket may be above the longest duration in it.
                 return min(_SHORTEST * WIDTH**bucket, self.longest)
         return 0.0
 

@@ -1,4 +1,14 @@
-"""Splits one sender's bytes into frames, even if some were not captured."""
+"""Splits one sender's bytes into frames, even if some were not captured.
+
+A frame that is complete in one segment is cut out of it.  Of a frame that is not, ``_head`` keeps the
+beginning, at most ``MAX_KEPT`` bytes, and ``_got`` counts all of its bytes up to ``_size``.  While ``_size``
+is 0 and ``_head`` is not empty, not even the size is known.
+
+Missing bytes inside a frame of known size are only counted: the next frame begins where it would have begun.
+Missing bytes anywhere else mean that nobody knows where the next frame begins.  Then ``in_step`` is false,
+and segments are skipped until ``find`` recognises the beginning of a frame in one of them.  That may be
+wrong; then ``measure`` raises sooner or later, and the search begins again.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +86,7 @@ class FrameReader:
         if count is not None and self._size and self._got + count < self._size:
             self._got += count
             return
+        # The bytes that are kept of a frame that cannot be completed were captured in vain.
         self.skipped += len(self._head)
         self._forget()
         self.in_step = False
@@ -86,6 +97,7 @@ class FrameReader:
             try:
                 size = self._measure(data, at)
             except RemoteProtocolError:
+                # Where one frame is wrong, the place of the next is unknown.
                 self.skipped += end - at
                 self.in_step = False
                 raise
@@ -102,7 +114,8 @@ class FrameReader:
     def _fill(self, data: bytes, at: int) -> int:
         """Add bytes to the incomplete frame; return the offset of the next one."""
         take = min(self._size - self._got, len(data) - at)
-        if len(self._head) == self._got:  # else bytes are missing, or enough are kept
+        # Otherwise bytes are missing before these, or enough of the frame is kept.
+        if len(self._head) == self._got:
             self._head += data[at : at + min(take, MAX_KEPT - len(self._head))]
         self._got += take
         return at + take

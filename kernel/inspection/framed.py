@@ -49,6 +49,7 @@ class FramedDissector(ABC):
         lines: list[Line] = []
         try:
             for frame in reader.receive(data):
+                # The first frame after a gap proves that the search was successful.
                 if out_of_step:
                     out_of_step = False
                     lines.append(Line("in step again", {"skipped": reader.skipped - self._skipped[sender]}))
@@ -67,6 +68,7 @@ class FramedDissector(ABC):
         """Skip bytes that were not captured; None: nobody knows how many."""
         reader = self.readers[sender]
         reader.lose(count)
+        # Nobody knows how much it was: the capture began in the middle of the connection.
         if count is None:
             return list(self.lost(sender))
         lines = [Line("bytes missing", {"bytes": count, "in_step": reader.in_step})]

@@ -1,4 +1,13 @@
-"""The inspector: packets in, lines out, and tables of all conversations at the end."""
+"""The inspector: packets in, lines out, and tables of all conversations at the end.
+
+A capture may last for weeks and may be hostile, so everything that is kept has a limit: conversations that
+are followed, flows whose protocol is remembered, rows of the tables.  What falls out of a limit is counted or
+ends with the figures that it has.
+
+TCP and datagrams go different ways.  A TCP connection has an order and an end, so each has a dissector of its
+own (``conversation.py``).  Datagrams have neither: one dissector sees all datagrams of its protocol, and
+decides itself what a session is (an SCTP association with several addresses, a PGM session over multicast).
+"""
 
 from __future__ import annotations
 
@@ -65,8 +74,10 @@ class Inspector:
         self._time = segment.time
         if not self._recognition.ports_wanted(segment.source[1], segment.destination[1]):
             return
+        # Both directions are one conversation.
         key = tuple(sorted((segment.source, segment.destination)))
         conversation = self._conversations.get(key)
+        # Ports are used again, so a new SYN may begin another connection with the same key.
         if conversation is None or conversation.tcp.starts_new_connection(segment):
             if conversation is not None:
                 yield from self._end(conversation)
@@ -78,6 +89,7 @@ class Inspector:
     def datagram(self, ip_protocol: int, datagram: Datagram) -> Iterator[Shown]:
         """Process the payload of UDP, or of IP with a protocol number of its own."""
         self._time = datagram.time
+        # Without ports it is the payload of IP itself, as for PGM and SCTP.
         if datagram.source_port or datagram.destination_port:
             kind = self._of_udp(datagram)
         else:
@@ -92,6 +104,8 @@ class Inspector:
         try:
             lines = dissector.receive(datagram)
         except Exception as error:
+            # A dissector is a plugin's: its fault is shown in place of the datagram, and it gets the next
+            # one.
             lines = [failed(error)]
         for line in lines:
             yield Shown(
@@ -152,6 +166,7 @@ class Inspector:
 
     def _number(self, conversation: Conversation) -> int:
         """Return the conversation's number, counted from 1 per protocol in the order of recognition."""
+        # At the first line and not at the first packet: a conversation that is ignored has no number.
         if not conversation.number:
             assert conversation.kind is not None
             name = conversation.kind.name

@@ -21,8 +21,10 @@ _EXTENSIONS = frozenset((0, 43, 60, 135))
 """IPv6 extension headers whose length is in units of eight bytes: hop-by-hop, routing, destination options,
 mobility."""
 _AUTHENTICATION = 51
+# IEEE 802.1Q, 802.1ad, and what older switches used for two tags.  Tags may be nested.
 _VLAN = frozenset((0x8100, 0x88A8, 0x9100))
 _IPV4_TYPE, _IPV6_TYPE = 0x0800, 0x86DD
+# A forged packet may be nothing but extension headers.
 _MOST_EXTENSIONS = 16
 
 _IPV4 = Struct(">BxHxxHxBxx4s4s")
@@ -68,6 +70,7 @@ class IpPackets:
 
 
 def _ethernet(packet: bytes) -> int:
+    # Behind the two addresses.
     at = 12
     (kind,) = _U16.unpack_from(packet, at)
     while kind in _VLAN:
@@ -84,10 +87,12 @@ def _unknown(packet: bytes) -> int:
 
 _LINKS: dict[int, Callable[[bytes], int]] = {
     ETHERNET: _ethernet,
+    # tcpdump -i any.  The header has a fixed size, and the version nibble tells IPv4 from IPv6.
     LINUX_COOKED: lambda packet: 16,
     LINUX_COOKED_2: lambda packet: 20,
     NULL: lambda packet: 4,
     LOOP: lambda packet: 4,
+    # DLT_RAW is 12 on most systems and 14 on OpenBSD, and some programs write it into files as it is.
     **dict.fromkeys((RAW, 12, 14, IPV4_ONLY, IPV6_ONLY), lambda packet: 0),
 }
 
@@ -103,7 +108,8 @@ def _read(packet: bytes, time: float, cut: int) -> Read:
         number, source, destination, at, end = _ipv6(packet)
     else:
         raise _NotIp
-    if end is not None:  # what follows is Ethernet's padding: if only that was cut off, nothing is missing
+    # Behind the end there is only Ethernet's padding.  If nothing else was cut off, nothing is missing.
+    if end is not None:
         cut = min(cut, max(end - len(packet), 0))
     payload = packet[at:end]
     if number == TCP:
@@ -111,7 +117,8 @@ def _read(packet: bytes, time: float, cut: int) -> Read:
     ports = [0, 0]
     if number == UDP:
         *ports, length = _UDP.unpack_from(payload)
-        payload = payload[8 : length or None]  # 0: longer than 16 bits can express
+        # A length of 0: a jumbogram, longer than 16 bits can say (RFC 2675, section 4).
+        payload = payload[8 : length or None]
     return number, Datagram(
         time=time,
         source=source,
@@ -129,12 +136,14 @@ def _ipv4(packet: bytes) -> tuple[int, str, str, int, int | None]:
     An end of None is the end of the packet.
     """
     first, total, fragment, number, source, destination = _IPV4.unpack_from(packet)
-    if fragment & 0x3FFF:  # more fragments follow, or others came before
+    # The flag MF (more fragments), or an offset: others came before (RFC 791, section 3.1).
+    if fragment & 0x3FFF:
         raise _Fragment
     head = (first & 15) * 4
     if head < 20:
         raise _NotIp
-    # 0: the network card splits the packet later (TSO)
+    # A total length of 0: the network card divides the packet later (TSO), and the capture is from before
+    # that.
     return number, inet_ntoa(source), inet_ntoa(destination), head, total or None
 
 
@@ -147,6 +156,8 @@ def _ipv6(packet: bytes) -> tuple[int, str, str, int, int | None]:
             raise _Fragment
         if number not in _EXTENSIONS and number != _AUTHENTICATION:
             return number, inet_ntop(AF_INET6, source), inet_ntop(AF_INET6, destination), at, end
+        # The authentication header counts in words of 4 bytes, minus 2 (RFC 4302, section 2.2).  The others
+        # count in units of 8 bytes, without the first.
         length = (packet[at + 1] + 2) * 4 if number == _AUTHENTICATION else (packet[at + 1] + 1) * 8
         number = packet[at]
         at += length

@@ -32,6 +32,7 @@ class Latest(Generic[Key, Value]):
         entries = self._entries
         entries[key] = value
         entries.move_to_end(key)
+        # At most one is too many: each ``put`` adds at most one.
         if len(entries) > self._most:
             _, gone = entries.popitem(last=False)
             self.forgotten += 1

@@ -48,6 +48,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
+        # A name or key of the peer may contain escape sequences, which a terminal would obey.
         letter if letter.isprintable() else ascii(letter)[1:-1] if letter not in "\n\t" else " "
         for letter in text
     )
@@ -89,6 +90,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(each, depth + 1) for each in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
+    # JSON has no NaN and no infinity.
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and isfinite(value)):
         return value
     return str(value)

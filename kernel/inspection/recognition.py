@@ -47,6 +47,7 @@ class Recognition:
         for port in ports:
             if port in self._wanted.meant:
                 kind = self._kinds[self._wanted.meant[port]]
+                # The user's word is final: no other dissector is tried for this port.
                 return kind if kind in self._chosen and kind.carries == carries else None
         for kind in self._chosen:
             if kind.carries == carries and any(port in kind.ports for port in ports):

@@ -39,6 +39,7 @@ class SequenceWatch:
         ahead = whole - self._highest
         if ahead > 0:
             self.missing += ahead - 1
+            # A forged number may be half of the sequence ahead; only the last HOLES are remembered.
             for hole in range(max(self._highest + 1, whole - HOLES), whole):
                 self._holes.put(hole, True)
             self._highest = whole
@@ -46,6 +47,8 @@ class SequenceWatch:
         if self._holes.pop(whole):
             self.missing -= 1
             return Seen.LATE
+        # The capture began in the middle: a number before the first one was not seen, and does not count as
+        # missing.
         return Seen.LATE if whole < self._first else Seen.AGAIN
 
     def unwrapped(self, number: int) -> int:

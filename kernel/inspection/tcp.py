@@ -1,4 +1,18 @@
-"""TCP as an observer sees it: the bytes of both senders in order, and what was not captured (RFC 9293)."""
+"""TCP as an observer sees it: the bytes of both senders in order, and what was not captured (RFC 9293).
+
+An observer differs from a receiver.  It cannot ask for a segment again, and it may miss segments that the
+receiver got.  So each sender's half has three questions:
+
+* Where does it begin?  With the SYN, or, if that was not captured, with the first segment that was; then a
+  chunk with ``lost=None`` says that something came before.
+* Is a segment late, or will it never be seen?  A segment that is ahead waits.  If the receiver acknowledges
+  bytes that we have not seen, they were delivered, so they will not be sent again, and we have missed them.
+  The same holds when too much waits, and at the end.  Then a chunk says how many bytes are missing, and
+  reading goes on behind them.
+* Was it seen before?  Retransmitted bytes are counted and left out.
+
+Sequence numbers are 32 bits and wrap, so they are compared by their difference only (RFC 9293, section 3.4).
+"""
 
 from __future__ import annotations
 
@@ -63,6 +77,7 @@ class _Half:
         if self._next is None:
             self._next = number
             yield Chunk(self.sender, lost=None)
+        # Positive: there is a gap.  Negative: its first bytes were seen before.
         ahead = _difference(number, self._next)
         if ahead > 0:
             self._wait(number, data, cut)
@@ -86,6 +101,7 @@ class _Half:
         known = self._waiting.get(number)
         if known is not None:
             self.repeated += min(len(known[0]), len(data))
+        # A retransmission may have more bytes than the segment that it repeats.
         if known is None or len(known[0]) < len(data):
             self._waiting[number] = data, cut
 
@@ -95,6 +111,7 @@ class _Half:
     def _first_waiting(self) -> int:
         assert self._next is not None
         begin = self._next
+        # By distance and not by number: numbers wrap.
         return min(self._waiting, key=lambda number: _difference(number, begin))
 
     def _jump(self) -> Iterator[Chunk]:
@@ -120,6 +137,7 @@ class _Half:
         assert self._next is not None
         self.repeated += min(known, len(data))
         rest = data[known:]
+        # Bytes that the capture has cut off may have been seen in another segment.
         cut -= max(known - len(data), 0)
         if rest:
             self._next = (self._next + len(rest)) & _MASK
@@ -162,12 +180,16 @@ class TcpConversation:
         half = self._halves[sender]
         number = segment.number
         if segment.syn:
+            # A SYN takes a sequence number of its own; data begins behind it.
             number = (number + 1) & _MASK
             self._handshake(segment, sender)
             half.begin(number)
+        # The third packet of the handshake: from the client's SYN to it is one round trip as the observer
+        # sees it, wherever it stands.
         elif self._syn is not None and self.round_trip is None and sender == CLIENT:
             self.round_trip = segment.time - self._syn[0]
         if segment.acknowledged is not None:
+            # Before this segment's own bytes: what it acknowledges came earlier.
             yield from self._halves[1 - sender].acknowledged(segment.acknowledged)
         if segment.data or segment.cut:
             yield from half.take(number, segment.data, segment.cut)

@@ -113,6 +113,7 @@ def loses_nothing_when_it_is_replaced(subject: SinkSubject) -> None:
     kernel = subject.kernels(subject.plan(), _route_to_sink(high=10_000))
     app = kernel.open("app", "native")
     total = 0
+    # The third life of the sink takes over from one that has taken over itself.
     for _ in range(3):
         app.send_many(_bodies(total, total + 400), timeout=TIMEOUT)
         total += 400

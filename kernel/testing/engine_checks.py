@@ -140,6 +140,7 @@ def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
     feed.source.send_many(_bodies(0, 100), timeout=TIMEOUT)
     feed.receive(set(_bodies(0, 100)))
     try:
+        # The destination has received them and may still be at work, so nothing may be confirmed.
         feed.source.wait_confirmed(0.05)
     except TimedOut:
         pass
@@ -174,6 +175,7 @@ def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
     body = b"x" * 50_000
     sent = 0
     try:
+        # 250 MB: more than pipes of 50 messages and the buffers of two sockets hold.
         while sent < 5000:
             feed.source.send(b"%06d" % sent + body, timeout=0.3)
             sent += 1
@@ -208,7 +210,8 @@ def isolates_a_slow_reader(subject: EngineSubject) -> None:
         assert bytes(ready.receive(TIMEOUT)) == b"here"
         sinks.append(kernel.open("app", "native"))
     source, quick = serving.open("app", "native"), sinks[1]
-    for number in range(300):  # far more than the buffers on the way to the other, which never reads
+    # 30 MB: far more than the buffers on the way to the other peer, which never reads.
+    for number in range(300):
         source.send(b"%06d" % number + b"x" * 100_000, timeout=TIMEOUT)
         assert bytes(quick.receive(TIMEOUT)[:6]) == b"%06d" % number
 
@@ -224,11 +227,13 @@ def lets_go_in_every_phase(subject: EngineSubject) -> None:
         kernel.remove_engine("net")
         kernel.add_engine(plan)
 
-    for _ in range(5):  # before it has begun, and while it connects
+    # Before it has begun, and while it connects.
+    for _ in range(5):
         stop_and_start(feed.sending, subject.dial(address))
     for _ in range(3):
         stop_and_start(feed.receiving, subject.listen(address))
-    try:  # while it is blocked
+    # While it is blocked.
+    try:
         for _ in range(2000):
             feed.source.send(b"x" * 10_000, timeout=0.2)
     except TimedOut:

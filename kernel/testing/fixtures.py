@@ -63,6 +63,7 @@ def factory() -> Iterator[KernelFactory]:
         return kernel
 
     yield make
+    # All are asked to end before any is waited for, so that they end at the same time.
     for kernel in kernels:
         kernel.close(linger=0)
     for kernel in kernels:

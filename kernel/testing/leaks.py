@@ -23,7 +23,8 @@ class Leaks:
 
         Threads with ``but`` in their names may stay.
         """
-        gc.collect()  # objects that are only in a reference cycle do not count
+        # An object in a reference cycle holds its descriptor until the collector comes.  That is no leak.
+        gc.collect()
         leaks = []
         for thread in set(threading.enumerate()) - self._threads:
             if but is not None and but in thread.name:
@@ -32,6 +33,7 @@ class Leaks:
             if thread.is_alive():
                 leaks.append(f"thread {thread.name!r}")
         for number, what in open_descriptors().items():
+            # The same number may have been closed and opened again for something else.
             if self._descriptors.get(number) != what:
                 leaks.append(f"descriptor {number}: {what}")
         return leaks
@@ -47,6 +49,7 @@ def open_descriptors() -> dict[int, str]:
     for number in numbers:
         try:
             descriptors[int(number)] = os.readlink(f"{DESCRIPTORS}/{number}")
-        except FileNotFoundError:  # the descriptor that ``listdir`` has used
+        except FileNotFoundError:
+            # The descriptor that ``listdir`` has used is closed by now.
             pass
     return descriptors

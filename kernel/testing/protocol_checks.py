@@ -107,6 +107,7 @@ def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Ba
 
 def _start_tls(client: StreamProtocol, server: StreamProtocol, now: float) -> bool:
     """Play the host of ends that want TLS in the middle; return whether they did.  Both have to want it."""
+    # Only when both ends have nothing more to send: all plain bytes come before TLS.
     ends = [end for end in (client, server) if isinstance(end, UpgradesToTls) and end.wants_tls()]
     if len(ends) < 2:
         assert not ends, "one end wants TLS and the other does not"
@@ -149,6 +150,7 @@ def random_chunks(subject: ProtocolSubject) -> None:
     chance = random.Random(subject.seed)
     data, expected = subject.sent()
     for attempt in range(25):
+        # The first attempts have few pieces, the later ones many.
         borders = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(attempt))})
         pieces = [data[a:b] for a, b in pairwise(borders)]
         assert _receive(subject, pieces) == expected, f"cut at {borders}"
@@ -218,6 +220,7 @@ def _feed(subject: ProtocolSubject, data: bytes, *, opened: bool, chunk: int) ->
             server.receive_data(data[at : at + chunk], 0.0)
         server.receive_eof(0.0)
     except RemoteProtocolError:
+        # The host writes the last words after an error, so this must not fail either.
         server.data_to_send()
     except Exception as error:
         raise AssertionError(f"{data!r} raised {error!r}, not RemoteProtocolError") from error
@@ -250,9 +253,11 @@ def deadlines_move_on(subject: ProtocolSubject) -> None:
             try:
                 end.handle_timeout(now)
             except RemoteProtocolError:
-                break  # the peer is silent, which is true
+                # The protocol gives up its peer, which has indeed said nothing.
+                break
             end.data_to_send()
             following = end.next_deadline()
+            # An equal deadline would make the host call again at once, for ever.
             assert following is None or following > now, f"due at {now} again after having been done"
         else:
             raise AssertionError("a silent peer is never given up")
